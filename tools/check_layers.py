@@ -1,5 +1,5 @@
 """Checks that the crates depend on each other only downwards, along the arrows of the crate map, that nothing outside a linear
-backend's folder and the registry names a backend, and that no files of a crate need each other in a circle (import_circles.py).
+backend's folder and the registry names a backend, that operators are named in their folder only, and that no files of a crate need each other in a circle (import_circles.py).
 
     python3 tools/check_layers.py
 
@@ -32,11 +32,11 @@ ARROWS: dict[str, set[str]] = {
     "gpu": set(),
     "wire": set(),
     "net": {"wire"},
-    "graph": {"cpu", "semantics"},
-    "samples": {"graph"},
     "he": {"cpu", "ring"},
     "ot": {"cpu", "wire", "ring"},
     "mpc": {"cpu", "share", "ot", "wire", "semantics"},
+    "graph": {"cpu", "share", "semantics", "mpc"},
+    "samples": {"graph"},
     "linear": {"cpu", "gpu", "share", "semantics", "he", "ring", "wire", "graph"},
     "plan": {"share", "graph", "linear", "mpc", "he"},
     "bundle": {"graph", "ring"},
@@ -229,6 +229,41 @@ def named_backends(tree: Path) -> list[str]:
     return found
 
 
+# The folder of the operators.
+OPERATORS = "crates/graph/src/ir/ops/"
+
+# Where operators may be named besides their folder, on how many lines, and why. A number may only fall.
+MAY_NAME_OPERATORS = {
+    "crates/graph/src/float.rs": (41, "is the list of the float forms: which integer operator each becomes, and what it computes"),
+    "crates/graph/src/import/fuse.rs": (72, "makes one operator of several"),
+    "crates/graph/src/import/mod.rs": (2, "begins a graph, and joins its outputs"),
+    "crates/graph/src/import/ops.rs": (32, "builds operators of ONNX's, by a table from name to builder"),
+    "crates/graph/src/import/refusal.rs": (1, "begins a graph"),
+    "crates/bench/src/fregata/layers.rs": (3, "makes a network of one layer"),
+    "crates/convfhe/src/lib.rs": (15, "translates float operators for the program in Go"),
+    "crates/convfhe/src/split.rs": (2, "takes a network apart at its activations"),
+    "fuzz/src/models.rs": (12, "makes networks"),
+}
+
+
+def named_operators(tree: Path) -> list[str]:
+    """Files outside the operators' folder that name an operator, `Op::` and a variant, on more or fewer lines than they may."""
+    found = []
+    for path in sources(tree):
+        inside = path.relative_to(tree).as_posix()
+        if inside.startswith(OPERATORS):
+            continue
+        code = without_tests(blank(path.read_text()))
+        lines = [number for number, line in enumerate(code.splitlines(), 1) if re.search(r"\bOp\s*::\s*[A-Z*{]|\bOp\s+as\b", line)]
+        allowed, _ = MAY_NAME_OPERATORS.get(inside, (0, ""))
+        if len(lines) > allowed:
+            places = ", ".join(map(str, lines))
+            found.append(f"{path}: names operators on {len(lines)} lines ({allowed} may); ask the operator instead: lines {places}")
+        elif len(lines) < allowed:
+            found.append(f"tools/check_layers.py: {inside} names operators on {len(lines)} lines, not {allowed}: say so")
+    return found
+
+
 def asked_processors(tree: Path) -> list[str]:
     """Lines outside the crate `cpu` that ask the processor what it has."""
     found = []
@@ -244,7 +279,7 @@ def asked_processors(tree: Path) -> list[str]:
 
 def problems(tree: Path) -> list[str]:
     """Everything that the tree has and must not have."""
-    return violations(tree / "crates") + unused_arrows(tree) + pages_map(tree) + named_backends(tree) + asked_processors(tree) + import_circles.problems(
+    return violations(tree / "crates") + unused_arrows(tree) + pages_map(tree) + named_backends(tree) + named_operators(tree) + asked_processors(tree) + import_circles.problems(
         tree
     )
 

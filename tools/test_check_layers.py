@@ -181,6 +181,36 @@ class NamedBackends(unittest.TestCase):
         self.assertIn("needs no exception", self.found("crates/bench/src/main.rs", "fn f() {}")[0])
 
 
+class NamedOperators(unittest.TestCase):
+    def found(self, name: str, text: str, allowed: int = 0) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(check_layers, "MAY_NAME_OPERATORS", {name: (allowed, "")}):
+            return check_layers.named_operators(tree(folder, {name: text}))
+
+    def test_every_way_to_name_one_is_found(self):
+        for text in (
+            "match node.op { Op::Relu { .. } => 1, _ => 0 }",
+            "let op = network::Op::Add;",
+            "use crate::network::Op::*;",
+            "use crate::network::Op::{Add, Concat};",
+            "use jaguar_graph::network::{Node, Op as Operation};",
+            "matches!(op, float::Op ::Clip { .. })",
+        ):
+            self.assertEqual(len(self.found("crates/plan/src/domains.rs", text)), 1, text)
+
+    def test_the_folder_itself_tests_and_comments_pass(self):
+        self.assertEqual(self.found("crates/graph/src/ir/ops/mod.rs", "Op::Relu"), [])
+        for name in ("crates/plan/src/tests.rs", "crates/engine/src/tests/stream.rs"):
+            self.assertEqual(self.found(name, "Op::Relu"), [])
+        for text in ("// Op::Relu", '"Op::Relu"', "PreparedOp::Local", "node.op.work()", "#[cfg(test)]\nmod tests { use Op::*; }"):
+            self.assertEqual(self.found("crates/plan/src/lib.rs", text), [], text)
+
+    def test_what_may_only_shrink_does_not_grow_and_is_told_when_it_shrinks(self):
+        two = "let a = Op::Add;\nlet b = Op::Concat;\n"
+        self.assertEqual(self.found("crates/graph/src/import/fuse.rs", two, 2), [])
+        self.assertIn("names operators on 2 lines (1 may)", self.found("crates/graph/src/import/fuse.rs", two, 1)[0])
+        self.assertIn("not 3", self.found("crates/graph/src/import/fuse.rs", two, 3)[0])
+
+
 class AskedProcessors(unittest.TestCase):
     def found(self, name: str, text: str) -> list[str]:
         with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,8 @@
 
 use jaguar_bundle::Bundle;
 use jaguar_graph::network::{
-    Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Shape, Weights, Window,
+    Bias, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Product, Rearrange, Relu, Relu6,
+    Shape, SumPool, Weights, Window,
 };
 use jaguar_ring::prg::Prg;
 
@@ -66,15 +67,15 @@ pub fn everything() -> Model {
     let mut b = Builder::new([2, 6, 5]);
     let stem = b.conv(0, 4, 3, 1);
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0, 0, 0, 1] };
-    let pooled = b.add(Op::MaxPool { window, ignored: 0 }, &[stem], [4, 3, 3]);
-    let relu = b.add(Op::Relu { ignored: 0 }, &[pooled], [4, 3, 3]);
+    let pooled = b.add(Op::MaxPool(MaxPool { window, ignored: 0 }), &[stem], [4, 3, 3]);
+    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[pooled], [4, 3, 3]);
     let depth = b.conv(relu, 4, 3, 4);
-    let six = b.add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[depth], [4, 3, 3]);
-    let product = b.add(Op::Product { shift: 11, offsets: [-1024, 0] }, &[depth, six], [4, 3, 3]);
+    let six = b.add(Op::Relu6(Relu6 { log2_six: 11, ignored: 0 }), &[depth], [4, 3, 3]);
+    let product = b.add(Op::Product(Product { shift: 11, offsets: [-1024, 0] }), &[depth, six], [4, 3, 3]);
     let sum = b.add(Op::Add, &[product, relu], [4, 3, 3]);
     let twice = b.conv(sum, 4, 1, 1); // linear after linear: an extension
     let window = Window { kernel: [2; 2], stride: [1; 2], pads: [0; 4] };
-    let mean = b.add(Op::SumPool { window, count_real_places: None }, &[twice], [4, 2, 2]);
+    let mean = b.add(Op::SumPool(SumPool { window, count_real_places: None }), &[twice], [4, 2, 2]);
     let slice = Rearrange::Slice { start: [0, 0, 0], step: [1, 2, 1] };
     let sliced = b.add(Op::Rearrange(slice), &[mean], [4, 1, 2]);
     let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[sliced], [8, 1, 1]);
@@ -86,7 +87,7 @@ pub fn everything() -> Model {
 pub fn short() -> Model {
     let mut b = Builder::new([1, 4, 4]);
     let stem = b.conv(0, 2, 3, 1);
-    let relu = b.add(Op::Relu { ignored: 0 }, &[stem], [2, 4, 4]);
+    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[stem], [2, 4, 4]);
     b.conv(relu, 2, 1, 1);
     b.model()
 }

@@ -11,7 +11,7 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::agreement::{Agreement, Beyond};
 use jaguar_graph::import::{self, import_file};
-use jaguar_graph::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Network, Op, Resize, Shape};
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Network, Resize, Shape};
 use jaguar_graph::quantise::{Report, layers};
 use jaguar_report::compiled;
 use jaguar_samples::{self as samples, Axes, Source};
@@ -345,7 +345,7 @@ pub fn run(args: &Args) -> Result<()> {
 
     let network = &compiled.bundle.model.network;
     let classes: usize = network.nodes.last().map_or(0, |n| n.shape.iter().product());
-    let linear = network.nodes.iter().filter(|n| matches!(n.op, Op::Linear(_))).count();
+    let linear = network.nodes.iter().filter(|n| n.op.linear().is_some()).count();
     say!(
         "{}: {} layers, {linear} of them linear, input {:?}, {classes} outputs",
         network.name,

@@ -285,12 +285,7 @@ fn weaknesses(bundle: &Bundle, plan: &Plan) -> Vec<Weakness> {
     found.push(row(4, "copies of secrets outside the heap are not wiped"));
     found.push(row(5, "limit the number of queries; --reveal label gives less"));
     found.push(row(9, "a sender of OTs that deviates is not found"));
-    let reduced = |op: &Op| match op {
-        Op::Relu { ignored } | Op::Relu6 { ignored, .. } | Op::MaxPool { ignored, .. } => {
-            *ignored > network.guard_bits.max(1)
-        }
-        _ => false,
-    };
+    let reduced = |op: &Op| op.ignored().is_some_and(|ignored| ignored > network.guard_bits.max(1));
     if network.nodes.iter().any(|node| reduced(&node.op)) {
         found.push(row(10, "signs of reduced precision: logits depend on how shares fall"));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jaguar_bundle::ModelId;
 use jaguar_cpu::Cpu;
 use jaguar_cpu::secret::declassify;
-use jaguar_graph::network::{Network, Node, NodeId, Op};
+use jaguar_graph::network::{Effort, Network, Node, NodeId, Shape};
 #[cfg(test)]
 use jaguar_linear::backend::{Layers, Party as LinearParty};
 use jaguar_mpc::{Argmax, Party};
@@ -179,33 +179,12 @@ fn greet(
     // What planning costs is bounded by these: it looks at every value, every tap and every place of a window.
     let count = |n: &Node| n.shape.iter().product::<usize>() as u64;
     within("values", network.nodes.iter().map(count).sum(), limits.values)?;
-    let work = |n: &Node| {
-        let places = |kernel: [usize; 2]| (kernel[0] as u64).saturating_mul(kernel[1] as u64);
-        match &n.op {
-            Op::Linear(l) => l
-                .multiply_adds(network.nodes[n.inputs[0]].shape)
-                .map_or(u64::MAX, |m| (m as u64).saturating_add(places(l.kernel))),
-            Op::MaxPool { window: w, .. } | Op::SumPool { window: w, .. } => {
-                count(n).saturating_mul(places(w.kernel))
-            }
-            Op::Input
-            | Op::Relu { .. }
-            | Op::Relu6 { .. }
-            | Op::Add
-            | Op::Product { .. }
-            | Op::Concat
-            | Op::Rearrange(_) => 0,
-        }
-    };
-    let all = network.nodes.iter().map(work).fold(0u64, u64::saturating_add);
+    let shapes = |n: &Node| n.inputs.iter().map(|&i| network.nodes[i].shape).collect::<Vec<Shape>>();
+    let efforts: Vec<Effort> = network.nodes.iter().map(|n| n.op.effort(&shapes(n), n.shape)).collect();
+    let all = efforts.iter().fold(0, |sum: u64, effort| sum.saturating_add(effort.operations));
     within("multiplications and additions", all, limits.multiply_adds)?;
-    for node in &network.nodes {
-        if let Op::MaxPool { window: w, .. } = &node.op {
-            let [_, h, _] = network.nodes[node.inputs[0]].shape.map(|d| d as u64);
-            let [_, oh, ow] = node.shape.map(|d| d as u64);
-            let places = h * ow * w.kernel[1] as u64 + oh * ow * w.kernel[0] as u64;
-            within("places of a max-pool's windows", places, MAX_POOL_PLACES)?;
-        }
+    for effort in &efforts {
+        within("places of a max-pool's windows", effort.places, MAX_POOL_PLACES)?;
     }
     let allowed = Allowed {
         insecure_backends: limits.allow_insecure_backends,

@@ -1,8 +1,9 @@
 //! What a query cost, layer by layer, and how far it has come.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jaguar_graph::network::{Network, Op, Part};
+use jaguar_graph::network::{Network, Part};
 use jaguar_plan::Plan;
 use jaguar_plan::predict::{Session, Site, Total, predict};
 use jaguar_wire::{Stage, Stats, Traffic};
@@ -204,13 +205,10 @@ impl Predicted {
 pub fn caveat(network: &Network) -> Option<String> {
     let all = network.nodes.iter().filter(|n| n.op.ignored().is_some()).count();
     let most = network.nodes.iter().filter_map(|n| network.left_out(&n.op)).max()?;
-    let reduced = |pools: bool| {
-        let is = |op: &Op| network.left_out(op).is_some() && (op.part() == Part::MaxPool) == pools;
-        network.nodes.iter().any(|n| is(&n.op))
-    };
-    let zeros = reduced(false).then_some("small positive values may become zero there");
-    let lower = reduced(true).then_some("a max-pool may take a value slightly below the largest");
-    let effects: Vec<&str> = zeros.into_iter().chain(lower).collect();
+    let reduced = network.nodes.iter().filter(|n| network.left_out(&n.op).is_some());
+    let effects: BTreeSet<(Part, &str)> =
+        reduced.filter_map(|n| Some((n.op.part(), n.op.signs()?.caveat()))).collect();
+    let effects: Vec<&str> = effects.into_iter().map(|(_, effect)| effect).collect();
     Some(format!(
         "reduced-precision signs in {} of {all} activation and max-pool layers, up to {most} low bits left out: {}",
         network.reduced_signs(),

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::thread;
 
 use jaguar_graph::network::{
-    Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Shape, Weights, Window,
+    Bias, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Rearrange, Relu, Relu6, Shape,
+    SumPool, Weights, Window,
 };
 use jaguar_linear::layout::Packing;
 use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, Plan};
@@ -169,39 +170,44 @@ fn everything() -> Bundle {
     let mut b = Builder::new([3, 17, 15]);
     let window = |k: usize, s: usize, pads| Window { kernel: [k; 2], stride: [s; 2], pads };
     let stem = b.conv(0, 8, 3, 2, 1, 1); // [8, 9, 8]
-    let pooled = b.add(Op::MaxPool { window: window(3, 2, [1, 1, 0, 1]), ignored: 0 }, &[stem], [8, 4, 4]);
-    let relu = b.add(Op::Relu { ignored: 0 }, &[pooled], [8, 4, 4]);
+    let pooled =
+        b.add(Op::MaxPool(MaxPool { window: window(3, 2, [1, 1, 0, 1]), ignored: 0 }), &[stem], [8, 4, 4]);
+    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[pooled], [8, 4, 4]);
     let depth = b.conv(relu, 8, 3, 1, 1, 8);
-    let six = b.add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[depth], [8, 4, 4]);
+    let six = b.add(Op::Relu6(Relu6 { log2_six: 11, ignored: 0 }), &[depth], [8, 4, 4]);
     let project = b.conv(six, 8, 1, 1, 0, 1);
     let residual = b.add(Op::Add, &[project, relu], [8, 4, 4]);
     let expand = b.conv(residual, 12, 1, 1, 0, 2); // linear after linear: an extension
-    let relu2 = b.add(Op::Relu { ignored: 0 }, &[expand], [12, 4, 4]);
+    let relu2 = b.add(Op::Relu(Relu { ignored: 0 }), &[expand], [12, 4, 4]);
     let sum = b.add(
-        Op::SumPool { window: window(2, 2, [1, 1, 1, 1]), count_real_places: Some(4) },
+        Op::SumPool(SumPool { window: window(2, 2, [1, 1, 1, 1]), count_real_places: Some(4) }),
         &[relu2],
         [12, 3, 3],
     );
     let a = b.conv(sum, 5, 3, 1, 1, 1);
-    let relu3 = b.add(Op::Relu { ignored: 0 }, &[a], [5, 3, 3]);
+    let relu3 = b.add(Op::Relu(Relu { ignored: 0 }), &[a], [5, 3, 3]);
     let padded =
         b.add(Op::Rearrange(Rearrange::Pad { before: [1, 0, 1], after: [2, 1, 0] }), &[relu3], [8, 4, 4]);
     let sliced =
         b.add(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1, 2, 2] }), &[padded], [8, 2, 2]);
     let turned = b.add(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[sliced], [8, 2, 2]);
     let other = b.conv(sum, 4, 2, 1, 0, 1); // [4, 2, 2]
-    let relu4 = b.add(Op::Relu { ignored: 0 }, &[other], [4, 2, 2]);
+    let relu4 = b.add(Op::Relu(Relu { ignored: 0 }), &[other], [4, 2, 2]);
     let axes = [vec![Some(3), None, Some(0), Some(3)], vec![Some(0), None, Some(1)], vec![Some(1), Some(1)]];
     let spread = b.add(Op::Rearrange(Rearrange::Select { axes }), &[relu4], [4, 3, 2]);
     let taken = b.conv(spread, 4, 3, 1, 1, 1);
-    let relu5 = b.add(Op::Relu { ignored: 0 }, &[taken], [4, 3, 2]);
+    let relu5 = b.add(Op::Relu(Relu { ignored: 0 }), &[taken], [4, 3, 2]);
     let axes = [vec![], vec![Some(2), Some(0)], vec![]];
     let picked = b.add(Op::Rearrange(Rearrange::Select { axes }), &[relu5], [4, 2, 2]);
     let concat = b.add(Op::Concat, &[turned, picked], [12, 2, 2]);
     let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[concat], [48, 1, 1]);
     let logits = b.conv(flat, 10, 1, 1, 0, 1);
-    let last = b.add(Op::Relu { ignored: 0 }, &[logits], [10, 1, 1]);
-    b.add(Op::SumPool { window: window(1, 1, [0; 4]), count_real_places: None }, &[last], [10, 1, 1]);
+    let last = b.add(Op::Relu(Relu { ignored: 0 }), &[logits], [10, 1, 1]);
+    b.add(
+        Op::SumPool(SumPool { window: window(1, 1, [0; 4]), count_real_places: None }),
+        &[last],
+        [10, 1, 1],
+    );
     b.bundle()
 }
 

@@ -8,15 +8,12 @@
 //! exactly as well. Of a max-pool the shares of what it makes on the way are not: with reduced-precision comparisons it must give one of the window's
 //! values, as little below the largest as the protocol promises.
 
-// An operation that is not listed would be found right.
-#![deny(clippy::wildcard_enum_match_arm)]
-
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
 
 use jaguar_cpu::Cpu;
-use jaguar_graph::network::{Network, Op, Shape, Window};
+use jaguar_graph::network::{Network, Ran, Work};
 use jaguar_graph::reference;
 use jaguar_plan::{Allowed, Choices, Comparison, Plan};
 use jaguar_wire::memory_pair;
@@ -165,51 +162,23 @@ fn compare(service: &Service, plan: &Plan, client: &Shares, server: &Shares) -> 
         let inputs: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
         let ulps = |v: i64, excess: u32| v as f64 / 2f64.powi(excess as i32);
         let mut reduced = 0;
-        let (exact, excess) = match (&node.op, &model.weights[id]) {
-            (Op::Linear(spec), Some(weights)) => {
+        let (exact, excess) = match (node.op.work(), &model.weights[id]) {
+            (Work::Linear(spec), Some(weights)) => {
                 let shape = network.nodes[node.inputs[0]].shape;
                 (reference::linear_exact(service.cpu(), spec, shape, weights, inputs[0]), spec.shift)
             }
-            (Op::Input, ..) => (value.clone(), 0),
-            (Op::Linear(_), None) => unreachable!("a sound model has the weights of its linear layers"),
-            (
-                Op::Relu { .. }
-                | Op::Relu6 { .. }
-                | Op::MaxPool { .. }
-                | Op::SumPool { .. }
-                | Op::Add
-                | Op::Product { .. }
-                | Op::Concat
-                | Op::Rearrange(_),
-                _,
-            ) => {
+            (Work::Linear(_), None) => unreachable!("a sound model has the weights of its linear layers"),
+            (Work::Input, _) => (value.clone(), 0),
+            (Work::Local(_) | Work::Interactive(_), _) => {
                 let mut exact = reference::apply_op(service.cpu(), &scaled, id, None, &inputs)
                     .expect("values have their nodes' shapes");
                 // (Comparisons that leak are exact.)
-                if node.op.reduced().is_some() && plan.choices.comparison == Comparison::Sealed {
-                    let op = &scaled.nodes[id].op;
-                    let share = &client[node.inputs.first().expect("it takes a value")];
-                    let made = match *op {
-                        Op::MaxPool { ref window, ignored } => {
-                            let shape = network.nodes[node.inputs[0]].shape;
-                            by_comparisons(window, shape, ignored + excess, inputs[0], (&value, &exact))
-                        }
-                        Op::Relu { ignored } => {
-                            by_sign(inputs[0], share, |x, c| reference::relu_ignoring(x, ignored + excess, c))
-                        }
-                        Op::Relu6 { log2_six, ignored } => by_sign(inputs[0], share, |x, c| {
-                            reference::relu6_ignoring(x, log2_six, ignored + excess, c)
-                        }),
-                        Op::Input
-                        | Op::Linear(_)
-                        | Op::SumPool { .. }
-                        | Op::Add
-                        | Op::Product { .. }
-                        | Op::Concat
-                        | Op::Rearrange(_) => {
-                            unreachable!("an operation without signs leaves no bits of them out")
-                        }
-                    };
+                let reduces = node.op.reduced().filter(|_| plan.choices.comparison == Comparison::Sealed);
+                if let (Some(ignored), Some(signs)) = (reduces, scaled.nodes[id].op.signs()) {
+                    let from = node.inputs[0];
+                    let (shape, client) = (network.nodes[from].shape, &client[&from][..]);
+                    let run = Ran { shape, input: inputs[0], client, made: &value, exact: &exact };
+                    let made = signs.reduced(ignored + excess, &run);
                     reduced = made.iter().zip(&exact).filter(|(made, exact)| made != exact).count();
                     exact = made;
                 }
@@ -238,46 +207,7 @@ fn with_excess(network: &Network, plan: &Plan) -> Network {
     let mut scaled = network.clone();
     for node in &mut scaled.nodes {
         let excess = node.inputs.iter().map(|&i| plan.steps[i].domain.excess).max().unwrap_or(0);
-        match &mut node.op {
-            Op::Relu6 { log2_six, .. } => *log2_six += excess,
-            // Of these, no parameter is in the values' scale; factors of products have no excess.
-            Op::Input
-            | Op::Linear(_)
-            | Op::Relu { .. }
-            | Op::MaxPool { .. }
-            | Op::SumPool { .. }
-            | Op::Add
-            | Op::Product { .. }
-            | Op::Concat
-            | Op::Rearrange(_) => {}
-        }
+        node.op.rescale(excess as i32).expect("shares hold values with their excess");
     }
     scaled
-}
-
-/// What an activation with a sign of reduced precision makes of `x` whose share at the client is `share`: `of` says it for one value.
-fn by_sign(x: &[i64], share: &[u64], of: impl Fn(i64, u64) -> i64) -> Vec<i64> {
-    x.iter().zip(share).map(|(&x, &c)| of(x, c)).collect()
-}
-
-/// What a max-pool whose comparisons leave out `ignored` bits made of `x`, `[C, H, W]`, where it is a value that may come out: one of the
-/// window's, below the `largest` by no more than each level may lose. Elsewhere the largest.
-fn by_comparisons(
-    window: &Window,
-    shape: Shape,
-    ignored: u32,
-    x: &[i64],
-    (made, largest): (&[i64], &[i64]),
-) -> Vec<i64> {
-    let [_, height, width] = shape;
-    let [h, w] = window.output_hw([height, width]).expect("a valid network's windows fit");
-    let below = window.bracket([height, width]).levels().len() as i64 * reference::pool_slack(ignored);
-    let one = |(i, (&made, &largest)): (usize, (&i64, &i64))| {
-        let plane = &x[i / (h * w) * height * width..][..height * width];
-        let columns = window.span(1, i % w, width);
-        let mut rows = window.span(0, i / w % h, height);
-        let found = rows.any(|row| plane[row * width..][columns.clone()].contains(&made));
-        if found && (largest - below..=largest).contains(&made) { made } else { largest }
-    };
-    made.iter().zip(largest).enumerate().map(one).collect()
 }

@@ -7,6 +7,7 @@
 use jaguar_cpu::Cpu;
 
 use crate::ir::kernel::convolve;
+use crate::ir::ops::operator::{Known, Sign};
 use crate::ir::ops::rearrange::rearrange;
 use crate::ir::ops::window::pool;
 use crate::network::{self, NodeId, OutputPart, Rearrange, Shape, Window};
@@ -150,28 +151,76 @@ impl Bias {
 impl Op {
     /// What the operation is called in reports.
     pub fn name(&self) -> &'static str {
-        self.integer().map_or("unfused", |op| op.name())
+        self.integer(&Known::default()).map_or("unfused", |op| op.name())
     }
 
-    /// The integer operation with the same geometry (a linear layer's shift is 0, a clip's bound and a product's shift are left open);
-    /// `None` for [`Op::Affine`] and [`Op::Prelu`], which have none.
-    pub(crate) fn integer(&self) -> Option<network::Op> {
+    /// The integer operation with the same geometry, as far as it is `known` (a linear layer's shift is 0); `None` for
+    /// [`Op::Affine`] and [`Op::Prelu`], which have none.
+    pub(crate) fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
         Some(match self {
             Op::Input => network::Op::Input,
             Op::Linear(linear) => network::Op::Linear(linear.spec.clone()),
             Op::Affine(_) | Op::Prelu { .. } => return None,
-            Op::Relu => network::Op::Relu { ignored: 0 },
-            Op::Clip { .. } => network::Op::Relu6 { log2_six: 1, ignored: 0 },
-            Op::MaxPool(window) => network::Op::MaxPool { window: window.clone(), ignored: 0 },
-            Op::AveragePool { window, .. } => {
-                network::Op::SumPool { window: window.clone(), count_real_places: None }
+            Op::Relu => network::Op::Relu(network::Relu { ignored: 0 }),
+            Op::Clip { ceiling } => network::Op::Relu6(network::Relu6::clipping(*ceiling, known)),
+            Op::MaxPool(window) => {
+                network::Op::MaxPool(network::MaxPool { window: window.clone(), ignored: 0 })
+            }
+            Op::AveragePool { window, count_padding } => {
+                network::Op::SumPool(network::SumPool::averaging(window, *count_padding, known))
             }
             Op::Add => network::Op::Add,
-            Op::Product { .. } => network::Op::Product { shift: 1, offsets: [0; 2] },
+            Op::Product { gain, offsets } => {
+                network::Op::Product(network::Product::of(*gain, *offsets, known))
+            }
             Op::Concat => network::Op::Concat,
             Op::Rearrange(rearrange) => network::Op::Rearrange(rearrange.clone()),
         })
     }
+
+    /// Whether the operation's value can be negative.
+    pub(crate) fn sign(&self) -> Sign {
+        self.integer(&Known::default()).map_or(Sign::Any, |op| op.sign())
+    }
+
+    /// What the operation demands of the scale of its value.
+    pub(crate) fn demands(&self) -> Demand {
+        match self {
+            Op::Clip { ceiling } => Demand::Power(*ceiling),
+            Op::Product { gain, .. } => Demand::Shifted(*gain),
+            Op::Input
+            | Op::Linear(_)
+            | Op::Affine(_)
+            | Op::Prelu { .. }
+            | Op::Relu
+            | Op::MaxPool(_)
+            | Op::AveragePool { .. }
+            | Op::Add
+            | Op::Concat
+            | Op::Rearrange(_) => Demand::Nothing,
+        }
+    }
+
+    /// The linear layer that the operation is, if it is one.
+    pub fn linear(&self) -> Option<&Linear> {
+        if let Op::Linear(linear) = self { Some(linear) } else { None }
+    }
+
+    /// [`Op::linear`], to be changed.
+    pub fn linear_mut(&mut self) -> Option<&mut Linear> {
+        if let Op::Linear(linear) = self { Some(linear) } else { None }
+    }
+}
+
+/// What an operation demands of the scale of its value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Demand {
+    /// Nothing.
+    Nothing,
+    /// That this real number is a power of two: values are clipped there.
+    Power(f32),
+    /// That it is its factors' scales' product over this and a power of two.
+    Shifted(f32),
 }
 
 impl Graph {

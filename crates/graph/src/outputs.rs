@@ -9,8 +9,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::ir::ops::rearrange::rearrange;
-use crate::network::{Linear, Network, Node, Op};
+use jaguar_cpu::Cpu;
+
+use crate::ir::ops::operator::Source;
+use crate::network::{Network, Node};
+use crate::reference;
 
 /// How far `got` is from `want`, two lists of logits, relative to how far the wanted ones lie from each other: the
 /// root of the mean square of the difference over the standard deviation of `want`. What all logits have in common,
@@ -35,7 +38,7 @@ pub(crate) fn worse(one: f64, other: f64) -> f64 {
 const MOST: usize = 64;
 
 /// Where a value comes from: a node's number and one, or 0 for padding.
-type Label = u32;
+type Label = i64;
 
 /// A part of the output that is judged by itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +121,7 @@ fn sources(network: &Network) -> Vec<Label> {
     let Some(output) = nodes.len().checked_sub(1) else { return Vec::new() };
     let mut wanted = vec![false; nodes.len()];
     wanted[output] = true;
-    for id in (0..nodes.len()).rev().filter(|&id| passes_on(network, &nodes[id])) {
+    for id in (0..nodes.len()).rev().filter(|&id| source(network, &nodes[id]) != Source::Several) {
         if wanted[id] {
             nodes[id].inputs.iter().for_each(|&input| wanted[input] = true);
         }
@@ -127,32 +130,27 @@ fn sources(network: &Network) -> Vec<Label> {
     for (id, node) in nodes.iter().enumerate().filter(|(id, _)| wanted[*id]) {
         let own = || vec![id as Label + 1; node.shape.iter().product()];
         let first = node.inputs.first().map_or(&[][..], |&input| &labels[input][..]);
-        labels[id] = match &node.op {
-            _ if !passes_on(network, node) => own(),
-            Op::Concat => node.inputs.iter().flat_map(|&input| labels[input].iter().copied()).collect(),
-            Op::Rearrange(moves) => rearrange(moves, nodes[node.inputs[0]].shape, node.shape, first),
+        labels[id] = match source(network, node) {
+            Source::Several => own(),
+            Source::SamePlace => first.to_vec(),
             // Behind a join it works on what several layers make; elsewhere it has a scale of its own.
-            Op::Linear(_) if first.iter().all(|label| *label == first[0]) => own(),
-            Op::Relu { .. } | Op::Relu6 { .. } | Op::Linear(_) => first.to_vec(),
-            Op::Input | Op::MaxPool { .. } | Op::SumPool { .. } | Op::Add | Op::Product { .. } => own(),
+            Source::Scaled if first.iter().all(|label| *label == first[0]) => own(),
+            Source::Scaled => first.to_vec(),
+            Source::Moved => {
+                let inputs: Vec<&[Label]> = node.inputs.iter().map(|&input| &labels[input][..]).collect();
+                // What is moved is the same whatever the values are.
+                reference::apply_op(Cpu::scalar(), network, id, None, &inputs).unwrap_or_else(|_| own())
+            }
         };
     }
     labels.swap_remove(output)
 }
 
-/// Whether each value of a node is that of one value of its inputs, moved or changed by itself.
-fn passes_on(network: &Network, node: &Node) -> bool {
-    match &node.op {
-        Op::Concat | Op::Rearrange(_) | Op::Relu { .. } | Op::Relu6 { .. } => true,
-        Op::Linear(spec) => by_value(spec, network.nodes[node.inputs[0]].shape[0]),
-        Op::Input | Op::MaxPool { .. } | Op::SumPool { .. } | Op::Add | Op::Product { .. } => false,
-    }
-}
-
-/// Whether a layer is a factor and an offset for each channel.
-fn by_value(spec: &Linear, channels: usize) -> bool {
-    let Linear { out_channels, kernel, stride, pads, groups, .. } = spec;
-    (*kernel, *stride, *pads) == ([1, 1], [1, 1], [0; 4]) && *groups == channels && *out_channels == channels
+/// Of which values of its inputs a node makes each of its own.
+fn source(network: &Network, node: &Node) -> Source {
+    let source = node.op.value().source;
+    let as_many = node.inputs.first().is_some_and(|&input| network.nodes[input].shape == node.shape);
+    if source == Source::Scaled && !as_many { Source::Several } else { source }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A linear layer here rounds to nearest: `(m + 2^(f-1)) >> f` for the exact product m, bias included. The private
 //! run rounds to one of the two neighbours of `m / 2^f` and so differs by at most one unit per linear layer;
 //! [`linear_exact`] gives m itself, for comparing bit for bit when the rounding is known. Signs and the comparisons of
-//! max-pools are exact here, whatever number of bits [`Op::Relu`] says may be left out of them.
+//! max-pools are exact here, whatever number of bits an operator says may be left out of them.
 //!
 //! What a private run leaves to chance is imitated by [`run_drawn`]: how linear layers round, and what signs of reduced
 //! precision make of small values and differences. Both depend on the low bits of a share, which are uniform and
@@ -18,9 +18,8 @@ use thiserror::Error;
 
 pub use crate::ir::draws::Draws;
 pub use crate::ir::ops::linear::linear_exact;
-pub use crate::ir::ops::max_pool::maxpool_ignoring;
 use crate::ir::ops::operator::Operands;
-use crate::network::{Model, Network, NodeId, Op, Shape, Weights};
+use crate::network::{Model, Network, NodeId, Shape, Weights};
 
 /// Why a reference run cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -106,7 +105,7 @@ fn apply(
     let error = ReferenceError::Node(node);
     let Some(this) = network.nodes.get(node) else { return Err(error) };
     // Only linear layers have weights; one without its own finds out itself.
-    if weights.is_some() && !matches!(this.op, Op::Linear(_)) {
+    if weights.is_some() && this.op.linear().is_none() {
         return Err(error);
     }
     let shapes: Vec<Shape> = this.inputs.iter().map(|&i| network.nodes[i].shape).collect();

@@ -230,7 +230,8 @@ pub fn apply(model: &mut Model, report: &Report) {
 /// The most bits that a node's sign may leave out; `None` where there is no such sign.
 fn most(model: &Model, node: NodeId) -> Option<u32> {
     // Values stay below 2^(n-2) where calibration is right: beyond n - 4 bits hardly a sign is left.
-    let most = model.network.nodes[node].op.most_ignored(model.network.activation_bits);
+    let most =
+        model.network.nodes[node].op.signs().map(|signs| signs.most_ignored(model.network.activation_bits));
     most.filter(|&most| most > 1)
 }
 

@@ -1,8 +1,8 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{
-    Bias, Finish, ImageSpec, InputSpec, Linear, Model, Network, Node, Op, OutputPart, OutputSpec, Rearrange,
-    Resize, Seen, Shape, Weights, Window,
+    Bias, Finish, ImageSpec, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputPart, OutputSpec,
+    Product, Rearrange, Relu, Relu6, Resize, Seen, Shape, SumPool, Weights, Window,
 };
 use jaguar_graph::reference;
 use proptest::prelude::*;
@@ -39,19 +39,19 @@ fn sample() -> Network {
     let nodes = vec![
         node(Op::Input, &[], [4, 6, 6]),
         node(conv(8, 3, 1, 2), &[0], [8, 6, 6]),
-        node(Op::MaxPool { window: window(2, 2, 0), ignored: 0 }, &[1], [8, 3, 3]),
-        node(Op::Relu { ignored: 0 }, &[2], [8, 3, 3]),
+        node(Op::MaxPool(MaxPool { window: window(2, 2, 0), ignored: 0 }), &[1], [8, 3, 3]),
+        node(Op::Relu(Relu { ignored: 0 }), &[2], [8, 3, 3]),
         node(conv(8, 1, 0, 8), &[3], [8, 3, 3]),
-        node(Op::Relu6 { log2_six: 10, ignored: 0 }, &[4], [8, 3, 3]),
+        node(Op::Relu6(Relu6 { log2_six: 10, ignored: 0 }), &[4], [8, 3, 3]),
         node(Op::Add, &[5, 3], [8, 3, 3]),
         node(Op::Concat, &[6, 5], [16, 3, 3]),
         node(Op::Rearrange(Rearrange::Slice { start: [1, 0, 1], step: [2, 1, 1] }), &[7], [8, 3, 2]),
         node(Op::Rearrange(Rearrange::Pad { before: [0, 0, 1], after: [1, 0, 0] }), &[8], [9, 3, 3]),
         node(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[9], [9, 3, 3]),
         node(Op::Rearrange(Rearrange::Reshape), &[10], [1, 9, 9]),
-        node(Op::SumPool { window: window(3, 3, 0), count_real_places: None }, &[11], [1, 3, 3]),
+        node(Op::SumPool(SumPool { window: window(3, 3, 0), count_real_places: None }), &[11], [1, 3, 3]),
         node(conv(3, 3, 1, 1), &[12], [3, 3, 3]),
-        node(Op::SumPool { window: window(3, 2, 1), count_real_places: Some(36) }, &[13], [3, 2, 2]),
+        node(Op::SumPool(SumPool { window: window(3, 2, 1), count_real_places: Some(36) }), &[13], [3, 2, 2]),
         node(conv(5, 2, 0, 1), &[14], [5, 1, 1]),
         node(
             Op::Rearrange(Rearrange::Select {
@@ -62,7 +62,7 @@ fn sample() -> Network {
         ),
         node(conv(5, 1, 0, 1), &[16], [5, 1, 2]),
         node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
-        node(Op::Product { shift: 9, offsets: [3, -3] }, &[17, 18], [5, 1, 2]),
+        node(Op::Product(Product { shift: 9, offsets: [3, -3] }), &[17, 18], [5, 1, 2]),
         node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[19], [5, 1, 1]),
     ];
     let image = ImageSpec { resize: Resize::Shorter(8), mean: vec![0.5; 4], ..ImageSpec::default() };
@@ -159,7 +159,7 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[6].inputs = vec![5, 1], "do not go together"),
         (|n| n.nodes[7].inputs = vec![5, 1], "do not go together"),
         (|n| n.nodes[4].op = Op::Input, "position"),
-        (|n| n.nodes[0].op = Op::Relu { ignored: 0 }, "position"),
+        (|n| n.nodes[0].op = Op::Relu(Relu { ignored: 0 }), "position"),
         (|n| n.nodes[0].shape = [HUGE, HUGE, 2], "tensor size"),
         (|n| n.nodes[0].shape = [1 << 14, 1 << 13, 1], "tensor size"),
         (|n| n.nodes[0].shape = [0, 6, 6], "tensor size"),
@@ -175,24 +175,24 @@ fn every_contradiction_is_named() {
         (|n| linear(n).pads = [HUGE; 4], "pads"),
         (|n| linear(n).out_channels = 0, "channels"),
         (|n| linear(n).out_channels = 1 << 62, "weights"),
-        (|n| n.nodes[5].op = Op::Relu6 { log2_six: 15, ignored: 0 }, "log2_six"),
-        (|n| n.nodes[5].op = Op::Relu6 { log2_six: u32::MAX, ignored: 0 }, "log2_six"),
-        (|n| n.nodes[5].op = Op::Relu6 { log2_six: 8, ignored: 8 }, "ignored bits"),
-        (|n| n.nodes[19].op = Op::Product { shift: 0, offsets: [0; 2] }, "shift"),
-        (|n| n.nodes[19].op = Op::Product { shift: u32::MAX, offsets: [0; 2] }, "shift"),
-        (|n| n.nodes[19].op = Op::Product { shift: 9, offsets: [1 << 15, 0] }, "offset"),
-        (|n| n.nodes[19].op = Op::Product { shift: 9, offsets: [0, i64::MIN] }, "offset"),
+        (|n| n.nodes[5].op = Op::Relu6(Relu6 { log2_six: 15, ignored: 0 }), "log2_six"),
+        (|n| n.nodes[5].op = Op::Relu6(Relu6 { log2_six: u32::MAX, ignored: 0 }), "log2_six"),
+        (|n| n.nodes[5].op = Op::Relu6(Relu6 { log2_six: 8, ignored: 8 }), "ignored bits"),
+        (|n| n.nodes[19].op = Op::Product(Product { shift: 0, offsets: [0; 2] }), "shift"),
+        (|n| n.nodes[19].op = Op::Product(Product { shift: u32::MAX, offsets: [0; 2] }), "shift"),
+        (|n| n.nodes[19].op = Op::Product(Product { shift: 9, offsets: [1 << 15, 0] }), "offset"),
+        (|n| n.nodes[19].op = Op::Product(Product { shift: 9, offsets: [0, i64::MIN] }), "offset"),
         (|n| n.nodes[19].inputs = vec![17], "two"),
         (|n| n.nodes[19].inputs = vec![18, 17], "shape"),
-        (|n| n.nodes[3].op = Op::Relu { ignored: 13 }, "ignored bits"),
-        (|n| n.nodes[3].op = Op::Relu { ignored: u32::MAX }, "ignored bits"),
+        (|n| n.nodes[3].op = Op::Relu(Relu { ignored: 13 }), "ignored bits"),
+        (|n| n.nodes[3].op = Op::Relu(Relu { ignored: u32::MAX }), "ignored bits"),
         (|n| *n.nodes[2].op.ignored_mut().expect("a max-pool") = 13, "ignored bits"),
         (|n| *n.nodes[2].op.ignored_mut().expect("a max-pool") = u32::MAX, "ignored bits"),
         (
             |n| {
                 // The last window starts behind the image.
                 let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0, 0, 2, 2] };
-                n.nodes[2].op = Op::MaxPool { window, ignored: 0 };
+                n.nodes[2].op = Op::MaxPool(MaxPool { window, ignored: 0 });
                 n.nodes[2].shape = [8, 4, 4];
             },
             "nothing but padding",
@@ -200,14 +200,14 @@ fn every_contradiction_is_named() {
         (
             |n| {
                 let window = Window { kernel: [3; 2], stride: [2; 2], pads: [1; 4] };
-                n.nodes[14].op = Op::SumPool { window, count_real_places: Some(35) };
+                n.nodes[14].op = Op::SumPool(SumPool { window, count_real_places: Some(35) });
             },
             "count_real_places",
         ),
         (
             |n| {
                 let window = Window { kernel: [3; 2], stride: [2; 2], pads: [1; 4] };
-                n.nodes[14].op = Op::SumPool { window, count_real_places: Some(0) };
+                n.nodes[14].op = Op::SumPool(SumPool { window, count_real_places: Some(0) });
             },
             "out of range",
         ),

@@ -56,7 +56,7 @@ fn clips_become_powers_of_two() {
         let graph = chain(weight, Op::Clip { ceiling }, 1.0);
         let (model, _) = calibrate(Cpu::detect(), &graph, std::slice::from_ref(&image), &Options::default())
             .expect("quantises");
-        let network::Op::Relu6 { log2_six, .. } = model.network.nodes[2].op else {
+        let network::Op::Relu6(network::Relu6 { log2_six, .. }) = model.network.nodes[2].op else {
             panic!("a clip stays one")
         };
         assert_eq!(f64::from(ceiling) * model.scales[2], f64::from(log2_six).exp2());

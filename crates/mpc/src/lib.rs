@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | [`Relu`] | max(x, 0), also into another ring | `relu.rs` |
 //! | [`Relu6`] | x clipped to \[0, 2^j\] | `relu6.rs` |
+//! | [`Selections`] | any function of one value by a comparison and a selection, of which the two above are two | `selection.rs` |
 //! | [`MaxPool`] | the largest of each window | `max_pool.rs` |
 //! | [`Argmax`] | the position of the largest, for the client | `argmax.rs` |
 //! | [`PmaxLeaky`] | ReLU and ReLU6 by a comparison that **leaks**, for measurements | `pmax_leaky.rs` |
@@ -20,7 +21,7 @@
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! To those who plan and run networks the first eight are layers, all alike: a [`Nonlinear`] is a value that can be
+//! To those who plan and run networks the first nine are layers, all alike: a [`Nonlinear`] is a value that can be
 //! checked, priced ([`Cost`]) and prepared into [`Block`]s.
 //!
 //! | below the protocols | holds |
@@ -53,6 +54,7 @@ pub use block::{Block, lead, order, run as run_blocks};
 pub use cost::Cost;
 pub use error::MpcError;
 pub use gates::bits::Bits;
+pub use gates::formula::Formula;
 pub use jaguar_share::Modulus;
 pub use nonlinear::{Elementwise, Kind, Nonlinear};
 pub use party::Party;
@@ -68,5 +70,6 @@ pub use protocols::pmax_leaky::{MOST_FACTOR_BITS, PmaxLeaky, PmaxLeakyParams, Pm
 pub use protocols::product::{Product, ProductParams};
 pub use protocols::relu::{Relu, ReluParams};
 pub use protocols::relu6::{Relu6, Relu6Params};
+pub use protocols::selection::{Selection, Selections};
 pub use protocols::truncate::{Truncate, TruncateParams};
 pub use shares::WIDEST;

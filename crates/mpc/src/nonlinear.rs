@@ -64,6 +64,9 @@ pub trait Nonlinear: Debug + Send + Sync {
     /// COTs, bytes, memory and rounds of one preparation and its run; for parameters that [`Nonlinear::check`] accepts.
     fn cost(&self) -> Cost;
 
+    /// The largest difference from what it computes exactly, in units of its results' last place: 0 is exact.
+    fn error(&self) -> f64;
+
     /// Bytes of [`Nonlinear::cost`] that the client can send offline where it knows its share of the input by then
     /// ([`Block::correct`]). Zero where the protocol has nothing to say early.
     fn correction_bytes(&self) -> u64 {

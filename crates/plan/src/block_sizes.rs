@@ -1,6 +1,6 @@
 //! What each linear layer would cost with weights in blocks, by block size: for tools that choose the sizes.
 
-use jaguar_graph::network::{BLOCK_SIZES, BlockKind, Blocks, Network, Op, Shape, block_size, possible_sizes};
+use jaguar_graph::network::{BLOCK_SIZES, BlockKind, Blocks, Network, Shape, block_size, possible_sizes};
 use serde::Serialize;
 
 use crate::planner::{Figures, planned, step_figures};
@@ -48,7 +48,7 @@ pub fn block_sizes(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> V
         })
         .collect();
     let layers = network.nodes.iter().enumerate().filter_map(|(node, of)| {
-        let Op::Linear(spec) = &of.op else { return None };
+        let spec = of.op.linear()?;
         (spec.groups == 1).then_some((node, of, spec))
     });
     layers
@@ -81,7 +81,7 @@ fn with_blocks(network: &Network, plan: &Plan, size: usize) -> Option<(Asked, Pl
     let mut changed = network.clone();
     let mut asked = vec![false; network.nodes.len()];
     for (id, node) in changed.nodes.iter_mut().enumerate() {
-        let Op::Linear(spec) = &mut node.op else { continue };
+        let Some(spec) = node.op.linear_mut() else { continue };
         if possible_sizes(spec, shapes[node.inputs[0]]).any(|possible| possible == size) {
             spec.blocks = (size > 1).then(|| Blocks::skew(size));
             asked[id] = true;

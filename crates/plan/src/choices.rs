@@ -1,6 +1,6 @@
 //! What a planner is free to choose, and both parties then follow.
 
-use jaguar_graph::network::{Network, Op};
+use jaguar_graph::network::Network;
 use jaguar_he::params::Parameters;
 use jaguar_linear::layout::Packing;
 use jaguar_linear::registry::BackendId;
@@ -32,9 +32,14 @@ const FACTOR_BITS: u32 = 8;
 impl Comparison {
     /// How many bits more than a value its shares have where it is compared.
     pub fn headroom(self) -> u32 {
+        self.factor_bits().unwrap_or(0)
+    }
+
+    /// t, where comparisons leak.
+    pub(crate) fn factor_bits(self) -> Option<u32> {
         match self {
-            Self::Sealed => 0,
-            Self::PmaxLeaky { factor_bits } => factor_bits,
+            Self::Sealed => None,
+            Self::PmaxLeaky { factor_bits } => Some(factor_bits),
         }
     }
 
@@ -232,7 +237,7 @@ impl Choices {
         if self.images == 1 {
             return Ok(());
         }
-        let linear = network.nodes.iter().zip(&self.backends).filter(|(n, _)| matches!(n.op, Op::Linear(_)));
+        let linear = network.nodes.iter().zip(&self.backends).filter(|(n, _)| n.op.linear().is_some());
         if let Some((_, backend)) = linear.into_iter().find(|(_, b)| !b.backend().takes_batches()) {
             return Err(PlanError::Choices(format!("the backend {backend} takes no batches of images")));
         }
@@ -250,7 +255,7 @@ impl Choices {
 
     /// The names of the backends that run linear layers of `network`, each once.
     pub fn names(&self, network: &Network) -> String {
-        let linear = network.nodes.iter().zip(&self.backends).filter(|(n, _)| matches!(n.op, Op::Linear(_)));
+        let linear = network.nodes.iter().zip(&self.backends).filter(|(n, _)| n.op.linear().is_some());
         let used: Vec<BackendId> = linear.map(|(_, &backend)| backend).collect();
         let names = BackendId::all().filter(|b| used.contains(b)).map(BackendId::name);
         names.collect::<Vec<_>>().join("+")

@@ -27,14 +27,14 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{Network, NodeId, Op, Part};
+use jaguar_graph::network::{Excess, Makes, Network, Node, NodeId, Place, Shape, Shares, Sign, Takes, Work};
 use jaguar_he::params::Parameters;
 use jaguar_linear::backend::{Layers, Planned, Request};
 use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
 use jaguar_share::{Domain, Modulus};
 
-use crate::{Choices, PlanError, Step, check_ring, known_early, nonlinear, opened, summable};
+use crate::{Choices, PlanError, Step, check_ring, known_early, opened, summable};
 
 /// Shares of products that nothing truncated have at least this many bits: fewer no backend takes.
 const NARROWEST: u32 = 8;
@@ -70,7 +70,7 @@ impl<'a> Values<'a> {
     fn new(network: &'a Network, choices: &Choices) -> Result<Self, PlanError> {
         let nodes = &network.nodes;
         let bits = network.value_bits();
-        let linear = |(node, &backend): (&_, _)| is_linear(node).then_some(backend);
+        let linear = |(node, &backend): (&Node, _)| node.op.linear().map(|_| backend);
         let backends: Vec<Option<BackendId>> = nodes.iter().zip(&choices.backends).map(linear).collect();
         let keeps = |id: NodeId| backends[id].is_some_and(|b| b.backend().keeps_products());
         let truncates = backends.iter().flatten().any(|b| !b.backend().keeps_products());
@@ -83,28 +83,15 @@ impl<'a> Values<'a> {
         let mut product_bits = NARROWEST;
         for (id, node) in nodes.iter().enumerate() {
             let largest = node.inputs.iter().map(|&i| excess[i]).max().unwrap_or(0);
-            computed_excess.push(match &node.op {
-                Op::Linear(spec) if keeps(id) => spec.shift,
-                Op::Linear(_) => 0,
-                Op::Input
-                | Op::Relu { .. }
-                | Op::Relu6 { .. }
-                | Op::MaxPool { .. }
-                | Op::SumPool { .. }
-                | Op::Add
-                | Op::Product { .. }
-                | Op::Concat
-                | Op::Rearrange(_) => largest,
+            computed_excess.push(match node.op.linear() {
+                Some(spec) if keeps(id) => spec.shift,
+                Some(_) => 0,
+                None => largest,
             });
-            excess.push(match &node.op {
-                Op::Linear(_) if may_keep_excess[id] => computed_excess[id],
-                Op::Input
-                | Op::Relu { .. }
-                | Op::Relu6 { .. }
-                | Op::SumPool { .. }
-                | Op::Linear(_)
-                | Op::Product { .. } => 0,
-                Op::MaxPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => largest,
+            excess.push(match excess_of(node) {
+                None if may_keep_excess[id] => computed_excess[id],
+                None | Some(Excess::Truncates | Excess::Refuses) => 0,
+                Some(Excess::Passes | Excess::PassesTogether) => largest,
             });
             let needs = bits[id] + computed_excess[id];
             if any_keeps && (!truncates || computed_excess[id] > 0) {
@@ -139,24 +126,16 @@ impl<'a> Values<'a> {
         if self.computed_excess[id] > 0 { self.product_bits } else { self.base }
     }
 
-    /// In how many bits a product of two values is made: what its value takes.
-    fn multiplied_bits(&self) -> u32 {
+    /// In how many bits an activation is shared.
+    fn activation_bits(&self) -> u32 {
         self.network.activation_bits + self.headroom
     }
 
-    /// In how many bits a nonlinear layer takes its operands: a product in so many more as it is shifted by.
+    /// In how many bits a nonlinear layer takes its operands.
     fn taken_bits(&self, id: NodeId) -> u32 {
-        match self.network.nodes[id].op {
-            Op::Product { shift, .. } => self.multiplied_bits() + shift,
-            Op::Input
-            | Op::Linear(_)
-            | Op::Relu { .. }
-            | Op::Relu6 { .. }
-            | Op::MaxPool { .. }
-            | Op::SumPool { .. }
-            | Op::Add
-            | Op::Concat
-            | Op::Rearrange(_) => self.compared_bits(id),
+        match interactive(&self.network.nodes[id]).map(|shares| shares.takes) {
+            Some(Takes::Activations { more }) => self.activation_bits() + more,
+            Some(Takes::Compared) | None => self.compared_bits(id),
         }
     }
 
@@ -166,15 +145,21 @@ impl<'a> Values<'a> {
     }
 }
 
-fn is_linear(node: &jaguar_graph::network::Node) -> bool {
-    node.op.part() == Part::Linear
+/// How a node's protocol takes and makes shares; `None` of what has none.
+fn interactive(node: &Node) -> Option<Shares> {
+    match node.op.work() {
+        Work::Interactive(operator) => Some(operator.shares()),
+        Work::Input | Work::Linear(_) | Work::Local(_) => None,
+    }
 }
 
-/// Whether an operation compares its inputs' values.
-fn compares(op: &Op) -> bool {
-    match op.part() {
-        Part::Activation | Part::MaxPool => true,
-        Part::Input | Part::Linear | Part::Product | Part::Local => false,
+/// What a node does with products that nothing truncated; `None` of a linear layer, which makes them or not.
+fn excess_of(node: &Node) -> Option<Excess> {
+    match node.op.work() {
+        Work::Input => Some(Excess::Refuses),
+        Work::Linear(_) => None,
+        Work::Local(local) => Some(local.excess),
+        Work::Interactive(operator) => Some(operator.shares().excess),
     }
 }
 
@@ -193,19 +178,16 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
     for (id, node) in nodes.iter().enumerate() {
         let (computed_excess, excess) = (values.computed_excess[id], values.excess[id]);
         let compared = values.compared_bits(id);
-        let computed_bits = match &node.op {
-            Op::Input => needed[id],
-            Op::Product { .. } => values.multiplied_bits(),
-            Op::Linear(_) => output_bits(planned[id].as_ref(), values.base),
-            Op::Relu { .. } | Op::Relu6 { .. } if computed_excess == 0 => needed[id],
-            Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
-            Op::Relu { .. }
-            | Op::Relu6 { .. }
-            | Op::MaxPool { .. }
-            | Op::SumPool { .. }
-            | Op::Add
-            | Op::Concat
-            | Op::Rearrange(_) => compared,
+        let computed_bits = match node.op.work() {
+            Work::Linear(_) => output_bits(planned[id].as_ref(), values.base),
+            Work::Interactive(operator) if operator.shares().makes == Makes::Activations => {
+                values.activation_bits()
+            }
+            // (Where all inputs are free, there is no excess.)
+            Work::Input | Work::Local(_) | Work::Interactive(_) if free[id] && computed_excess == 0 => {
+                needed[id]
+            }
+            Work::Input | Work::Local(_) | Work::Interactive(_) => compared,
         };
         let shift = computed_excess - excess;
         // What is truncated may have to leave its ring for a narrower one; who wants the wider one extends it.
@@ -220,7 +202,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
         let modulus = |bits: u32| odd[id].unwrap_or_else(|| Modulus::power_of_two(bits));
         let computed = Domain::new(modulus(computed_bits)).with_excess(computed_excess);
         let domain = Domain::new(modulus(bits)).with_excess(excess);
-        if compares(&node.op)
+        if interactive(node).is_some_and(|shares| shares.takes == Takes::Compared)
             && let Some(&wide) = node
                 .inputs
                 .iter()
@@ -230,10 +212,21 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
             let activation_bits = network.activation_bits;
             return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits });
         }
-        let widths = (values.taken_bits(id), computed.modulus, computed_excess);
-        let digit = u32::from(choices.digits[id]);
-        let nonlinear =
-            nonlinear(network, node, widths, digit, (choices.comparison, choices.images as usize));
+        let inputs: Vec<Shape> = node.inputs.iter().map(|&i| nodes[i].shape).collect();
+        let nonlinear = match node.op.work() {
+            Work::Interactive(operator) => Some(operator.protocol(&Place {
+                bits: values.taken_bits(id),
+                excess: computed_excess,
+                output: computed.modulus,
+                digit: u32::from(choices.digits[id]),
+                guard_bits: network.guard_bits,
+                leaky: choices.comparison.factor_bits(),
+                images: choices.images as usize,
+                inputs: &inputs,
+                shape: node.shape,
+            })),
+            Work::Input | Work::Linear(_) | Work::Local(_) => None,
+        };
         let range = values.range(id);
         let truncation =
             (shift > 0).then_some(TruncateParams { bits: computed_bits, out_bits: made_bits, shift, range });
@@ -303,14 +296,15 @@ fn plan_layers(
         let requests: Vec<Request<'_>> = nodes
             .iter()
             .enumerate()
-            .filter_map(|(id, node)| match (&node.op, own(id)) {
-                (Op::Linear(spec), Some(own)) => Some(Request {
+            .filter_map(|(id, node)| {
+                let (spec, own) = (node.op.linear()?, own(id)?);
+                Some(Request {
                     node: id,
                     backend: own.name(),
                     spec,
                     in_shape: nodes[node.inputs[0]].shape,
                     images: choices.images as usize,
-                    activation_bits: network.activation_bits + values.headroom,
+                    activation_bits: values.activation_bits(),
                     guard_bits: network.guard_bits,
                     weight_bits: network.weight_bits + spec.max_exponent,
                     opened: opened[id],
@@ -318,8 +312,7 @@ fn plan_layers(
                     packing: choices.packings[id],
                     params,
                     weight_memory: choices.weight_memory,
-                }),
-                _ => None,
+                })
             })
             .collect();
         if requests.is_empty() {
@@ -352,16 +345,19 @@ fn odd_moduli(values: &Values<'_>, planned: &[Option<Planned>]) -> Vec<Option<Mo
     let mut able: Vec<bool> = nodes
         .iter()
         .enumerate()
-        .map(|(id, node)| match &node.op {
-            Op::Input | Op::Relu { .. } | Op::Relu6 { .. } => values.computed_excess[id] == 0,
-            Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => values.computed_excess[id] == 0,
-            Op::Linear(_) | Op::MaxPool { .. } | Op::Product { .. } => false,
+        .map(|(id, node)| {
+            let in_any = match node.op.work() {
+                Work::Input | Work::Local(_) => true,
+                Work::Linear(_) => false,
+                Work::Interactive(operator) => operator.shares().makes == Makes::AnyRing,
+            };
+            in_any && values.computed_excess[id] == 0
         })
         .collect();
     if let Some(output) = able.last_mut() {
         *output = false;
     }
-    let local = |op: &Op| op.part() == Part::Local;
+    let local = |node: &Node| matches!(node.op.work(), Work::Local(_));
     loop {
         let mut asked: Vec<Vec<Option<Modulus>>> = vec![Vec::new(); nodes.len()];
         let mut odd: Vec<Option<Modulus>> = vec![None; nodes.len()];
@@ -375,13 +371,13 @@ fn odd_moduli(values: &Values<'_>, planned: &[Option<Planned>]) -> Vec<Option<Mo
             }
             let asks = match &planned[id] {
                 Some(layer) => Some(layer.input().modulus).filter(|modulus| modulus.log2().is_none()),
-                None if local(&node.op) => odd[id],
+                None if local(node) => odd[id],
                 None => None,
             };
             node.inputs.iter().for_each(|&i| asked[i].push(asks));
         }
         let stuck = nodes.iter().enumerate().position(|(id, node)| {
-            odd[id].is_some() && local(&node.op) && node.inputs.iter().any(|&i| odd[i] != odd[id])
+            odd[id].is_some() && local(node) && node.inputs.iter().any(|&i| odd[i] != odd[id])
         });
         match stuck {
             Some(id) => able[id] = false,
@@ -401,19 +397,17 @@ fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<M
     for (id, node) in nodes.iter().enumerate().rev() {
         let compared = values.compared_bits(id);
         for &input in &node.inputs {
-            let asks = match &node.op {
-                Op::Input => continue,
-                Op::Linear(_) => planned[id].as_ref().map_or(values.base, |layer| {
+            let asks = match node.op.work() {
+                Work::Input => continue,
+                Work::Linear(_) => planned[id].as_ref().map_or(values.base, |layer| {
                     // What is converted must have its values all told apart.
                     layer.input().modulus.log2().unwrap_or(values.bits[input])
                 }),
-                Op::Relu { .. } | Op::Relu6 { .. } | Op::MaxPool { .. } | Op::Product { .. } => {
-                    values.taken_bits(id)
-                }
-                Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) if odd[id].is_some() => continue,
-                Op::SumPool { .. } => needed[id].max(values.bits[id]),
-                Op::Add | Op::Concat | Op::Rearrange(_) if free[id] => needed[id],
-                Op::Add | Op::Concat | Op::Rearrange(_) => compared,
+                Work::Interactive(_) => values.taken_bits(id),
+                Work::Local(_) if odd[id].is_some() => continue,
+                Work::Local(local) if local.widens => needed[id].max(values.bits[id]),
+                Work::Local(_) if free[id] => needed[id],
+                Work::Local(_) => compared,
             };
             needed[input] = needed[input].max(asks);
         }
@@ -429,11 +423,11 @@ fn may_keep_excess(network: &Network, mixed: bool) -> Vec<bool> {
         *output = false;
     }
     for (id, node) in network.nodes.iter().enumerate().rev() {
-        let takes = match &node.op {
-            Op::Relu { .. } | Op::Relu6 { .. } => true,
-            Op::MaxPool { .. } | Op::Rearrange(_) => may[id],
-            Op::Add | Op::Concat => may[id] && !mixed,
-            Op::Input | Op::Linear(_) | Op::SumPool { .. } | Op::Product { .. } => false,
+        let takes = match excess_of(node) {
+            Some(Excess::Truncates) => true,
+            Some(Excess::Passes) => may[id],
+            Some(Excess::PassesTogether) => may[id] && !mixed,
+            Some(Excess::Refuses) | None => false,
         };
         if !takes {
             node.inputs.iter().for_each(|&i| may[i] = false);
@@ -442,17 +436,14 @@ fn may_keep_excess(network: &Network, mixed: bool) -> Vec<bool> {
     may
 }
 
-/// For each node: whether its value is a ReLU's, or computed of nothing else without a sign.
+/// For each node: whether its value cannot be negative.
 fn non_negative(network: &Network) -> Vec<bool> {
     let mut known: Vec<bool> = Vec::with_capacity(network.nodes.len());
     for node in &network.nodes {
-        known.push(match &node.op {
-            Op::Relu { .. } | Op::Relu6 { .. } => true,
-            // (The server adds noise to a product.)
-            Op::Input | Op::Linear(_) | Op::Product { .. } => false,
-            Op::MaxPool { .. } | Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_) => {
-                node.inputs.iter().all(|&i: &NodeId| known[i])
-            }
+        known.push(match node.op.sign() {
+            Sign::NonNegative => true,
+            Sign::Any => false,
+            Sign::Inherited => node.inputs.iter().all(|&i: &NodeId| known[i]),
         });
     }
     known
@@ -462,11 +453,12 @@ fn non_negative(network: &Network) -> Vec<bool> {
 fn computed_in_any_ring(network: &Network) -> Vec<bool> {
     let mut free: Vec<bool> = Vec::with_capacity(network.nodes.len());
     for node in &network.nodes {
-        free.push(match &node.op {
-            // The sum of a window may need more bits than its parts: its inputs come in the wider ring.
-            Op::Input | Op::Relu { .. } | Op::Relu6 { .. } | Op::SumPool { .. } => true,
-            Op::Linear(_) | Op::MaxPool { .. } | Op::Product { .. } => false,
-            Op::Add | Op::Concat | Op::Rearrange(_) => node.inputs.iter().all(|&i: &NodeId| free[i]),
+        free.push(match node.op.work() {
+            Work::Input => true,
+            Work::Linear(_) => false,
+            // The inputs of what widens come in the wider ring.
+            Work::Local(local) => local.widens || node.inputs.iter().all(|&i: &NodeId| free[i]),
+            Work::Interactive(operator) => operator.shares().makes == Makes::AnyRing,
         });
     }
     free

@@ -12,14 +12,11 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{Network, Node, NodeId, Op, Part, Window};
+use jaguar_graph::network::{Network, Node, NodeId, Work};
 use jaguar_he::params::{ParameterError, Parameters};
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
 pub use jaguar_linear::registry::BackendId;
-use jaguar_mpc::{
-    Cost, Elementwise, ExtendParams, Kind, MpcError, Nonlinear, PmaxLeakyParams, PmaxLeakyPooling,
-    PoolParams, PoolShape, Pooling, ProductParams, Relu6Params, ReluParams, TruncateParams,
-};
+use jaguar_mpc::{Cost, Elementwise, ExtendParams, MpcError, Nonlinear, TruncateParams};
 pub use jaguar_share::{Domain, Modulus};
 
 pub mod batch;
@@ -150,81 +147,14 @@ pub struct Step {
     pub cost: Cost,
 }
 
-/// How many low bits a sign may ignore without being wrong: leaving out one is exact but for
-/// the two lowest values of the ring, which no value and no difference in range is.
-const EXACTLY_IGNORED: u32 = 1;
-
-/// The protocol of `node` on shares mod 2^`bits` of its value times 2^`excess`; max(x, 0) and its like may come out
-/// modulo another `output`; for so many images. `None` for what needs none: each party computes it by itself, or a backend does.
-///
-/// Comparisons that leak are exact, whatever the network lets its signs ignore.
-fn nonlinear(
-    network: &Network,
-    node: &Node,
-    (bits, output, excess): (u32, Modulus, u32),
-    digit: u32,
-    (comparison, images): (Comparison, usize),
-) -> Option<Arc<dyn Nonlinear>> {
-    let count = images * node.shape.iter().product::<usize>();
-    let leaky = |factor_bits, log2_six| {
-        let params = PmaxLeakyParams { bits, factor_bits, output, log2_six };
-        Arc::new(Elementwise { count, params })
-    };
-    // What the network ignores on purpose it means in its own units.
-    let ignored = |bits: u32| if bits > EXACTLY_IGNORED { bits + excess } else { EXACTLY_IGNORED };
-    Some(match (&node.op, comparison) {
-        // No `_` here: an operation without a protocol is computed on shares, by each party alone.
-        (
-            Op::Input | Op::Linear(_) | Op::SumPool { .. } | Op::Add | Op::Concat | Op::Rearrange(_),
-            Comparison::Sealed | Comparison::PmaxLeaky { .. },
-        ) => return None,
-        (&Op::Product { shift, offsets }, Comparison::Sealed | Comparison::PmaxLeaky { .. }) => {
-            let out_bits = bits - shift;
-            let params = ProductParams { out_bits, shift, guard_bits: network.guard_bits, offsets };
-            Arc::new(Elementwise { count, params })
-        }
-        (&Op::Relu { ignored: low }, Comparison::Sealed) => {
-            let params = ReluParams { output, digit, ignored: ignored(low), ..ReluParams::new(bits) };
-            Arc::new(Elementwise { count, params })
-        }
-        (Op::Relu { .. }, Comparison::PmaxLeaky { factor_bits }) => leaky(factor_bits, None),
-        (&Op::Relu6 { log2_six, ignored: low }, Comparison::Sealed) => {
-            let exact = Relu6Params::new(bits, log2_six + excess);
-            let params = Relu6Params { output, digit, ignored: ignored(low), ..exact };
-            Arc::new(Elementwise { count, params })
-        }
-        (Op::Relu6 { log2_six, .. }, Comparison::PmaxLeaky { factor_bits }) => {
-            leaky(factor_bits, Some(log2_six + excess))
-        }
-        (Op::MaxPool { window, ignored: low }, Comparison::Sealed) => {
-            let shape = pool_shape(network, node, window, images);
-            let params = PoolParams { digit, ignored: ignored(*low), ..PoolParams::new(bits) };
-            Arc::new(Pooling { shape, params })
-        }
-        (Op::MaxPool { window, .. }, Comparison::PmaxLeaky { factor_bits }) => {
-            let shape = pool_shape(network, node, window, images);
-            Arc::new(PmaxLeakyPooling { shape, bits, factor_bits })
-        }
-    })
-}
-
-/// A max-pool's geometry: each image's channels are channels of their own.
-fn pool_shape(network: &Network, node: &Node, window: &Window, images: usize) -> PoolShape {
-    let [channels, h, w] = network.nodes[node.inputs[0]].shape;
-    let Window { kernel, stride, pads } = *window;
-    PoolShape { channels: channels * images, size: [h, w], kernel, stride, pads }
-}
-
 impl Step {
     /// Checks and prices what was planned for `node`; rings and layouts are sound.
     fn finish(mut self, node: &Node) -> Result<Self, PlanError> {
         // What has neither a backend nor a protocol is computed on shares, by each party alone.
-        let planned = match node.op.part() {
-            Part::Input | Part::Local => self.layer.is_none() && self.nonlinear.is_none(),
-            Part::Linear => self.layer.is_some() && self.nonlinear.is_none(),
-            Part::Activation | Part::MaxPool | Part::Product => {
-                self.layer.is_none() && self.nonlinear.is_some()
-            }
+        let planned = match node.op.work() {
+            Work::Input | Work::Local(_) => self.layer.is_none() && self.nonlinear.is_none(),
+            Work::Linear(_) => self.layer.is_some() && self.nonlinear.is_none(),
+            Work::Interactive(_) => self.layer.is_none() && self.nonlinear.is_some(),
         };
         if !planned {
             return Err(PlanError::Unplanned { name: node.name.clone(), op: node.op.name() });
@@ -270,13 +200,12 @@ impl Step {
     ///
     /// The noise of a linear layer counts with [`SIGMAS`] standard deviations, at worst-case weights.
     pub fn error_ulps(&self) -> f64 {
-        let product = self.nonlinear.as_ref().is_some_and(|layer| layer.kind() == Kind::Product);
         let truncated = if self.truncation.is_some() { 1.0 } else { 0.0 };
         // The largest noise in the guard bits is two units less.
         let guard = if self.guard_bits > 0 { f64::from(1 << self.guard_bits) } else { 0.0 };
-        let multiplied = if product { 1.0 + guard } else { 0.0 };
+        let nonlinear = self.nonlinear.as_ref().map_or(0.0, |layer| layer.error());
         let layer = |l: &Planned| guard + l.rounding_ulps() + SIGMAS * l.noise_ulps();
-        truncated + multiplied + self.layer.as_ref().map_or(0.0, layer)
+        truncated + nonlinear + self.layer.as_ref().map_or(0.0, layer)
     }
 }
 
@@ -434,7 +363,7 @@ fn opened(network: &Network) -> Vec<bool> {
         *last = true;
     }
     for (id, node) in network.nodes.iter().enumerate().rev() {
-        if opened[id] && !matches!(node.op, Op::Linear(_)) {
+        if opened[id] && node.op.linear().is_none() {
             node.inputs.iter().for_each(|&i| opened[i] = true);
         }
     }

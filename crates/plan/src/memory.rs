@@ -4,7 +4,7 @@
 //! together while a query runs. What an allocator keeps beyond that, and what steps of milliseconds take, is estimated by
 //! figures that were measured ([`PROGRAM`], `COPIES`); `docs/planner.md` compares with measured peaks.
 
-use jaguar_graph::network::{Network, Op};
+use jaguar_graph::network::Network;
 use jaguar_mpc::cost;
 use serde::Serialize;
 
@@ -147,23 +147,11 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
     let [client_runs, server_runs] = running_bytes(network, plan, threads);
     let correlations = cost::session_bytes(plan.choices.instances);
     let queries = 1 + kept;
-    let weights = |(node, in_shape): (&Op, [usize; 3])| match node {
-        Op::Linear(spec) => spec.weights_len(in_shape[0]).unwrap_or(0) as u64 * size_of::<i16>() as u64,
-        Op::Input
-        | Op::Relu { .. }
-        | Op::Relu6 { .. }
-        | Op::MaxPool { .. }
-        | Op::SumPool { .. }
-        | Op::Add
-        | Op::Product { .. }
-        | Op::Concat
-        | Op::Rearrange(_) => 0,
-    };
-    let shapes = network.nodes.iter().map(|node| {
-        let from = node.inputs.first().map_or(node.shape, |&i| network.nodes[i].shape);
-        (&node.op, from)
+    let weights = network.nodes.iter().filter_map(|node| {
+        let [channels, ..] = network.nodes[*node.inputs.first()?].shape;
+        node.op.linear()?.weights_len(channels)
     });
-    let compiled: u64 = shapes.map(weights).sum();
+    let compiled: u64 = weights.map(|count| (count * size_of::<i16>()) as u64).sum();
     let backends: u64 = plan.layers().map(|layer| layer.model_bytes()).sum();
     Memory {
         client: PartyMemory {

@@ -1,6 +1,8 @@
 //! Predictions and choices under constants that are made up, so that what must come out is known.
 
-use jaguar_graph::network::{InputSpec, Linear, Network, Node, Op, OutputSpec, Window};
+use jaguar_graph::network::{
+    InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Relu, Relu6, SumPool, Window,
+};
 use jaguar_linear::layout::{Layout, Packing};
 use jaguar_mpc::cost::{Bin, Drawn, Instances};
 
@@ -14,15 +16,15 @@ use crate::{BackendId, Choices, Comparison, Exchange, Plan, PlanError, Schedule}
 pub(crate) fn network() -> Network {
     let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-    let pool = Op::MaxPool { window, ignored: 0 };
+    let pool = Op::MaxPool(MaxPool { window, ignored: 0 });
     let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 14, 12) });
     let nodes = [
         ("input", Op::Input, [3, 28, 28]),
         ("first", conv(16, 3), [16, 28, 28]),
         ("pool", pool, [16, 14, 14]),
-        ("relu", Op::Relu { ignored: 0 }, [16, 14, 14]),
+        ("relu", Op::Relu(Relu { ignored: 0 }), [16, 14, 14]),
         ("second", conv(8, 1), [8, 14, 14]),
-        ("six", Op::Relu6 { log2_six: 12, ignored: 0 }, [8, 14, 14]),
+        ("six", Op::Relu6(Relu6 { log2_six: 12, ignored: 0 }), [8, 14, 14]),
         ("last", fully, [10, 1, 1]),
     ];
     Network {
@@ -542,7 +544,7 @@ fn factors_leave_room_for_the_widest_value() {
     let mut network = network();
     // 2 x 2 sums of 16 bits: 18 bits, and a ReLU of them.
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-    network.nodes[2].op = Op::SumPool { window, count_real_places: None };
+    network.nodes[2].op = Op::SumPool(SumPool { window, count_real_places: None });
     let choices = Choices::standard(&network, BackendId::JAGUAR);
     assert!(matches!(Plan::new(&network, choices.clone()), Err(PlanError::Wide { bits: 18, .. })));
     let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits: 4 }, ..choices };
@@ -555,17 +557,17 @@ fn three_maps() -> Network {
     let conv = |out, k| Op::Linear(Linear::same(out, k, 12));
     let pool = |k: usize| {
         let window = Window { kernel: [k; 2], stride: [k; 2], pads: [0; 4] };
-        Op::MaxPool { window, ignored: 0 }
+        Op::MaxPool(MaxPool { window, ignored: 0 })
     };
     let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 6, 12) });
     let nodes = [
         ("input", Op::Input, [3, 60, 60]),
         ("large", conv(64, 3), [64, 60, 60]),
-        ("rectified", Op::Relu { ignored: 0 }, [64, 60, 60]),
+        ("rectified", Op::Relu(Relu { ignored: 0 }), [64, 60, 60]),
         ("narrow", conv(64, 1), [64, 60, 60]),
         ("pool", pool(2), [64, 30, 30]),
         ("small", conv(64, 3), [64, 30, 30]),
-        ("relu", Op::Relu { ignored: 0 }, [64, 30, 30]),
+        ("relu", Op::Relu(Relu { ignored: 0 }), [64, 30, 30]),
         ("corner", pool(5), [64, 6, 6]),
         ("last", fully, [10, 1, 1]),
     ];

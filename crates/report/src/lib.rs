@@ -159,10 +159,10 @@ mod tests {
     /// Kinds go by who computes an operation, and how.
     #[test]
     fn operations_are_of_a_kind() {
-        use jaguar_graph::network::Op;
+        use jaguar_graph::network::{Op, Product, Relu};
         for (op, kind) in [
-            (Op::Relu { ignored: 0 }, Kind::Activation),
-            (Op::Product { shift: 8, offsets: [0, 0] }, Kind::Product),
+            (Op::Relu(Relu { ignored: 0 }), Kind::Activation),
+            (Op::Product(Product { shift: 8, offsets: [0, 0] }), Kind::Product),
             (Op::Concat, Kind::Other),
         ] {
             assert_eq!(Kind::of(op.part()), kind, "{}", op.describe());

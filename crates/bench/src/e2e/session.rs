@@ -8,7 +8,7 @@ use jaguar_engine::client::{Limits, Ready, Reveal, connect};
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::report::{Cost, Predicted, Report, Row};
 use jaguar_engine::server::Service;
-use jaguar_graph::network::{Network, Op};
+use jaguar_graph::network::{Network, Op, Part};
 use jaguar_linear::product::Hardware;
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::Aim;
@@ -177,13 +177,11 @@ fn random_input(network: &Network, query: u64) -> Vec<i64> {
 }
 
 fn kind(op: &Op) -> Kind {
-    match op {
-        Op::Linear(_) => Kind::Linear,
-        Op::Relu { .. } | Op::Relu6 { .. } => Kind::Relu,
-        Op::MaxPool { .. } => Kind::MaxPool,
-        Op::Input | Op::SumPool { .. } | Op::Add | Op::Product { .. } | Op::Concat | Op::Rearrange(_) => {
-            Kind::Rest
-        }
+    match op.part() {
+        Part::Linear => Kind::Linear,
+        Part::Activation => Kind::Relu,
+        Part::MaxPool => Kind::MaxPool,
+        Part::Input | Part::Product | Part::Local => Kind::Rest,
     }
 }
 
@@ -191,7 +189,7 @@ fn kind(op: &Op) -> Kind {
 fn computing(network: &Network, plan: &Plan, peaks: &Peaks) -> [f64; 2] {
     let [mut before, mut online] = [0.0; 2];
     for (node, step) in network.nodes.iter().zip(&plan.steps) {
-        if let Op::Linear(spec) = &node.op {
+        if let Some(spec) = node.op.linear() {
             let multiply_adds = spec.multiply_adds(network.nodes[node.inputs[0]].shape);
             online += peaks.online(multiply_adds.expect("a network's layers fit their inputs"));
         }
@@ -263,18 +261,20 @@ mod tests {
     use super::*;
     use crate::limits::tests::PEAKS;
     use crate::report::tests::{met, missed};
-    use jaguar_graph::network::{Bias, InputSpec, Linear, Model, Node, OutputSpec, Weights, Window};
+    use jaguar_graph::network::{
+        Bias, InputSpec, Linear, MaxPool, Model, Node, OutputSpec, Relu, Weights, Window,
+    };
 
     /// A convolution, a max-pool, a ReLU, and a convolution.
     fn small() -> Bundle {
         let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
         let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-        let pool = Op::MaxPool { window, ignored: 0 };
+        let pool = Op::MaxPool(MaxPool { window, ignored: 0 });
         let ops = [
             ("input", Op::Input, [3, 8, 8]),
             ("first", conv(4, 3), [4, 8, 8]),
             ("pool", pool, [4, 4, 4]),
-            ("relu", Op::Relu { ignored: 0 }, [4, 4, 4]),
+            ("relu", Op::Relu(Relu { ignored: 0 }), [4, 4, 4]),
             ("last", conv(5, 1), [5, 4, 4]),
         ];
         let nodes = ops.into_iter().enumerate().map(|(id, (name, op, shape))| {

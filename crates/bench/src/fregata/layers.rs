@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::network::{Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Shape, Weights};
+use jaguar_graph::network::{
+    Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Relu, Shape, Weights,
+};
 
 /// f, and the widths of an activation and of a weight: those of the other benchmarks.
 pub const SHIFT: u32 = 12;
@@ -91,7 +93,7 @@ impl Case {
                 shape,
             });
             if self.relus {
-                let op = Op::Relu { ignored: 0 };
+                let op = Op::Relu(Relu { ignored: 0 });
                 nodes.push(Node { name: format!("relu{i}"), op, inputs: vec![nodes.len() - 1], shape });
                 weights.push(None);
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, anyhow};
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::network::{Linear, Op, Shape, Weights};
+use jaguar_graph::network::{Linear, Shape, Weights};
 use jaguar_linear::hyena::steps::{Bytes, Planned};
 use jaguar_linear::hyena::{Form, Wanted};
 use serde::Serialize;
@@ -73,10 +73,11 @@ fn shape_name(spec: &Linear, [channels, h, w]: Shape) -> String {
 /// When a form cannot run a layer, or a result is wrong.
 pub fn linears(cpu: Cpu, bundle: &Bundle, sampling: Sampling) -> Result<Linears> {
     let (network, weights) = (&bundle.model.network, &bundle.model.weights);
-    let nodes = network.nodes.iter().enumerate().filter_map(|(id, node)| match &node.op {
-        Op::Linear(spec) => Some((id, spec, network.nodes[node.inputs[0]].shape)),
-        _ => None,
-    });
+    let nodes = network
+        .nodes
+        .iter()
+        .enumerate()
+        .filter_map(|(id, node)| Some((id, node.op.linear()?, network.nodes[node.inputs[0]].shape)));
     let nodes: Vec<(usize, &Linear, Shape)> = nodes.collect();
     let plan = |form: &dyn Fn(usize) -> Form| -> Result<Planned> {
         let wanted = nodes.iter().enumerate().map(|(at, &(_, spec, in_shape))| Wanted {

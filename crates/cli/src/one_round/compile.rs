@@ -12,7 +12,7 @@ use jaguar_convfhe::{
 };
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::files;
-use jaguar_graph::float::{Graph, Op};
+use jaguar_graph::float::Graph;
 use jaguar_graph::import::first_parts;
 use jaguar_graph::network::{ImageSpec, without_names};
 use jaguar_graph::onnx;
@@ -149,8 +149,7 @@ impl Cut {
 }
 
 fn weights(graph: &Graph) -> usize {
-    let of = |op: &Op| if let Op::Linear(linear) = op { linear.weights.len() } else { 0 };
-    graph.nodes.iter().map(|node| of(&node.op)).sum()
+    graph.nodes.iter().filter_map(|node| node.op.linear()).map(|linear| linear.weights.len()).sum()
 }
 
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.

@@ -8,7 +8,7 @@
 //! A linear layer's output may be incomplete when the wave behind it begins, and so may a sum of such: a block's first step has
 //! computed what it takes in, and leaves before the rest is computed. Whatever else reads a value has all of it computed before.
 
-use jaguar_graph::network::{NodeId, Op, Part};
+use jaguar_graph::network::{NodeId, Work};
 use jaguar_linear::backend::Online;
 use jaguar_mpc::{Block, Extend, Truncate, lead, order};
 use jaguar_wire::{Channel, Stage};
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::clock::{Account, NodeTimes};
 use super::prepare::{PreparedOp, PreparedStep};
-use super::values::{PlannedNetwork, Share, ShareObserver, Value, Values, pairs, reduce};
+use super::values::{PlannedNetwork, Share, ShareObserver, Value, Values, adds, pairs, reduce};
 use crate::error::EngineError;
 use crate::progress::Progress;
 
@@ -118,7 +118,7 @@ impl Walk<'_> {
                 continue;
             }
             let incomplete = |&i: &NodeId| !self.values.of(i).is_some_and(Value::is_complete);
-            if matches!(nodes[id].op, Op::Add) && nodes[id].inputs.iter().any(incomplete) {
+            if adds(&nodes[id]) && nodes[id].inputs.iter().any(incomplete) {
                 let sum = Vec::with_capacity(self.planned.plan.steps[id].values);
                 let sum = Value::PartialSum(Zeroizing::new(sum));
                 self.convert_and_keep(id, sum, truncation, extension)?;
@@ -153,10 +153,10 @@ impl Walk<'_> {
             }
             PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
             PreparedOp::Local => {
-                let value = match network.nodes[id].op.part() {
-                    Part::Input => input.take().expect("one input"),
-                    Part::Local => planned.local(id, |i| values.input(id, i)),
-                    Part::Linear | Part::Activation | Part::MaxPool | Part::Product => {
+                let value = match network.nodes[id].op.work() {
+                    Work::Input => input.take().expect("one input"),
+                    Work::Local(_) => planned.local(id, |i| values.input(id, i)),
+                    Work::Linear(_) | Work::Interactive(_) => {
                         unreachable!("the plan has a backend or a protocol for it")
                     }
                 };

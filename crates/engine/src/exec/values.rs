@@ -4,7 +4,7 @@
 //! outputs. Whoever reads a value asks first for as many elements as it needs.
 
 use jaguar_cpu::Cpu;
-use jaguar_graph::network::{Network, NodeId, Op, Shape};
+use jaguar_graph::network::{Network, Node, NodeId, Shape, Work};
 use jaguar_graph::reference;
 use jaguar_linear::backend::Output;
 use jaguar_plan::{Modulus, Plan};
@@ -19,6 +19,11 @@ pub(crate) type ShareObserver<'a> = &'a mut dyn FnMut(usize, &[u64]);
 /// This party's share of a value, wiped when it is dropped. It is made in its full length, for growing would leave copies.
 pub(crate) type Share = Zeroizing<Vec<u64>>;
 
+/// Whether a node adds its inputs up, place by place.
+pub(crate) fn adds(node: &Node) -> bool {
+    matches!(node.op.work(), Work::Local(local) if local.adds)
+}
+
 /// A network and its plan: all that both parties know of the work.
 #[derive(Clone, Copy)]
 pub(crate) struct PlannedNetwork<'a> {
@@ -29,7 +34,7 @@ pub(crate) struct PlannedNetwork<'a> {
 impl PlannedNetwork<'_> {
     /// Sums and moves, which each party does on its own shares. They are what the reference does on plain values: these
     /// operations are linear over the integers and so over every ring. (The plan keeps the sums below 2^63.) Inputs of less
-    /// excess than the result's are scaled up. The inputs of [`Op::Add`] may be the same part of both operands. Values of several
+    /// excess than the result's are scaled up. The inputs of what adds them up may be the same part of each. Values of several
     /// images stand as `[C, image, H, W]`; what is done is done to each image by itself.
     pub fn local<'v>(&self, node: NodeId, input: impl Fn(usize) -> &'v [u64]) -> Share {
         let Self { network, plan } = *self;
@@ -45,7 +50,7 @@ impl PlannedNetwork<'_> {
         };
         let inputs: Vec<Zeroizing<Vec<i64>>> =
             network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
-        if let (Op::Add, [x, y]) = (&network.nodes[node].op, &inputs[..]) {
+        if let (true, [x, y]) = (adds(&network.nodes[node]), &inputs[..]) {
             return Zeroizing::new(x.iter().zip(y.iter()).map(|(x, y)| (x + y) as u64).collect());
         }
         // (It is no linear layer: nothing here has kernels.)

@@ -1,6 +1,6 @@
 //! Networks whose weights are in circulant blocks: a session takes them for what they are.
 
-use jaguar_graph::network::{BlockKind, Blocks, Network, Op, block_size};
+use jaguar_graph::network::{BlockKind, Blocks, Network, Op, Relu, SumPool, block_size};
 use jaguar_graph::reference;
 use jaguar_plan::block_sizes::block_sizes;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
@@ -33,7 +33,7 @@ fn in_blocks() -> Bundle {
     let mut b = Builder::new([8, 34, 34]);
     let relu = |b: &mut Builder, from: usize| {
         let shape = b.network.nodes[from].shape;
-        b.add(Op::Relu { ignored: 0 }, &[from], shape)
+        b.add(Op::Relu(Relu { ignored: 0 }), &[from], shape)
     };
     let wide = b.conv_in_blocks(0, 16, 3, 1, Blocks::skew(8));
     let wide = relu(&mut b, wide);
@@ -46,7 +46,7 @@ fn in_blocks() -> Bundle {
     let pairs = b.conv_in_blocks(circulant, 32, 1, 1, Blocks::skew(2));
     let pairs = relu(&mut b, pairs);
     let window = Window { kernel: [9; 2], stride: [9; 2], pads: [0; 4] };
-    let pooled = b.add(Op::SumPool { window, count_real_places: None }, &[pairs], [32, 1, 1]);
+    let pooled = b.add(Op::SumPool(SumPool { window, count_real_places: None }), &[pairs], [32, 1, 1]);
     b.conv_in_blocks(pooled, 16, 1, 1, Blocks::skew(16));
     b.bundle()
 }

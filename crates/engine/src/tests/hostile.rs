@@ -26,13 +26,13 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
     // A max-pool with a schedule of gigabytes.
     let mut pool = Builder::new([16, 1024, 1024]);
     let window = Window { kernel: [1024; 2], stride: [1; 2], pads: [512, 512, 511, 511] };
-    pool.add(Op::MaxPool { window, ignored: 0 }, &[0], [16, 1024, 1024]);
+    pool.add(Op::MaxPool(MaxPool { window, ignored: 0 }), &[0], [16, 1024, 1024]);
     assert!(matches!(greet(pool), Err(EngineError::PeerMisbehaved(_))));
     // ReLUs with gigabytes of prepared material.
     let mut relus = Builder::new([64, 1024, 1024]);
     let mut last = 0;
     for _ in 0..3 {
-        last = relus.add(Op::Relu { ignored: 0 }, &[last], [64, 1024, 1024]);
+        last = relus.add(Op::Relu(Relu { ignored: 0 }), &[last], [64, 1024, 1024]);
     }
     assert!(greet(relus).is_err());
     // A kernel that falls into as many stages as it has taps: fine, and planned at once.
@@ -79,8 +79,8 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
     // A nonlinear layer behind a sum that has outgrown its ring.
     let mut wide = Builder::new([3, 8, 8]);
     let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
-    let sum = wide.add(Op::SumPool { window, count_real_places: None }, &[0], [3, 2, 2]);
-    wide.add(Op::Relu { ignored: 0 }, &[sum], [3, 2, 2]);
+    let sum = wide.add(Op::SumPool(SumPool { window, count_real_places: None }), &[0], [3, 2, 2]);
+    wide.add(Op::Relu(Relu { ignored: 0 }), &[sum], [3, 2, 2]);
     assert!(matches!(greet(wide).unwrap_err().root(), EngineError::Plan(_)));
 }
 

@@ -200,7 +200,7 @@ fn hidden_layer(weights: &[[i16; PIXELS]], biases: &[i64]) -> Bundle {
         exponents: vec![0; weights.len()],
         bias: Bias::PerChannel(biases.to_vec()),
     });
-    let relu = b.add(Op::Relu { ignored: 0 }, &[hidden], [weights.len(), 1, 1]);
+    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[hidden], [weights.len(), 1, 1]);
     b.conv(relu, 10, 1, 1, 0, 1);
     b.bundle()
 }

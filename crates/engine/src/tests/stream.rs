@@ -37,7 +37,7 @@ fn net(kernel: usize) -> Net {
     let mut b = Builder::new([3, 16, 16]);
     let shape = [CHANNELS, 16, 16];
     let conv = |b: &mut Builder, from| b.conv(from, CHANNELS, kernel, 1, kernel / 2, 1);
-    let relu = |b: &mut Builder, from| b.add(Op::Relu { ignored: 0 }, &[from], shape);
+    let relu = |b: &mut Builder, from| b.add(Op::Relu(Relu { ignored: 0 }), &[from], shape);
     let stem = conv(&mut b, 0);
     let first = relu(&mut b, stem);
     let left = conv(&mut b, first);
@@ -51,7 +51,7 @@ fn net(kernel: usize) -> Net {
     let extended = b.add(Op::Add, &[fifth, fourth], shape);
     let last = b.conv(extended, 4, 1, 1, 0, 1);
     // It reads all at once.
-    b.add(Op::SumPool { window: whole(), count_real_places: None }, &[last], [4, 1, 1]);
+    b.add(Op::SumPool(SumPool { window: whole(), count_real_places: None }), &[last], [4, 1, 1]);
     Net {
         builder: b,
         streamed: vec![stem, left, right, third, fifth],
@@ -412,7 +412,7 @@ fn branches() -> (Builder, Vec<usize>, usize) {
     let mut b = Builder::new([2, 8, 8]);
     let shape = [4, 8, 8];
     let conv = |b: &mut Builder, from| b.conv(from, 4, 3, 1, 1, 1);
-    let relu = |b: &mut Builder, from| b.add(Op::Relu { ignored: 0 }, &[from], shape);
+    let relu = |b: &mut Builder, from| b.add(Op::Relu(Relu { ignored: 0 }), &[from], shape);
     let stem = conv(&mut b, 0);
     let first = relu(&mut b, stem);
     let left = conv(&mut b, first);
@@ -426,7 +426,7 @@ fn branches() -> (Builder, Vec<usize>, usize) {
     let residual = b.add(Op::Add, &[fourth, fifth], shape);
     let sixth = relu(&mut b, residual);
     let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
-    let pooled = b.add(Op::SumPool { window, count_real_places: None }, &[sixth], [4, 2, 2]);
+    let pooled = b.add(Op::SumPool(SumPool { window, count_real_places: None }), &[sixth], [4, 2, 2]);
     b.conv_shifted(pooled, 3, 2, 1, 0, 1, 12);
     (b, vec![0, first, second, both, sixth, pooled], fifth)
 }

@@ -5,7 +5,8 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Prediction, Reveal};
 use jaguar_engine::server::{self, KeepLimits, Service};
 use jaguar_graph::network::{
-    Bias, Blocks, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Shape, Weights, Window, argmax,
+    Bias, Blocks, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Product, Relu, Relu6,
+    Shape, Weights, Window, argmax,
 };
 use jaguar_graph::reference;
 use jaguar_plan::{Allowed, BackendId, Choices};
@@ -70,15 +71,15 @@ fn network(blocks: Option<Blocks>, swish: bool) -> Bundle {
     add(Op::Input, &[], INPUT, 0);
     let stem = add(conv(4, 3, 1, blocks), &[0], [4, 6, 6], 4);
     let relu = if swish {
-        let six = add(Op::Relu6 { log2_six: 11, ignored: 0 }, &[stem], [4, 6, 6], 0);
-        add(Op::Product { shift: 11, offsets: [-1024, 0] }, &[stem, six], [4, 6, 6], 0)
+        let six = add(Op::Relu6(Relu6 { log2_six: 11, ignored: 0 }), &[stem], [4, 6, 6], 0);
+        add(Op::Product(Product { shift: 11, offsets: [-1024, 0] }), &[stem, six], [4, 6, 6], 0)
     } else {
-        add(Op::Relu { ignored: 0 }, &[stem], [4, 6, 6], 0)
+        add(Op::Relu(Relu { ignored: 0 }), &[stem], [4, 6, 6], 0)
     };
-    let pool = add(Op::MaxPool { window, ignored: 0 }, &[relu], [4, 3, 3], 0);
+    let pool = add(Op::MaxPool(MaxPool { window, ignored: 0 }), &[relu], [4, 3, 3], 0);
     let branch = add(conv(4, 1, 0, blocks), &[pool], [4, 3, 3], 4);
     let sum = add(Op::Add, &[branch, pool], [4, 3, 3], 0);
-    let relu = add(Op::Relu { ignored: 0 }, &[sum], [4, 3, 3], 0);
+    let relu = add(Op::Relu(Relu { ignored: 0 }), &[sum], [4, 3, 3], 0);
     add(conv(3, 3, 0, None), &[relu], [3, 1, 1], 4);
     let network = Network {
         name: "small".into(),

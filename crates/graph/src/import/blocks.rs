@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use super::ImportError;
-use crate::float::{Graph, Linear, Node, Op};
+use crate::float::{Graph, Linear, Node};
 use crate::network::{BLOCK_SIZES, BlockKind, Blocks};
 use crate::onnx::{ModelProto, NodeProto};
 
@@ -64,7 +64,7 @@ impl Named {
         let Some(&(_, &blocks)) = found.first() else { return Ok(()) };
         self.used.extend(found.iter().map(|(name, _)| (*name).clone()));
         for node in made {
-            let Op::Linear(linear) = &mut node.op else { continue };
+            let Some(linear) = node.op.linear_mut() else { continue };
             let refuse = |problem: String| ImportError::Blocks { layer: node.name.clone(), problem };
             if found.iter().any(|(_, other)| **other != blocks) {
                 return Err(refuse("its weight tensor and its node are given different blocks".into()));
@@ -103,7 +103,7 @@ impl Named {
 /// Checks that all blocks are still there, now that everything is folded, and makes them exact.
 pub(super) fn check_folded(graph: &mut Graph) -> Result<(), ImportError> {
     for node in &mut graph.nodes {
-        let Op::Linear(linear) = &mut node.op else { continue };
+        let Some(linear) = node.op.linear_mut() else { continue };
         let Some(blocks) = linear.spec.blocks else { continue };
         settle(linear, blocks).map_err(|place| ImportError::Blocks {
             layer: node.name.clone(),

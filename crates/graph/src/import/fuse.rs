@@ -19,8 +19,10 @@ use jaguar_cpu::Cpu;
 use super::{Draft, ImportError};
 use crate::float::{Affine, Bias, Graph, Linear, Node, Op};
 use crate::ir::kernel::convolve;
+use crate::ir::ops::operator::Known;
+use crate::ir::ops::sum_pool::real_places_multiple;
 use crate::limits::{self, MAX_POOL_GAIN};
-use crate::network::{self, NodeId, Rearrange, Shape, Window};
+use crate::network::{self, NodeId, Rearrange, Shape};
 
 /// How a node's value is used.
 #[derive(Clone, Copy, Default)]
@@ -191,24 +193,6 @@ fn depthwise(channels: usize, kernel: [usize; 2]) -> network::Linear {
         max_exponent: 0,
         blocks: None,
     }
-}
-
-/// The smallest number that all windows' counts of real places divide; 1 window size if none hangs over.
-/// `None` if it is larger than a sum may be multiplied by.
-pub(crate) fn real_places_multiple(window: &Window, input: Shape) -> Option<u64> {
-    let [h, w] = window.output_hw([input[1], input[2]])?;
-    let by_axis = |axis: usize, outputs: usize| {
-        (0..outputs).try_fold(1u64, |multiple, at| {
-            let real = window.real_places(axis, at, input[axis + 1]) as u64;
-            let (mut a, mut b) = (multiple, real);
-            while b != 0 {
-                (a, b) = (b, a % b);
-            }
-            (multiple / a).checked_mul(real).filter(|&m| m > 0 && m <= MAX_POOL_GAIN)
-        })
-    };
-    // A multiple of both factors of every count: rows' times columns'.
-    by_axis(0, h)?.checked_mul(by_axis(1, w)?).filter(|&m| m <= MAX_POOL_GAIN)
 }
 
 impl Graph {
@@ -621,8 +605,9 @@ impl Fusion {
             };
             pads.iter_mut().zip(more).for_each(|(pad, more)| *pad += more);
             // Windows in the padding alone, or pads too wide, are left as they were.
-            let fits =
-                op.integer().is_some_and(|op| network::output_shape(&op, &[input], shape) == Ok(shape));
+            let fits = op
+                .integer(&Known::default())
+                .is_some_and(|op| network::output_shape(&op, &[input], shape) == Ok(shape));
             if fits {
                 self.nodes[consumer].op = op;
                 self.nodes[consumer].inputs = vec![source];

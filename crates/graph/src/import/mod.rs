@@ -17,8 +17,6 @@ mod refusal;
 mod tensor;
 mod view;
 
-pub(crate) use fuse::real_places_multiple;
-
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +30,7 @@ pub use self::refusal::Unsupported;
 use self::refusal::{Curves, list, report, stand_in};
 use self::view::View;
 use crate::float::{Graph, Node, Op};
+use crate::ir::ops::operator::{Known, Sign};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{Finish, NodeId, OutputPart, Shape};
 use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
@@ -163,13 +162,13 @@ fn check(graph: &Graph) -> Result<(), ImportError> {
     for node in &graph.nodes {
         let problem = |problem: String| ImportError::Invalid { node: node.name.clone(), problem };
         let inputs: Vec<Shape> = node.inputs.iter().map(|&i| graph.nodes[i].shape).collect();
-        let op = node.op.integer().ok_or_else(|| problem("was left unfused".into()))?;
+        let op = node.op.integer(&Known::default()).ok_or_else(|| problem("was left unfused".into()))?;
         let shape =
             crate::network::output_shape(&op, &inputs, node.shape).map_err(|e| problem(e.to_string()))?;
         if shape != node.shape {
             return Err(problem(format!("has shape {:?}, {shape:?} follows", node.shape)));
         }
-        if let Op::Linear(linear) = &node.op {
+        if let Some(linear) = node.op.linear() {
             let (crate::float::Bias::PerChannel(bias) | crate::float::Bias::PerElement(bias)) = &linear.bias;
             if !linear.weights.iter().chain(bias).all(|w| w.is_finite()) {
                 return Err(problem("has weights that are not finite".into()));
@@ -413,13 +412,13 @@ impl Builder {
     /// Adds a node; its shape follows from its inputs (`declared` where the operation leaves it open).
     fn push(&mut self, name: &str, op: Op, inputs: Vec<NodeId>, declared: Shape) -> Result<NodeId, Reject> {
         let shapes: Vec<Shape> = inputs.iter().map(|&i| self.nodes[i].shape).collect();
-        let shape = match op.integer() {
+        let shape = match op.integer(&Known::default()) {
             Some(op) => crate::network::output_shape(&op, &shapes, declared)
                 .map_err(|e| Reject::Unsupported { reason: e.to_string(), instead: String::new() })?,
             None => declared,
         };
         // Weights count too: many layers may name one constant.
-        let weights = if let Op::Linear(linear) = &op { linear.weights.len() } else { 0 };
+        let weights = op.linear().map_or(0, |linear| linear.weights.len());
         let left = self.elements_left.checked_sub(weights + shape.iter().product::<usize>());
         self.elements_left = left.ok_or(Reject::TooLarge("values"))?;
         if self.nodes.len() == 4 * limits::MAX_NODES {
@@ -816,11 +815,13 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 fn non_negative(nodes: &[Node], node: NodeId, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     let Node { op, inputs, .. } = &nodes[node];
-    match op {
-        Op::Relu | Op::Clip { .. } => true,
-        Op::MaxPool(_) | Op::AveragePool { .. } | Op::Rearrange(_) => non_negative(nodes, inputs[0], depth),
-        Op::Concat | Op::Add => inputs.iter().all(|&i| non_negative(nodes, i, depth / 2)),
-        _ => false,
+    match op.sign() {
+        Sign::NonNegative => true,
+        Sign::Inherited => {
+            let depth = if inputs.len() == 1 { depth } else { depth / 2 };
+            inputs.iter().all(|&i| non_negative(nodes, i, depth))
+        }
+        Sign::Any => false,
     }
 }
 

@@ -4,11 +4,9 @@
 //! the client knows (`docs/attacks.md`, *Rounding coins*). With g guard bits that coin is worth 2^-g of what was the last
 //! place, and the server adds noise with a standard deviation of 0.29 of what was the last place.
 
-#![deny(clippy::wildcard_enum_match_arm)]
-
 use crate::ir::error::{NetworkError, NodeError};
 use crate::ir::limits::{MAX_BIAS, MAX_GUARD_BITS, may_guard};
-use crate::ir::network::{Bias, Model, Network, Op};
+use crate::ir::network::{Bias, Model, Network};
 
 /// g where nothing else is asked for. The coins of 64 hidden units begin to show after some millions of queries for one
 /// image (`docs/attacks.md`); each bit more takes four times as many.
@@ -55,24 +53,7 @@ impl Network {
         for (index, node) in network.nodes.iter_mut().enumerate() {
             let op = node.op.name();
             let wrong = |what| NetworkError::Node { index, op, source: NodeError::Range(what) };
-            let moved = |bits: u32| (bits + activation_bits).checked_sub(self.activation_bits);
-            match &mut node.op {
-                Op::Relu6 { log2_six, .. } => *log2_six = moved(*log2_six).ok_or(wrong("log2_six"))?,
-                Op::Product { shift, offsets } => {
-                    // A product has both factors' scales, and its value one.
-                    *shift = moved(*shift).filter(|&shift| shift > 0).ok_or(wrong("shift"))?;
-                    offsets.iter_mut().for_each(|o| *o = (*o as f64 * factor).round() as i64);
-                }
-                // Nothing in them is measured in the values' scale.
-                Op::Input
-                | Op::Linear(_)
-                | Op::Relu { .. }
-                | Op::MaxPool { .. }
-                | Op::SumPool { .. }
-                | Op::Add
-                | Op::Concat
-                | Op::Rearrange(_) => {}
-            }
+            node.op.rescale(activation_bits as i32 - self.activation_bits as i32).map_err(wrong)?;
         }
         Ok(network)
     }

@@ -15,9 +15,17 @@ pub use crate::ir::guard::DEFAULT_GUARD_BITS;
 pub use crate::ir::limits::{
     MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, may_guard,
 };
+pub use crate::ir::ops::max_pool::MaxPool;
+pub use crate::ir::ops::operator::{
+    Effort, Excess, Interactive, Local, Makes, Part, Place, Ran, Shares, Sign, Signs, Takes, Work,
+};
+pub use crate::ir::ops::product::Product;
 pub use crate::ir::ops::rearrange::Rearrange;
+pub use crate::ir::ops::relu::Relu;
+pub use crate::ir::ops::relu6::Relu6;
+pub use crate::ir::ops::sum_pool::SumPool;
 pub use crate::ir::ops::window::Window;
-pub use crate::ir::ops::{Op, Part, output_shape};
+pub use crate::ir::ops::{Op, output_shape};
 pub use crate::ir::seen::Seen;
 pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{
@@ -154,12 +162,12 @@ mod tests {
         let ops = [
             Op::Input,
             linear(1),
-            Op::Relu { ignored: 0 },
+            Op::Relu(Relu { ignored: 0 }),
             linear(4),
-            Op::MaxPool { window: window.clone(), ignored: 0 },
+            Op::MaxPool(MaxPool { window: window.clone(), ignored: 0 }),
             linear(1),
-            Op::Relu { ignored: 3 },
-            Op::SumPool { window, count_real_places: None },
+            Op::Relu(Relu { ignored: 3 }),
+            Op::SumPool(SumPool { window, count_real_places: None }),
         ];
         let node = |op| Node { name: "backbone/stage".into(), op, inputs: Vec::new(), shape: [4, 4, 4] };
         let part = |name: &str| OutputPart { name: name.into(), dims: vec![4], finish: Finish::None };

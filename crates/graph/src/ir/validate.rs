@@ -8,7 +8,7 @@ use crate::ir::limits::{
     ACTIVATION_BITS, MAX_LABELS, MAX_NAME, MAX_NODES, MAX_OUTPUTS, MAX_RANK, MAX_TOTAL_ELEMENTS, WEIGHT_BITS,
     may_guard,
 };
-use crate::ir::network::{Model, Network, Op, OutputPart, Seen};
+use crate::ir::network::{Model, Network, OutputPart, Seen, Work};
 use crate::ir::ops::operator::Scale;
 use crate::ir::ops::output_shape;
 
@@ -53,7 +53,7 @@ impl Network {
         let mut total = 0usize;
         for (index, node) in self.nodes.iter().enumerate() {
             let wrap = |source| NetworkError::Node { index, op: node.op.name(), source };
-            if (index == 0) != matches!(node.op, Op::Input) {
+            if (index == 0) != matches!(node.op.work(), Work::Input) {
                 return Err(wrap(NodeError::Range("position")));
             }
             if node.name.len() > MAX_NAME {

@@ -12,8 +12,9 @@
 //! A clip (ReLU6) between the layers rules this out, and so does an addition or concatenation.
 
 use super::ChannelRanges;
-use crate::float::{Bias, Graph, Linear, Op};
-use crate::network::{NodeId, Rearrange, block_size};
+use crate::float::{Bias, Graph, Linear};
+use crate::ir::ops::operator::Known;
+use crate::network::{self, NodeId, block_size};
 
 /// Layers influence each other along chains; a few rounds settle them.
 const ROUNDS: usize = 8;
@@ -43,7 +44,7 @@ fn links(graph: &Graph) -> Vec<Link> {
     for (id, node) in graph.nodes.iter().enumerate() {
         node.inputs.iter().for_each(|&input| consumers[input].push(id));
     }
-    let linear = |id: &NodeId| matches!(graph.nodes[*id].op, Op::Linear(_));
+    let linear = |id: &NodeId| graph.nodes[*id].op.linear().is_some();
     let follow = |from: NodeId| -> Option<Link> {
         let (mut through, mut to, mut open) = (Vec::new(), Vec::new(), vec![from]);
         while let Some(id) = open.pop() {
@@ -53,27 +54,14 @@ fn links(graph: &Graph) -> Vec<Link> {
             }
             for &next in &consumers[id] {
                 let node = &graph.nodes[next];
-                match &node.op {
-                    Op::Linear(_) => to.push(next),
-                    Op::Relu | Op::MaxPool(_) | Op::AveragePool { .. } => through.push(next),
-                    Op::Rearrange(Rearrange::Pad { .. } | Rearrange::Slice { .. })
-                        if node.shape[0] == graph.nodes[id].shape[0] =>
-                    {
-                        through.push(next);
-                    }
-                    // Channels as they are.
-                    Op::Rearrange(Rearrange::Select { axes }) if axes[0].is_empty() => through.push(next),
-                    Op::Input
-                    | Op::Affine(_)
-                    | Op::Prelu { .. }
-                    | Op::Clip { .. }
-                    | Op::Add
-                    | Op::Product { .. }
-                    | Op::Concat
-                    | Op::Rearrange(_) => return None,
-                }
-                if !linear(&next) {
+                let keeps = |op: network::Op| op.keeps_channels(graph.nodes[id].shape, node.shape);
+                if linear(&next) {
+                    to.push(next);
+                } else if node.op.integer(&Known::default()).is_some_and(keeps) {
+                    through.push(next);
                     open.push(next);
+                } else {
+                    return None;
                 }
             }
         }
@@ -83,8 +71,7 @@ fn links(graph: &Graph) -> Vec<Link> {
 }
 
 fn weights_of(graph: &Graph, id: NodeId) -> Option<&Linear> {
-    let Op::Linear(linear) = &graph.nodes[id].op else { return None };
-    Some(linear)
+    graph.nodes[id].op.linear()
 }
 
 fn largest(weights: &[f32]) -> f64 {
@@ -131,7 +118,7 @@ fn balance(graph: &mut Graph, ranges: &mut ChannelRanges, link: &Link) {
         })
         .collect();
 
-    if let Op::Linear(first) = &mut graph.nodes[link.from].op {
+    if let Some(first) = graph.nodes[link.from].op.linear_mut() {
         for (row, s) in first.weights.chunks_exact_mut(depth).zip(&factors) {
             row.iter_mut().for_each(|w| *w = (f64::from(*w) * s) as f32);
         }
@@ -142,7 +129,7 @@ fn balance(graph: &mut Graph, ranges: &mut ChannelRanges, link: &Link) {
         }
     }
     for &id in &link.to {
-        let Op::Linear(second) = &mut graph.nodes[id].op else { continue };
+        let Some(second) = graph.nodes[id].op.linear_mut() else { continue };
         let area = second.spec.kernel[0] * second.spec.kernel[1];
         let channel = taken_channels(second, channels);
         for (kernel, c) in second.weights.chunks_exact_mut(area).zip(channel) {
@@ -159,8 +146,8 @@ mod tests {
     use super::*;
     use jaguar_cpu::Cpu;
 
-    use crate::float::Node;
-    use crate::network::{self, Window};
+    use crate::float::{Node, Op};
+    use crate::network::Window;
 
     fn linear(
         name: &str,

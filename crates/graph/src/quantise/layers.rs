@@ -7,7 +7,8 @@ use jaguar_cpu::Cpu;
 
 use super::equalise::equalise;
 use super::{QuantiseError, measure};
-use crate::float::{Graph, Op};
+use crate::float::{Demand, Graph, Op};
+use crate::ir::ops::operator::Sign;
 use crate::network::Model;
 use crate::outputs::Heads;
 use crate::reference;
@@ -95,8 +96,10 @@ pub fn compare(
         let input = model.network.input.quantise(image, model.network.activation_bits);
         let run = reference::run(cpu, model, &input).map_err(|_| wrong())?;
         for (id, layer) in layers.iter_mut().enumerate() {
-            let clip = if let Op::Clip { ceiling } = graph.nodes[id].op { Some(ceiling) } else { None };
-            let ceiling = clip.map_or(f64::INFINITY, f64::from);
+            let ceiling = match graph.nodes[id].op.demands() {
+                Demand::Power(ceiling) => f64::from(ceiling),
+                Demand::Nothing | Demand::Shifted(_) => f64::INFINITY,
+            };
             layer.add(&float[id], &run.values[id], model.scales[id], ceiling);
             layer.overflows += run.overflows[id] as u64;
         }
@@ -116,7 +119,7 @@ pub fn compare(
 
 impl Layer {
     fn new(op: &Op, range: f64) -> Self {
-        let clips = matches!(op, Op::Relu | Op::Clip { .. });
+        let clips = op.sign() == Sign::NonNegative;
         Self {
             range,
             values: 0,

@@ -29,9 +29,9 @@ pub use ranges::ChannelRanges;
 pub use samples::Oddity;
 pub use width::{Chosen, Samples, Trial, narrowest};
 
-use crate::float::{self, Graph};
-use crate::import::real_places_multiple;
-use crate::ir::ops::operator::Scale;
+use crate::float::{self, Demand, Graph};
+use crate::ir::ops::operator::{Known, Scale, Work};
+use crate::ir::ops::product::product_shift;
 use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
 use crate::network::NetworkError;
 use crate::network::{
@@ -346,8 +346,12 @@ pub fn quantise(
     let mut weights: Vec<Option<Weights>> = Vec::with_capacity(graph.nodes.len());
     let mut linear_reports = Vec::with_capacity(graph.nodes.len());
     for (id, node) in graph.nodes.iter().enumerate() {
-        let (quantised, report) = match (&node.op, &mut network.nodes[id].op) {
-            (float::Op::Linear(linear), Op::Linear(spec)) => {
+        let own: Vec<f64> = node.inputs.iter().map(|&input| scales[input]).collect();
+        let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
+        let known = Known { input, scales: Some((&own, scales[id])) };
+        network.nodes[id].op = integer(node, &known)?;
+        let (quantised, report) = match (node.op.linear(), network.nodes[id].op.linear_mut()) {
+            (Some(linear), Some(spec)) => {
                 let (input, scale) = (node.inputs[0], scales[id] / scales[node.inputs[0]]);
                 let terms = linear.weights.len() / spec.out_channels;
                 let typical = typical_input(&graph, input, &scales, options);
@@ -369,36 +373,7 @@ pub fn quantise(
                 }
                 (Some(quantised), Some(report))
             }
-            (float::Op::Clip { ceiling }, Op::Relu6 { log2_six, .. }) => {
-                *log2_six = (f64::from(*ceiling) * scales[id]).log2().round() as u32;
-                (None, None)
-            }
-            (float::Op::Product { gain, offsets }, Op::Product { shift, offsets: integers }) => {
-                let factors = [0, 1].map(|i| scales[node.inputs[i]]);
-                *shift = product_shift(*gain, factors, scales[id]).round() as u32;
-                *integers = [0, 1].map(|i| (f64::from(offsets[i]) * factors[i]).round() as i64);
-                (None, None)
-            }
-            // Without numbers of their own.
-            (
-                float::Op::Input
-                | float::Op::Relu
-                | float::Op::MaxPool(_)
-                | float::Op::AveragePool { .. }
-                | float::Op::Add
-                | float::Op::Concat
-                | float::Op::Rearrange(_),
-                _,
-            ) => (None, None),
-            // The skeleton has these operations' own counterparts.
-            (
-                float::Op::Linear(_)
-                | float::Op::Affine(_)
-                | float::Op::Prelu { .. }
-                | float::Op::Clip { .. }
-                | float::Op::Product { .. },
-                _,
-            ) => return Err(QuantiseError::Unfused(node.name.clone())),
+            _ => (None, None),
         };
         weights.push(quantised);
         linear_reports.push(report);
@@ -444,36 +419,19 @@ fn check_options(options: &Options) -> Result<(), QuantiseError> {
     check((1.0..=1e3).contains(&headroom), "headroom", headroom.to_string(), "1 to 1000")
 }
 
+/// A node's integer operation, as far as it is known.
+fn integer(node: &float::Node, known: &Known<'_>) -> Result<Op, QuantiseError> {
+    node.op.integer(known).ok_or_else(|| QuantiseError::Unfused(node.name.clone()))
+}
+
 /// The network without its numbers.
 ///
 /// # Errors
 /// An operation without an integer counterpart.
 fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> {
     let nodes = graph.nodes.iter().map(|node| {
-        let op = match &node.op {
-            float::Op::AveragePool { window, count_padding } => {
-                let input = graph.nodes[node.inputs[0]].shape;
-                let whole = (window.kernel[0] * window.kernel[1]) as u64;
-                // No multiplier where every window lies inside the image anyway.
-                let multiple = if *count_padding { None } else { real_places_multiple(window, input) };
-                let overhangs = window.pads != [0; 4] && multiple.is_some_and(|_| hangs_over(window, input));
-                let count_real_places = multiple.filter(|&m| overhangs || m != whole).map(|m| m as u32);
-                Op::SumPool { window: window.clone(), count_real_places }
-            }
-            float::Op::Input
-            | float::Op::Linear(_)
-            | float::Op::Affine(_)
-            | float::Op::Prelu { .. }
-            | float::Op::Relu
-            | float::Op::Clip { .. }
-            | float::Op::MaxPool(_)
-            | float::Op::Add
-            | float::Op::Product { .. }
-            | float::Op::Concat
-            | float::Op::Rearrange(_) => {
-                node.op.integer().ok_or_else(|| QuantiseError::Unfused(node.name.clone()))?
-            }
-        };
+        let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
+        let op = integer(node, &Known { input, scales: None })?;
         Ok(Node { name: node.name.clone(), op, inputs: node.inputs.clone(), shape: node.shape })
     });
     Ok(Network {
@@ -491,14 +449,6 @@ fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> 
             seen: None,
         },
         output: OutputSpec { scale: 1.0, parts: graph.outputs.clone(), labels: options.labels.clone() },
-    })
-}
-
-/// Whether some window has places outside the image.
-fn hangs_over(window: &crate::network::Window, input: crate::network::Shape) -> bool {
-    let outputs = window.output_hw([input[1], input[2]]).unwrap_or([0, 0]);
-    (0..2).any(|axis| {
-        (0..outputs[axis]).any(|at| window.real_places(axis, at, input[axis + 1]) < window.kernel[axis])
     })
 }
 
@@ -536,7 +486,7 @@ fn choose_scales(
     let mut scale: Vec<f64> = range.iter().map(|&r| target / if r > 0.0 { r } else { dead }).collect();
     let mut clip: Vec<Option<(NodeId, f32)>> = vec![None; count];
     for (id, node) in graph.nodes.iter().enumerate() {
-        let float::Op::Clip { ceiling } = node.op else { continue };
+        let Demand::Power(ceiling) = node.op.demands() else { continue };
         let class = class[id];
         match clip[class] {
             None => {
@@ -568,28 +518,21 @@ fn choose_scales(
     let limit = f64::from((1i32 << (options.weight_bits - 1)) - 1);
     for _ in 0..count * 64 {
         let scales = by_node(&scale);
-        let too_large = graph.nodes.iter().enumerate().find_map(|(id, node)| match &node.op {
-            float::Op::Linear(linear) => {
+        let too_large = graph.nodes.iter().enumerate().find_map(|(id, node)| {
+            if let Some(linear) = node.op.linear() {
                 let largest = largest_weight(linear) * scales[id] / scales[node.inputs[0]];
                 let terms = linear.weights.len() / linear.spec.out_channels;
                 let excess = (2.0 * largest / limit).log2() - f64::from(most_exponent(terms, options));
-                (excess > 0.0).then(|| (id, excess.ceil().max(1.0), Some(linear)))
+                return (excess > 0.0).then(|| (id, excess.ceil().max(1.0), Some(linear)));
             }
-            float::Op::Product { gain, .. } => {
-                let factors = [0, 1].map(|i| scales[node.inputs[i]]);
-                let excess = 1.0 - product_shift(*gain, factors, scales[id]).round();
-                (excess > 0.0).then_some((id, excess, None))
+            match node.op.demands() {
+                Demand::Shifted(gain) => {
+                    let factors = [0, 1].map(|i| scales[node.inputs[i]]);
+                    let excess = 1.0 - product_shift(gain, factors, scales[id]).round();
+                    (excess > 0.0).then_some((id, excess, None))
+                }
+                Demand::Nothing | Demand::Power(_) => None,
             }
-            float::Op::Input
-            | float::Op::Affine(_)
-            | float::Op::Prelu { .. }
-            | float::Op::Relu
-            | float::Op::Clip { .. }
-            | float::Op::MaxPool(_)
-            | float::Op::AveragePool { .. }
-            | float::Op::Add
-            | float::Op::Concat
-            | float::Op::Rearrange(_) => None,
         });
         let Some((id, excess, linear)) = too_large else { break };
         scale[class[id]] *= (-excess).exp2();
@@ -610,7 +553,7 @@ fn choose_scales(
         }
     }
     for (id, node) in graph.nodes.iter().enumerate() {
-        let float::Op::Clip { ceiling } = node.op else { continue };
+        let Demand::Power(ceiling) = node.op.demands() else { continue };
         if f64::from(ceiling) * scale[class[id]] < 1.5 {
             let (node, range) = (graph.nodes[id].name.clone(), range[class[id]]);
             return Err(QuantiseError::Clip { node, ceiling, range, bits: n });
@@ -623,26 +566,17 @@ fn choose_scales(
 fn scales_by_node(network: &Network, class: &[NodeId], scale: &[f64]) -> Vec<f64> {
     let mut scales: Vec<f64> = class.iter().map(|&c| scale[c]).collect();
     for (id, node) in network.nodes.iter().enumerate() {
-        match node.op {
-            Op::SumPool { .. } => scales[id] = scales[node.inputs[0]] * node.op.scale_gain() as f64,
-            Op::Rearrange(_) => scales[id] = scales[node.inputs[0]],
+        match (node.op.scale(), node.op.work()) {
+            (Scale::Gained(gain), _) => scales[id] = scales[node.inputs[0]] * gain as f64,
+            // What each party moves by itself has its input's, which may be a sum's.
+            (Scale::Inherited, Work::Local(_)) if node.inputs.len() == 1 => {
+                scales[id] = scales[node.inputs[0]];
+            }
             // What is left has its class's.
-            Op::Input
-            | Op::Linear(_)
-            | Op::Relu { .. }
-            | Op::Relu6 { .. }
-            | Op::MaxPool { .. }
-            | Op::Add
-            | Op::Product { .. }
-            | Op::Concat => {}
+            (Scale::Inherited | Scale::Own, _) => {}
         }
     }
     scales
-}
-
-/// By how many bits a product of values with these scales is shifted to have the scale `own`; no integer where it cannot.
-fn product_shift(gain: f32, factors: [f64; 2], own: f64) -> f64 {
-    (factors[0] * factors[1] / f64::from(gain) / own).log2()
 }
 
 /// Gives each product's class the largest scale below its own that the product can be shifted to; where that is fixed, a
@@ -657,7 +591,7 @@ fn anchor_products(
 ) -> Result<(), QuantiseError> {
     let mut fixed: Vec<bool> = clip.iter().map(Option::is_some).collect();
     for (id, node) in graph.nodes.iter().enumerate() {
-        let float::Op::Product { gain, .. } = node.op else { continue };
+        let Demand::Shifted(gain) = node.op.demands() else { continue };
         let scales = scales_by_node(network, class, scale);
         let bits = product_shift(gain, [0, 1].map(|i| scales[node.inputs[i]]), scale[class[id]]);
         let factors = [0, 1].map(|i| class[node.inputs[i]]);
@@ -684,19 +618,12 @@ fn largest_weight(linear: &float::Linear) -> f64 {
 /// How large the values of node `id` are, in units, as the root of their mean square: a guess from public figures,
 /// the range and the clip, so that the shift that follows from it tells nothing of the weights.
 fn typical_input(graph: &Graph, id: NodeId, scales: &[f64], options: &Options) -> f64 {
-    match graph.nodes[id].op {
-        float::Op::Clip { ceiling } => f64::from(ceiling) * scales[id] / 2.0,
-        float::Op::Input => f64::from(options.activation_bits - 2).exp2() / options.headroom / 2.0,
-        float::Op::Linear(_)
-        | float::Op::Affine(_)
-        | float::Op::Prelu { .. }
-        | float::Op::Relu
-        | float::Op::MaxPool(_)
-        | float::Op::AveragePool { .. }
-        | float::Op::Add
-        | float::Op::Product { .. }
-        | float::Op::Concat
-        | float::Op::Rearrange(_) => f64::from(options.activation_bits - 2).exp2() / options.headroom / 8.0,
+    let op = &graph.nodes[id].op;
+    let highest = f64::from(options.activation_bits - 2).exp2() / options.headroom;
+    match op.demands() {
+        Demand::Power(ceiling) => f64::from(ceiling) * scales[id] / 2.0,
+        Demand::Nothing | Demand::Shifted(_) if graph.nodes[id].inputs.is_empty() => highest / 2.0,
+        Demand::Nothing | Demand::Shifted(_) => highest / 8.0,
     }
 }
 

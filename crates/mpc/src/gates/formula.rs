@@ -74,7 +74,7 @@ enum Kind {
 }
 
 /// A comparison: how operands become planes, which digits are looked up, how they are combined.
-pub(crate) struct Formula {
+pub struct Formula {
     kind: Kind,
     bits: u32,
     pub(crate) digits: Vec<Digit>,
@@ -187,8 +187,8 @@ impl Formula {
 
     /// One result: the shared signed value is not negative. Its sign is msb(x_c) ⊕ msb(x_s) ⊕ carry, and the
     /// carry out of the lower n − 1 bits is ¬x_c < x_s there. The carry out of the lowest `ignored` bits is taken
-    /// for zero.
-    pub(crate) fn sign(n: u32, m: u32, ignored: u32) -> Self {
+    /// for zero. n is at least 3, m from 1 to 4, `ignored` at most n - 2.
+    pub fn sign(n: u32, m: u32, ignored: u32) -> Self {
         let mut this = Self::start(Kind::Sign, n, Self::low_digits(ignored, n - 1, m), Some(n as usize - 1));
         let carry = this.reduce_low();
         let (local, _) = this.local.expect("just made");
@@ -215,8 +215,8 @@ impl Formula {
     /// The second result is "not negative" ⊕ the first. All of it needs one pass over the digits, and the low
     /// j bits are those of a plain comparison. The carry out of the lowest `ignored` bits is taken for zero.
     ///
-    /// The server's two operands, of n and n − j bits, share 64 planes.
-    pub(crate) fn clip(n: u32, j: u32, m: u32, ignored: u32) -> Self {
+    /// The server's two operands, of n and n − j bits, share 64 planes: 1 ≤ j ≤ n − 2, and j ≥ 2n − 64; m from 1 to 4, `ignored` < j.
+    pub fn clip(n: u32, j: u32, m: u32, ignored: u32) -> Self {
         let mut digits = Self::low_digits(ignored, j, m);
         let lows = digits.len();
         for (shift, bits) in split(j, n, m) {

@@ -23,6 +23,7 @@ use crate::nonlinear::{Kind, Nonlinear};
 use crate::party::Party;
 use crate::protocols::relu::ReluParams;
 use crate::protocols::select::{self, Products, Run, Select};
+use crate::protocols::selection::Selection;
 use crate::shares::ring_mask;
 
 /// Bits of a position among `count`.
@@ -63,6 +64,10 @@ pub struct ArgmaxParams {
 impl Nonlinear for ArgmaxParams {
     fn kind(&self) -> Kind {
         Kind::MaxPool
+    }
+
+    fn error(&self) -> f64 {
+        0.0
     }
 
     fn check(&self) -> Result<(), MpcError> {

@@ -506,6 +506,10 @@ impl Nonlinear for Elementwise<ExtendParams> {
         Kind::Extension
     }
 
+    fn error(&self) -> f64 {
+        0.0
+    }
+
     fn check(&self) -> Result<(), MpcError> {
         self.params.check()
     }

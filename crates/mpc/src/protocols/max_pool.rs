@@ -32,6 +32,7 @@ use crate::nonlinear::{Elementwise, Kind, Nonlinear};
 use crate::party::Party;
 use crate::protocols::relu::{Relu, ReluParams};
 use crate::protocols::select::{self, SelectBlock};
+use crate::protocols::selection::Selection;
 
 /// A max-pool's geometry. Everything is in places of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,8 +75,8 @@ impl PoolShape {
         Ok(slack / stride + 1)
     }
 
-    /// The real places of window `at` along an axis.
-    pub(crate) fn window(&self, axis: usize, at: usize) -> std::ops::Range<usize> {
+    /// The real places of window `at` along an axis (0: rows, 1: columns).
+    pub fn window(&self, axis: usize, at: usize) -> std::ops::Range<usize> {
         let start = (at * self.stride[axis]) as isize - self.pads[axis] as isize;
         let end = start + self.kernel[axis] as isize;
         start.max(0) as usize..(end as usize).min(self.size[axis])
@@ -154,6 +155,10 @@ pub struct Pooling {
 impl Nonlinear for Pooling {
     fn kind(&self) -> Kind {
         Kind::MaxPool
+    }
+
+    fn error(&self) -> f64 {
+        0.0
     }
 
     fn check(&self) -> Result<(), MpcError> {
@@ -372,10 +377,9 @@ impl<L: Flights> Flights for Tournament<L> {
 
 #[cfg(test)]
 mod tests {
-    use jaguar_graph::network::Window;
-    use jaguar_graph::reference as imitation;
     use jaguar_ot::Role;
     use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
+    use jaguar_semantics::channel_ignoring;
     use proptest::prelude::*;
 
     use super::*;
@@ -445,8 +449,8 @@ mod tests {
                     prop_assert_eq!(opened(bracket.places() + i), larger);
                 }
             }
-            let window = Window { kernel, stride, pads };
-            let want = imitation::maxpool_ignoring(&window.bracket(size), &x, params.ignored, |c, i| client[c][i]);
+            let imitated = |(c, x): (usize, &[i64])| channel_ignoring(&bracket, x, params.ignored, |i| client[c][i]);
+            let want: Vec<i64> = x.chunks(bracket.places()).enumerate().flat_map(imitated).collect();
             let outputs = client.iter().zip(&server).flat_map(|(c, s)| bracket.outputs().iter().map(|&i| open(c[i], s[i], bits)));
             prop_assert_eq!(outputs.collect::<Vec<_>>(), want);
         }

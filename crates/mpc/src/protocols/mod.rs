@@ -2,7 +2,8 @@
 //!
 //! Layers of a network, each a [`crate::Nonlinear`]: `relu.rs`, `relu6.rs`, `max_pool.rs`, `argmax.rs`, `extend.rs`,
 //! `truncate.rs`, `product.rs`; `pmax_leaky.rs`, which leaks. What they are made of: `compare.rs` (shared numbers to shared bits), `mux.rs` and `bit.rs` (shared
-//! bits back to arithmetic), `select.rs` (a comparison and products with its result, in common flights).
+//! bits back to arithmetic), `select.rs` (a comparison and products with its result, in common flights), `selection.rs` (all layers
+//! that do no more than that with each value: a new one is a [`crate::Selection`], wherever it stands).
 
 pub(crate) mod argmax;
 pub(crate) mod bit;
@@ -15,4 +16,5 @@ pub(crate) mod product;
 pub(crate) mod relu;
 pub(crate) mod relu6;
 pub(crate) mod select;
+pub(crate) mod selection;
 pub(crate) mod truncate;

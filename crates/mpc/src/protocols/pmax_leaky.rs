@@ -148,6 +148,10 @@ impl Nonlinear for Elementwise<PmaxLeakyParams> {
         Kind::PmaxLeaky
     }
 
+    fn error(&self) -> f64 {
+        0.0
+    }
+
     fn check(&self) -> Result<(), MpcError> {
         self.params.check()
     }
@@ -189,6 +193,10 @@ impl PmaxLeakyPooling {
 impl Nonlinear for PmaxLeakyPooling {
     fn kind(&self) -> Kind {
         Kind::PmaxLeaky
+    }
+
+    fn error(&self) -> f64 {
+        0.0
     }
 
     fn check(&self) -> Result<(), MpcError> {

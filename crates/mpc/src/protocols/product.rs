@@ -96,6 +96,11 @@ impl Nonlinear for Elementwise<ProductParams> {
         Kind::Product
     }
 
+    /// Rounding, and the server's noise. (The largest noise is two units less than this.)
+    fn error(&self) -> f64 {
+        1.0 + if self.params.guard_bits > 0 { f64::from(1 << self.params.guard_bits) } else { 0.0 }
+    }
+
     fn check(&self) -> Result<(), MpcError> {
         self.params.check()
     }

@@ -8,7 +8,7 @@
 //! out = 16; 21.125 bytes and 2 COTs more at out = 30. Five flights, of which the first and last ride along with
 //! the client's ciphertexts of the layers before and after. Prepared material: about 30 bytes a side. At full
 //! width, n = out = 37: 50.875 bytes, 9 vector correlations, 18 COTs, seven flights. Exact figures:
-//! [`Nonlinear::cost`].
+//! [`crate::Nonlinear::cost`].
 //!
 //! *Ignoring low bits.* With s = [`ReluParams::ignored`] > 0 the sign takes the carry out of the lowest s
 //! bits for zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares
@@ -16,20 +16,13 @@
 //! is exact everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves
 //! 16 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
 
-use std::sync::Arc;
-
-use jaguar_ot::CotSource;
 use jaguar_share::Modulus;
-use jaguar_wire::Channel;
 
-use crate::block::{self, Block};
-use crate::cost::Cost;
 use crate::error::{MpcError, check_output, check_range};
 use crate::gates::formula::Formula;
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
-use crate::party::Party;
+use crate::nonlinear::Kind;
 use crate::protocols::compare::check_digit;
-use crate::protocols::select::{self, Products, Select, SelectBlock};
+use crate::protocols::selection::{Selection, Selections};
 use crate::shares::WIDEST;
 
 /// What a ReLU does.
@@ -50,59 +43,44 @@ impl ReluParams {
     pub const fn new(bits: u32) -> Self {
         Self { bits, output: Modulus::power_of_two(bits), digit: 4, ignored: 0 }
     }
+}
 
-    /// Whether the protocol takes these parameters.
-    ///
-    /// # Errors
-    /// When one is out of its range.
-    pub fn check(&self) -> Result<(), MpcError> {
+impl Selection for ReluParams {
+    const KIND: Kind = Kind::Relu;
+
+    fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=WIDEST)?;
         check_output("width of a ReLU's result", self.output, self.bits..=self.bits + 32)?;
         check_range("number of ignored bits", self.ignored, 0..=self.bits - 2)?;
         check_digit(self.digit)
     }
 
-    pub(crate) fn formula(&self) -> Formula {
+    fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    fn digit(&self) -> u32 {
+        self.digit
+    }
+
+    fn ignoring(self, ignored: u32) -> Self {
+        Self { ignored, ..self }
+    }
+
+    fn formula(&self) -> Formula {
         Formula::sign(self.bits, self.digit, self.ignored)
     }
 
-    pub(crate) fn products(&self) -> Products {
-        let output = (self.output != Modulus::power_of_two(self.bits)).then_some(self.output);
-        Products { parts: vec![self.bits], output, second: None }
-    }
-}
-
-impl Nonlinear for Elementwise<ReluParams> {
-    fn kind(&self) -> Kind {
-        Kind::Relu
+    fn output(&self) -> Modulus {
+        self.output
     }
 
-    fn check(&self) -> Result<(), MpcError> {
-        self.params.check()
+    fn second(&self) -> Option<Modulus> {
+        None
     }
 
-    fn cost(&self) -> Cost {
-        select::cost(self.count, &self.params.formula(), &self.params.products())
-    }
-
-    fn correction_bytes(&self) -> u64 {
-        select::correction_bytes(self.count, &self.params.formula(), &self.params.products()) as u64
-    }
-
-    fn digit(&self) -> Option<u32> {
-        Some(self.params.digit)
-    }
-
-    fn ignoring(&self, ignored: u32) -> Option<Arc<dyn Nonlinear>> {
-        Some(Arc::new(Self { params: ReluParams { ignored, ..self.params }, ..*self }))
-    }
-
-    fn prepare(
-        &self,
-        party: &mut Party<dyn CotSource + '_>,
-        chan: &mut Channel,
-    ) -> Result<Vec<Block>, MpcError> {
-        Ok(Relu::prepare(party, chan, self.count, self.params)?.into_blocks())
+    fn join(&self, selected: Vec<u64>, _: Option<Vec<u64>>) -> Vec<u64> {
+        selected
     }
 }
 
@@ -137,47 +115,4 @@ impl Nonlinear for Elementwise<ReluParams> {
 ///     let _ = relu.run(chan, x);
 /// }
 /// ```
-pub struct Relu {
-    blocks: Vec<Block>,
-}
-
-impl Relu {
-    /// Prepares `count` ReLUs: uses up COTs, needs no input.
-    ///
-    /// # Errors
-    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource + ?Sized>(
-        party: &mut Party<S>,
-        chan: &mut Channel,
-        count: usize,
-        params: ReluParams,
-    ) -> Result<Self, MpcError> {
-        params.check()?;
-        Ok(Self { blocks: Block::each(count, |count| Self::block(party, chan, count, params))? })
-    }
-
-    pub(crate) fn block<S: CotSource + ?Sized>(
-        party: &mut Party<S>,
-        chan: &mut Channel,
-        count: usize,
-        params: ReluParams,
-    ) -> Result<SelectBlock, MpcError> {
-        let select = Select::prepare(party, chan, count, params.formula(), &params.products())?;
-        Ok(SelectBlock::new(select, params.bits, Box::new(|mut selected| selected.values.swap_remove(0))))
-    }
-
-    /// Its blocks, for who runs them step by step.
-    pub fn into_blocks(self) -> Vec<Block> {
-        self.blocks
-    }
-
-    /// This party's shares of max(x, 0) modulo `output`; `x` are its shares mod 2^bits (higher bits are
-    /// ignored). The client's last message may still be in the channel's buffer: what it sends next, or a
-    /// flush, carries it.
-    ///
-    /// # Errors
-    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
-    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        block::run(self.blocks, chan, x)
-    }
-}
+pub type Relu = Selections<ReluParams>;

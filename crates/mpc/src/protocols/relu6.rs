@@ -8,26 +8,19 @@
 //!
 //! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 26.125
 //! bytes, 4 vector correlations and 11 COTs, against 19.125, 4 and 8 for a ReLU, in the same five flights, and another 3/8 byte in
-//! preparation. Exact figures: [`Nonlinear::cost`].
+//! preparation. Exact figures: [`crate::Nonlinear::cost`].
 //!
 //! *Ignoring low bits* works as for the ReLU: with s = [`Relu6Params::ignored`] > 0 the result may be 0
 //! instead of x where 0 ≤ x < 2^s − 1, and x instead of 2^j where 2^j < x < 2^j + 2^s − 1, and is exact
 //! everywhere else, provided x ≥ −2^(n−1) + 2^s. Again s = 1 is exact in that range.
 
-use std::sync::Arc;
-
-use jaguar_ot::CotSource;
 use jaguar_share::Modulus;
-use jaguar_wire::Channel;
 
-use crate::block::{self, Block};
-use crate::cost::Cost;
 use crate::error::{MpcError, check_output, check_range};
 use crate::gates::formula::Formula;
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
-use crate::party::Party;
+use crate::nonlinear::Kind;
 use crate::protocols::compare::check_digit;
-use crate::protocols::select::{self, Products, Select, SelectBlock, Selected};
+use crate::protocols::selection::{Selection, Selections};
 use crate::shares::WIDEST;
 
 /// What a ReLU6 does.
@@ -50,12 +43,12 @@ impl Relu6Params {
     pub const fn new(bits: u32, log2_six: u32) -> Self {
         Self { bits, output: Modulus::power_of_two(bits), digit: 4, log2_six, ignored: 0 }
     }
+}
 
-    /// Whether the protocol takes these parameters.
-    ///
-    /// # Errors
-    /// When one is out of its range.
-    pub fn check(&self) -> Result<(), MpcError> {
+impl Selection for Relu6Params {
+    const KIND: Kind = Kind::Relu6;
+
+    fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=WIDEST)?;
         check_output("width of a ReLU6's result", self.output, self.bits..=self.bits + 32)?;
         let lowest = 1.max((2 * self.bits).saturating_sub(64));
@@ -64,99 +57,41 @@ impl Relu6Params {
         check_digit(self.digit)
     }
 
-    pub(crate) fn formula(&self) -> Formula {
+    fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    fn digit(&self) -> u32 {
+        self.digit
+    }
+
+    fn ignoring(self, ignored: u32) -> Self {
+        Self { ignored, ..self }
+    }
+
+    fn formula(&self) -> Formula {
         Formula::clip(self.bits, self.log2_six, self.digit, self.ignored)
     }
 
-    pub(crate) fn products(&self) -> Products {
-        let output = (self.output != Modulus::power_of_two(self.bits)).then_some(self.output);
-        let second = match self.output.log2() {
+    fn output(&self) -> Modulus {
+        self.output
+    }
+
+    fn second(&self) -> Option<Modulus> {
+        Some(match self.output.log2() {
             Some(out) => Modulus::power_of_two(out - self.log2_six),
             None => self.output,
-        };
-        Products { parts: vec![self.bits], output, second: Some(second) }
-    }
-}
-
-impl Nonlinear for Elementwise<Relu6Params> {
-    fn kind(&self) -> Kind {
-        Kind::Relu6
+        })
     }
 
-    fn check(&self) -> Result<(), MpcError> {
-        self.params.check()
-    }
-
-    fn cost(&self) -> Cost {
-        select::cost(self.count, &self.params.formula(), &self.params.products())
-    }
-
-    fn correction_bytes(&self) -> u64 {
-        select::correction_bytes(self.count, &self.params.formula(), &self.params.products()) as u64
-    }
-
-    fn digit(&self) -> Option<u32> {
-        Some(self.params.digit)
-    }
-
-    fn ignoring(&self, ignored: u32) -> Option<Arc<dyn Nonlinear>> {
-        Some(Arc::new(Self { params: Relu6Params { ignored, ..self.params }, ..*self }))
-    }
-
-    fn prepare(
-        &self,
-        party: &mut Party<dyn CotSource + '_>,
-        chan: &mut Channel,
-    ) -> Result<Vec<Block>, MpcError> {
-        Ok(Relu6::prepare(party, chan, self.count, self.params)?.into_blocks())
+    fn join(&self, mut selected: Vec<u64>, second: Option<Vec<u64>>) -> Vec<u64> {
+        let six = self.output.power(self.log2_six);
+        for (y, clip) in selected.iter_mut().zip(second.expect("asked for")) {
+            *y = self.output.add(*y, self.output.mul(clip, six));
+        }
+        selected
     }
 }
 
 /// A prepared batch of ReLU6s, for one run.
-pub struct Relu6 {
-    blocks: Vec<Block>,
-}
-
-impl Relu6 {
-    /// Prepares `count` ReLU6s: uses up COTs, needs no input.
-    ///
-    /// # Errors
-    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource + ?Sized>(
-        party: &mut Party<S>,
-        chan: &mut Channel,
-        count: usize,
-        params: Relu6Params,
-    ) -> Result<Self, MpcError> {
-        params.check()?;
-        let join = move |selected: Selected| {
-            let mut y = selected.values.into_iter().next().expect("one part");
-            let clip = selected.second.expect("asked for");
-            let output = params.output;
-            let six = output.power(params.log2_six);
-            for (y, clip) in y.iter_mut().zip(clip) {
-                *y = output.add(*y, output.mul(clip, six));
-            }
-            y
-        };
-        let blocks = Block::each(count, |count| {
-            let select = Select::prepare(party, chan, count, params.formula(), &params.products())?;
-            Ok(SelectBlock::new(select, params.bits, Box::new(join)))
-        })?;
-        Ok(Self { blocks })
-    }
-
-    /// Its blocks, for who runs them step by step.
-    pub fn into_blocks(self) -> Vec<Block> {
-        self.blocks
-    }
-
-    /// This party's shares of the clipped values modulo `output`; `x` are its shares mod 2^bits (higher bits are
-    /// ignored). The client's last message may still be in the channel's buffer.
-    ///
-    /// # Errors
-    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
-    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        block::run(self.blocks, chan, x)
-    }
-}
+pub type Relu6 = Selections<Relu6Params>;

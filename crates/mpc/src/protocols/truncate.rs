@@ -100,6 +100,10 @@ impl Nonlinear for Elementwise<TruncateParams> {
         Kind::Extension
     }
 
+    fn error(&self) -> f64 {
+        1.0
+    }
+
     fn check(&self) -> Result<(), MpcError> {
         self.params.check()
     }

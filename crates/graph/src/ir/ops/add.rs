@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
-use crate::ir::ops::operator::{Operands, Operator, Part};
+use crate::ir::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::Shape;
 
 pub(crate) struct Add;
@@ -13,8 +13,8 @@ impl Operator for Add {
         "Add"
     }
 
-    fn part(&self) -> Part {
-        Part::Local
+    fn work(&self) -> Work<'_> {
+        Work::Local(Local { excess: Excess::PassesTogether, widens: false, adds: true })
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {
@@ -23,6 +23,27 @@ impl Operator for Add {
 
     fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
         if inputs[0] == inputs[1] { Ok(inputs[0]) } else { Err(NodeError::Mismatch(inputs[0], inputs[1])) }
+    }
+
+    fn check(&self, _: u32) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn value_bits(&self, widest: u32, _: u32) -> u32 {
+        widest
+    }
+
+    fn value(&self) -> Value {
+        Value { scale: Scale::Inherited, sign: Sign::Inherited, source: Source::Several }
+    }
+
+    /// Nothing of it is measured in the values' scale.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::MAX_NODES;
-use crate::ir::ops::operator::{Operands, Operator, Part};
+use crate::ir::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::Shape;
 
 pub(crate) struct Concat;
@@ -14,8 +14,8 @@ impl Operator for Concat {
         "Concat"
     }
 
-    fn part(&self) -> Part {
-        Part::Local
+    fn work(&self) -> Work<'_> {
+        Work::Local(Local { excess: Excess::PassesTogether, widens: false, adds: false })
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {
@@ -31,6 +31,27 @@ impl Operator for Concat {
             shape[0] = shape[0].checked_add(other[0]).ok_or(NodeError::Range("channels"))?;
         }
         Ok(shape)
+    }
+
+    fn check(&self, _: u32) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn value_bits(&self, widest: u32, _: u32) -> u32 {
+        widest
+    }
+
+    fn value(&self) -> Value {
+        Value { scale: Scale::Inherited, sign: Sign::Inherited, source: Source::Moved }
+    }
+
+    /// Nothing of it is measured in the values' scale.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
-use crate::ir::ops::operator::{Operands, Operator, Part, Scale};
+use crate::ir::ops::operator::{Effort, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::Shape;
 
 pub(crate) struct Input;
@@ -13,8 +13,8 @@ impl Operator for Input {
         "Input"
     }
 
-    fn part(&self) -> Part {
-        Part::Input
+    fn work(&self) -> Work<'_> {
+        Work::Input
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {
@@ -30,8 +30,21 @@ impl Operator for Input {
         activation_bits
     }
 
-    fn scale(&self) -> Scale {
-        Scale::Own
+    fn value(&self) -> Value {
+        Value { scale: Scale::Own, sign: Sign::Any, source: Source::Several }
+    }
+
+    fn check(&self, _: u32) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    /// Nothing of it is measured in the values' scale.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
     }
 
     /// It has no inputs to compute from.

@@ -10,7 +10,7 @@ use crate::ir::convolution::{Bias, Linear, Weights};
 use crate::ir::error::NodeError;
 use crate::ir::kernel::convolve;
 use crate::ir::limits::{MAX_BIAS, MAX_EXPONENT, MAX_MULTIPLY_ADDS, MAX_WEIGHTS, SHIFTS, check, extents};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Part, Scale};
+use crate::ir::ops::operator::{Chance, Effort, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::Shape;
 
 impl Operator for Linear {
@@ -18,8 +18,8 @@ impl Operator for Linear {
         "Linear"
     }
 
-    fn part(&self) -> Part {
-        Part::Linear
+    fn work(&self) -> Work<'_> {
+        Work::Linear(self)
     }
 
     fn describe(&self) -> String {
@@ -91,8 +91,23 @@ impl Operator for Linear {
         activation_bits
     }
 
-    fn scale(&self) -> Scale {
-        Scale::Own
+    fn value(&self) -> Value {
+        let at_place = (self.kernel, self.stride, self.pads) == ([1, 1], [1, 1], [0; 4]);
+        let by_channel = self.groups == self.out_channels;
+        let source = if at_place && by_channel { Source::Scaled } else { Source::Several };
+        Value { scale: Scale::Own, sign: Sign::Any, source }
+    }
+
+    /// Its shift is from the scale of products to that of values, which both move.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, inputs: &[Shape], _: Shape) -> Effort {
+        let places = (self.kernel[0] as u64).saturating_mul(self.kernel[1] as u64);
+        let products = self.multiply_adds(inputs[0]);
+        let operations = products.map_or(u64::MAX, |m| (m as u64).saturating_add(places));
+        Effort { operations, ..Effort::default() }
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {

@@ -1,11 +1,16 @@
-//! What the integer network asks of an operator.
+//! What an operator is: all that the integer network, its plan and its private runs ask of one.
+//!
+//! What has no default must be said, so that nothing is forgotten: the compiler asks for it.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use jaguar_cpu::Cpu;
+use jaguar_mpc::Nonlinear;
+use jaguar_share::Modulus;
 use serde::{Deserialize, Serialize};
 
-use crate::ir::convolution::Weights;
+use crate::ir::convolution::{Linear, Weights};
 use crate::ir::draws::Draws;
 use crate::ir::error::NodeError;
 use crate::ir::shape::{NodeId, Shape};
@@ -21,22 +26,235 @@ pub(crate) enum Scale {
     Gained(u64),
 }
 
-/// Who computes an operation in a private run, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// In which row of reports an operation counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// The client gives it.
     Input,
     /// A linear backend does, with the server's weights.
     Linear,
-    /// A protocol of both parties that compares each value: ReLU, clips.
+    /// A protocol of both parties of each value by itself: ReLU, clips.
     Activation,
     /// A protocol of both parties that compares the values of a window.
     MaxPool,
     /// A protocol of both parties that multiplies two values.
     Product,
-    /// Each party by itself, on its shares: for what is linear over the integers, and for nothing else.
+    /// Each party by itself.
     Local,
+}
+
+/// Who computes an operation in a private run, and what each way has to say of itself.
+pub enum Work<'a> {
+    /// The client gives it.
+    Input,
+    /// A linear backend does, with the server's weights.
+    Linear(&'a Linear),
+    /// Each party by itself, on its shares: for what is linear over the integers, and for nothing else.
+    Local(Local),
+    /// A protocol of both parties.
+    Interactive(&'a dyn Interactive),
+}
+
+/// What an operation does with products that nothing truncated: values at 2^f times the network's scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// It takes them as they are, and its value can be truncated where that is needed.
+    Truncates,
+    /// Its value has its input's scale.
+    Passes,
+    /// The same of several inputs, whose shares must live in one ring.
+    PassesTogether,
+    /// It takes values at the network's scale only, and makes such.
+    Refuses,
+}
+
+/// How an operation is done on shares that each party does by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Local {
+    /// What it does with products that nothing truncated.
+    pub excess: Excess,
+    /// Whether its value may take more bits than its inputs: these then come in the ring that the value needs.
+    pub widens: bool,
+    /// Whether it adds its inputs up, place by place: then a part of the sum follows from the same part of each input.
+    pub adds: bool,
+}
+
+/// How shares come into a protocol and go out.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares {
+    /// What it does with products that nothing truncated.
+    pub excess: Excess,
+    /// In how many bits it takes its inputs.
+    pub takes: Takes,
+    /// In which ring it makes its value.
+    pub makes: Makes,
+}
+
+/// In how many bits a protocol takes the shares of its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// In those of the plan's base ring, or, of products that nothing truncated, in what these need.
+    Compared,
+    /// In the n bits of an activation, and so many more.
+    Activations {
+        /// How many.
+        more: u32,
+    },
+}
+
+/// In which ring a protocol makes the shares of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Makes {
+    /// In any that is asked for, odd moduli included.
+    AnyRing,
+    /// In the one that it takes its inputs in.
+    TakenRing,
+    /// Modulo 2^n.
+    Activations,
+}
+
+/// An operation that the two parties compute by a protocol. The plan gives the protocol the shares of the only input, or of two
+/// inputs as pairs, value by value.
+pub trait Interactive {
+    /// In which row of reports it counts.
+    fn part(&self) -> Part;
+
+    /// How shares come in and go out.
+    fn shares(&self) -> Shares;
+
+    /// What it says of signs that leave out low bits; `None` where it takes no signs.
+    fn signs(&self) -> Option<&dyn Signs>;
+
+    /// The protocol, with the public parameters that it needs in this place.
+    fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear>;
+}
+
+/// Where in a plan a protocol stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The inputs' shares are mod 2^`bits`.
+    pub bits: u32,
+    /// They are of the network's values times 2^`excess`.
+    pub excess: u32,
+    /// Modulo what the value's shares are wanted, of a protocol that makes them in any ring.
+    pub output: Modulus,
+    /// Bits per digit of its comparisons.
+    pub digit: u32,
+    /// g: how many low bits of a value are there for noise.
+    pub guard_bits: u32,
+    /// t, where comparisons **leak** by factors of so many bits (PMax). They are exact, whatever signs may leave out.
+    pub leaky: Option<u32>,
+    /// How many images a query has.
+    pub images: usize,
+    /// The inputs' shapes, of one image.
+    pub inputs: &'a [Shape],
+    /// The value's shape, of one image.
+    pub shape: Shape,
+}
+
+impl Place<'_> {
+    /// How many values are made, of all images.
+    pub fn count(&self) -> usize {
+        self.images * self.shape.iter().product::<usize>()
+    }
+
+    /// How many low bits signs leave out of values with this excess where the network leaves out `ignored`, in its own units.
+    /// Leaving out one is exact but for the two lowest values of the ring, which no value and no difference in range is.
+    pub fn left_out(&self, ignored: u32) -> u32 {
+        if ignored > 1 { ignored + self.excess } else { 1 }
+    }
+}
+
+/// Of an operation that takes signs: what it means that they leave out low bits.
+pub trait Signs {
+    /// How many they leave out. None and one are exact.
+    fn ignored(&self) -> u32;
+
+    /// How many they may leave out at most, in a network with n = `activation_bits`.
+    fn most_ignored(&self, activation_bits: u32) -> u32;
+
+    /// What a person should know of it.
+    fn caveat(&self) -> &'static str;
+
+    /// What comes of it in `run` where `ignored` bits are left out: exactly, or, where that depends on what is not known, what
+    /// was made if it may come out, and the exact value if not.
+    fn reduced(&self, ignored: u32, run: &Ran<'_>) -> Vec<i64>;
+}
+
+/// What is known of one operation in a private run when both parties are looked at.
+pub struct Ran<'a> {
+    /// Its first input's shape.
+    pub shape: Shape,
+    /// Its first input's values.
+    pub input: &'a [i64],
+    /// The client's shares of them.
+    pub client: &'a [u64],
+    /// What was made.
+    pub made: &'a [i64],
+    /// What exact signs make.
+    pub exact: &'a [i64],
+}
+
+impl Ran<'_> {
+    /// What `of` makes of each value and the client's share of it.
+    pub(crate) fn each(&self, of: impl Fn(i64, u64) -> i64) -> Vec<i64> {
+        self.input.iter().zip(self.client).map(|(&x, &share)| of(x, share)).collect()
+    }
+}
+
+/// Whether an operation's values can be negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// They cannot.
+    NonNegative,
+    /// They can if an input's can.
+    Inherited,
+    /// They can.
+    Any,
+}
+
+/// Of which values of its inputs an operation makes each of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Of several.
+    Several,
+    /// Of the first input's at the same place.
+    SamePlace,
+    /// The same, by a factor and an offset, if there are as many as the input has: a layer of its own, unless several layers'
+    /// values are joined in the input.
+    Scaled,
+    /// Of one that it moves, unchanged.
+    Moved,
+}
+
+/// What calibration knows when it makes an integer operator of a float one: nothing, to begin with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known<'a> {
+    /// The first input's shape.
+    pub(crate) input: Option<Shape>,
+    /// The inputs' scales and the value's own.
+    pub(crate) scales: Option<(&'a [f64], f64)>,
+}
+
+/// What follows of a value from those that it is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    /// Where its scale comes from.
+    pub(crate) scale: Scale,
+    /// Whether it can be negative.
+    pub(crate) sign: Sign,
+    /// Of which values of the inputs each is made.
+    pub(crate) source: Source,
+}
+
+/// What it takes to plan an operation and to compute it in plaintext: a network may come from a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Multiplications and additions.
+    pub operations: u64,
+    /// Places of a tournament that are looked at one by one.
+    pub places: u64,
 }
 
 /// An operator: its rules and its meaning. All shapes are `[C, H, W]`.
@@ -44,8 +262,8 @@ pub(crate) trait Operator {
     /// What it is called in reports.
     fn name(&self) -> &'static str;
 
-    /// Who computes it, and how. It has no default: an operator that said nothing here would be computed on shares locally.
-    fn part(&self) -> Part;
+    /// Who computes it, and how.
+    fn work(&self) -> Work<'_>;
 
     /// It in a few words, for people.
     fn describe(&self) -> String {
@@ -68,9 +286,7 @@ pub(crate) trait Operator {
     ///
     /// # Errors
     /// The one that is out of range.
-    fn check(&self, _activation_bits: u32) -> Result<(), NodeError> {
-        Ok(())
-    }
+    fn check(&self, activation_bits: u32) -> Result<(), NodeError>;
 
     /// Whether these weights, none of them above `limit`, are what it needs.
     ///
@@ -88,22 +304,28 @@ pub(crate) trait Operator {
 
     /// Into how many bits its values fit as signed integers, where its inputs' widest values take `widest` and n =
     /// `activation_bits`.
-    fn value_bits(&self, widest: u32, _activation_bits: u32) -> u32 {
-        widest
+    fn value_bits(&self, widest: u32, activation_bits: u32) -> u32;
+
+    /// What follows of its value from its inputs'.
+    fn value(&self) -> Value;
+
+    /// Changes the parameters that are measured in its inputs' scale, as that grows to 2^`by` times as much.
+    ///
+    /// # Errors
+    /// The parameter that cannot be so.
+    fn rescale(&mut self, by: i32) -> Result<(), &'static str>;
+
+    /// What it takes for inputs and a value of these shapes. No sum or product may overflow.
+    fn effort(&self, inputs: &[Shape], output: Shape) -> Effort;
+
+    /// Whether channel c of its value is made of channel c of its only input, and grows with it by any positive factor: then
+    /// calibration may rescale channels through it.
+    fn keeps_channels(&self, _input: Shape, _output: Shape) -> bool {
+        false
     }
 
-    /// Where the scale of its value comes from.
-    fn scale(&self) -> Scale {
-        Scale::Inherited
-    }
-
-    /// How many low bits its signs leave out; `None` where it takes none.
-    fn ignored(&self) -> Option<u32> {
-        None
-    }
-
-    /// How many its signs may leave out at most; `None` where it takes none.
-    fn most_ignored(&self, _activation_bits: u32) -> Option<u32> {
+    /// How many low bits its signs leave out, to be changed; `None` where it takes none ([`Interactive::signs`]).
+    fn ignored_mut(&mut self) -> Option<&mut u32> {
         None
     }
 

@@ -1,23 +1,48 @@
 //! `(a + o_a)·(b + o_b) / 2^shift`, rounded to nearest: the product of two values of the network.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use jaguar_mpc::{Elementwise, Nonlinear, ProductParams};
+use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Part, Scale};
+use crate::ir::ops::operator::{
+    Chance, Effort, Excess, Interactive, Known, Makes, Operands, Operator, Part, Place, Scale, Shares, Sign,
+    Signs, Source, Takes, Value, Work,
+};
 use crate::ir::shape::{Shape, elements};
 
-pub(crate) struct Product {
+/// `(a + o_a)·(b + o_b) / 2^shift`, rounded to a neighbour: of two values, each of a scale of its own. The second
+/// has the first one's shape, or is one number a channel, `[C, 1, 1]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Product {
     /// How many bits of the product are cut off.
-    pub(crate) shift: u32,
-    /// What is added to each factor.
-    pub(crate) offsets: [i64; 2],
+    pub shift: u32,
+    /// What is added to each factor first.
+    pub offsets: [i64; 2],
+}
+
+/// By how many bits a product of values with these scales is shifted to have the scale `own`; no integer where it cannot.
+pub(crate) fn product_shift(gain: f32, factors: [f64; 2], own: f64) -> f64 {
+    (factors[0] * factors[1] / f64::from(gain) / own).log2()
 }
 
 /// An offset is below 2 to this.
 const MOST_OFFSET_BITS: u32 = 40;
 
 impl Product {
+    /// `gain·(a + o_a)·(b + o_b)` of real numbers.
+    pub(crate) fn of(gain: f32, offsets: [f32; 2], known: &Known<'_>) -> Self {
+        let Some((&[a, b], own)) = known.scales else { return Self { shift: 1, offsets: [0; 2] } };
+        let integer = |offset: f32, scale: f64| (f64::from(offset) * scale).round() as i64;
+        Self {
+            shift: product_shift(gain, [a, b], own).round() as u32,
+            offsets: [integer(offsets[0], a), integer(offsets[1], b)],
+        }
+    }
+
     /// The products before the shift. Values have at most 40 bits, and so have offsets.
     fn exact(&self, of: &Operands<'_>) -> Option<Vec<i128>> {
         let [a, b] = *of.values() else { return None };
@@ -40,8 +65,8 @@ impl Operator for Product {
         "Product"
     }
 
-    fn part(&self) -> Part {
-        Part::Product
+    fn work(&self) -> Work<'_> {
+        Work::Interactive(self)
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {
@@ -66,8 +91,21 @@ impl Operator for Product {
         activation_bits
     }
 
-    fn scale(&self) -> Scale {
-        Scale::Own
+    fn value(&self) -> Value {
+        // (The server adds noise to it.)
+        Value { scale: Scale::Own, sign: Sign::Any, source: Source::Several }
+    }
+
+    /// A product has both factors' scales, and its value one.
+    fn rescale(&mut self, by: i32) -> Result<(), &'static str> {
+        let factor = 2f64.powi(by);
+        self.shift = self.shift.checked_add_signed(by).filter(|&shift| shift > 0).ok_or("shift")?;
+        self.offsets.iter_mut().for_each(|o| *o = (*o as f64 * factor).round() as i64);
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
@@ -85,5 +123,29 @@ impl Operator for Product {
             self.shifted(m, up).saturating_add(chance.draws.noise(chance.node, i))
         };
         Some(self.exact(of)?.into_iter().enumerate().map(one).collect())
+    }
+}
+
+impl Interactive for Product {
+    fn part(&self) -> Part {
+        Part::Product
+    }
+
+    fn shares(&self) -> Shares {
+        Shares {
+            excess: Excess::Refuses,
+            takes: Takes::Activations { more: self.shift },
+            makes: Makes::Activations,
+        }
+    }
+
+    fn signs(&self) -> Option<&dyn Signs> {
+        None
+    }
+
+    fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
+        let Self { shift, offsets } = *self;
+        let params = ProductParams { out_bits: at.bits - shift, shift, guard_bits: at.guard_bits, offsets };
+        Arc::new(Elementwise { count: at.count(), params })
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::check;
-use crate::ir::ops::operator::{Operands, Operator, Part};
+use crate::ir::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::{Shape, elements};
 
 /// Operations that only move values.
@@ -50,8 +50,8 @@ impl Operator for Rearrange {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Local
+    fn work(&self) -> Work<'_> {
+        Work::Local(Local { excess: Excess::Passes, widens: false, adds: false })
     }
 
     fn shape(&self, inputs: &[Shape], declared: Shape) -> Result<Shape, NodeError> {
@@ -95,6 +95,35 @@ impl Operator for Rearrange {
             }
         }
         Ok(shape)
+    }
+
+    fn check(&self, _: u32) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn value_bits(&self, widest: u32, _: u32) -> u32 {
+        widest
+    }
+
+    fn value(&self) -> Value {
+        Value { scale: Scale::Inherited, sign: Sign::Inherited, source: Source::Moved }
+    }
+
+    /// Nothing of it is measured in the values' scale.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
+    }
+
+    fn keeps_channels(&self, input: Shape, output: Shape) -> bool {
+        match self {
+            Rearrange::Pad { .. } | Rearrange::Slice { .. } => input[0] == output[0],
+            Rearrange::Select { axes } => axes[0].is_empty(),
+            Rearrange::Transpose { .. } | Rearrange::Reshape => false,
+        }
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {

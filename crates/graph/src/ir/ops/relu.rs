@@ -1,24 +1,38 @@
 //! `max(x, 0)`, the sign exact or without some low bits.
 
+use std::sync::Arc;
+
+use jaguar_mpc::{Elementwise, Nonlinear, PmaxLeakyParams, ReluParams};
 use jaguar_semantics::{relu, relu_ignoring};
+use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
+use crate::ir::ops::operator::{
+    Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares, Sign,
+    Signs, Source, Takes, Value, Work,
+};
 use crate::ir::shape::Shape;
 
-pub(crate) struct Relu {
-    /// Low bits that the sign leaves out; none and one are exact.
-    pub(crate) ignored: u32,
+/// `max(x, 0)`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Relu {
+    /// The sign leaves out this many low bits, at most n - 4: where `0 <= x < 2^ignored - 1` the result may be 0
+    /// instead of x. None and one are exact. More than one is chosen at compile time only, by calibration and on
+    /// request ([`crate::signs`]).
+    pub ignored: u32,
 }
+
+/// What comes of a sign that leaves out low bits, in words.
+pub(super) const ZEROS: &str = "small positive values may become zero there";
 
 impl Operator for Relu {
     fn name(&self) -> &'static str {
         "Relu"
     }
 
-    fn part(&self) -> Part {
-        Part::Activation
+    fn work(&self) -> Work<'_> {
+        Work::Interactive(self)
     }
 
     fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
@@ -33,12 +47,25 @@ impl Operator for Relu {
         activation_bits
     }
 
-    fn ignored(&self) -> Option<u32> {
-        Some(self.ignored)
+    fn ignored_mut(&mut self) -> Option<&mut u32> {
+        Some(&mut self.ignored)
     }
 
-    fn most_ignored(&self, activation_bits: u32) -> Option<u32> {
-        Some(most_ignored(activation_bits))
+    fn value(&self) -> Value {
+        Value { scale: Scale::Inherited, sign: Sign::NonNegative, source: Source::SamePlace }
+    }
+
+    /// Nothing of it is measured in the values' scale.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
+    }
+
+    fn keeps_channels(&self, _: Shape, _: Shape) -> bool {
+        true
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
@@ -50,5 +77,47 @@ impl Operator for Relu {
             0 | 1 => self.apply(of),
             ignored => Some(chance.each(of.first().1, |v, share| relu_ignoring(v, ignored, share))),
         }
+    }
+}
+
+impl Interactive for Relu {
+    fn part(&self) -> Part {
+        Part::Activation
+    }
+
+    fn shares(&self) -> Shares {
+        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing }
+    }
+
+    fn signs(&self) -> Option<&dyn Signs> {
+        Some(self)
+    }
+
+    fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
+        let (count, bits, output, digit) = (at.count(), at.bits, at.output, at.digit);
+        if let Some(factor_bits) = at.leaky {
+            let params = PmaxLeakyParams { bits, factor_bits, output, log2_six: None };
+            return Arc::new(Elementwise { count, params });
+        }
+        let params = ReluParams { bits, output, digit, ignored: at.left_out(self.ignored) };
+        Arc::new(Elementwise { count, params })
+    }
+}
+
+impl Signs for Relu {
+    fn ignored(&self) -> u32 {
+        self.ignored
+    }
+
+    fn most_ignored(&self, activation_bits: u32) -> u32 {
+        most_ignored(activation_bits)
+    }
+
+    fn caveat(&self) -> &'static str {
+        ZEROS
+    }
+
+    fn reduced(&self, ignored: u32, run: &Ran<'_>) -> Vec<i64> {
+        run.each(|x, share| relu_ignoring(x, ignored, share))
     }
 }

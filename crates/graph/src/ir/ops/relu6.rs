@@ -1,29 +1,49 @@
 //! `min(max(x, 0), 2^log2_six)`, the comparisons exact or without some low bits.
 
+use std::sync::Arc;
+
+use jaguar_mpc::{Elementwise, Nonlinear, PmaxLeakyParams, Relu6Params};
 use jaguar_semantics::{relu6, relu6_ignoring};
+use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
-use crate::ir::ops::operator::{Chance, Operands, Operator, Part};
+use crate::ir::ops::operator::{
+    Chance, Effort, Excess, Interactive, Known, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares,
+    Sign, Signs, Source, Takes, Value, Work,
+};
+use crate::ir::ops::relu::ZEROS;
 use crate::ir::shape::Shape;
 
-pub(crate) struct Relu6 {
-    /// The upper bound is 2 to this.
-    pub(crate) log2_six: u32,
-    /// Low bits that the comparisons leave out; none and one are exact.
-    pub(crate) ignored: u32,
+/// `min(max(x, 0), 2^log2_six)`: the scale is such that the real 6 (or whatever other bound the model clips
+/// at) is the integer 2^log2_six.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Relu6 {
+    /// j with 6·S = 2^j.
+    pub log2_six: u32,
+    /// As for [`Relu`](super::relu::Relu), and less than `log2_six`. Here the upper bound's comparison leaves them out
+    /// too: x may remain where `2^log2_six < x < 2^log2_six + 2^ignored - 1`.
+    pub ignored: u32,
 }
 
 /// The largest position of a bound: two below the widest activations, guard bits included.
 const MOST_LOG2_SIX: u32 = *ACTIVATION_BITS.end() + MAX_GUARD_BITS - 2;
+
+impl Relu6 {
+    /// That clips at the real number `ceiling`.
+    pub(crate) fn clipping(ceiling: f32, known: &Known<'_>) -> Self {
+        let log2_six = known.scales.map_or(1, |(_, own)| (f64::from(ceiling) * own).log2().round() as u32);
+        Self { log2_six, ignored: 0 }
+    }
+}
 
 impl Operator for Relu6 {
     fn name(&self) -> &'static str {
         "Relu6"
     }
 
-    fn part(&self) -> Part {
-        Part::Activation
+    fn work(&self) -> Work<'_> {
+        Work::Interactive(self)
     }
 
     fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
@@ -43,12 +63,22 @@ impl Operator for Relu6 {
         activation_bits
     }
 
-    fn ignored(&self) -> Option<u32> {
-        Some(self.ignored)
+    fn ignored_mut(&mut self) -> Option<&mut u32> {
+        Some(&mut self.ignored)
     }
 
-    fn most_ignored(&self, activation_bits: u32) -> Option<u32> {
-        Some(most_ignored(activation_bits).min(self.log2_six.saturating_sub(1)))
+    fn value(&self) -> Value {
+        Value { scale: Scale::Inherited, sign: Sign::NonNegative, source: Source::SamePlace }
+    }
+
+    /// The bound moves; what signs leave out stays.
+    fn rescale(&mut self, by: i32) -> Result<(), &'static str> {
+        self.log2_six = self.log2_six.checked_add_signed(by).ok_or("log2_six")?;
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], _: Shape) -> Effort {
+        Effort::default()
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
@@ -60,6 +90,49 @@ impl Operator for Relu6 {
             (_, 0 | 1) => self.apply(of),
             (j, ignored) => Some(chance.each(of.first().1, |v, share| relu6_ignoring(v, j, ignored, share))),
         }
+    }
+}
+
+impl Interactive for Relu6 {
+    fn part(&self) -> Part {
+        Part::Activation
+    }
+
+    fn shares(&self) -> Shares {
+        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing }
+    }
+
+    fn signs(&self) -> Option<&dyn Signs> {
+        Some(self)
+    }
+
+    fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
+        let (count, bits, output, digit) = (at.count(), at.bits, at.output, at.digit);
+        let log2_six = self.log2_six + at.excess;
+        if let Some(factor_bits) = at.leaky {
+            let params = PmaxLeakyParams { bits, factor_bits, output, log2_six: Some(log2_six) };
+            return Arc::new(Elementwise { count, params });
+        }
+        let params = Relu6Params { bits, output, digit, log2_six, ignored: at.left_out(self.ignored) };
+        Arc::new(Elementwise { count, params })
+    }
+}
+
+impl Signs for Relu6 {
+    fn ignored(&self) -> u32 {
+        self.ignored
+    }
+
+    fn most_ignored(&self, activation_bits: u32) -> u32 {
+        most_ignored(activation_bits).min(self.log2_six.saturating_sub(1))
+    }
+
+    fn caveat(&self) -> &'static str {
+        ZEROS
+    }
+
+    fn reduced(&self, ignored: u32, run: &Ran<'_>) -> Vec<i64> {
+        run.each(|x, share| relu6_ignoring(x, self.log2_six, ignored, share))
     }
 }
 

@@ -1,18 +1,40 @@
 //! The sum of each window: an average whose division is left to the consumer's scale.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ir::error::NodeError;
 use crate::ir::limits::{MAX_POOL_GAIN, check};
-use crate::ir::ops::operator::{Operands, Operator, Part, Scale};
+use crate::ir::ops::operator::{
+    Effort, Excess, Known, Local, Operands, Operator, Scale, Sign, Source, Value, Work,
+};
 use crate::ir::ops::window::{Window, pool};
 use crate::ir::shape::Shape;
 
-pub(crate) struct SumPool<'a> {
-    pub(crate) window: &'a Window,
-    /// For averages that do not count the padding: a multiple of every window's number of real places.
-    pub(crate) count_real_places: Option<u32>,
+/// The sum of each window, times a small public integer where the window hangs over the border (so that
+/// averages that do not count the padding come out right). The division is in the consumer's scale.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SumPool {
+    /// The windows.
+    pub window: Window,
+    /// For averages that do not count the padding: the output at `(oh, ow)` is the sum times
+    /// `full / real` where `full` is this number and `real` how many of the window's places lie inside
+    /// the image; `real` divides `full` everywhere. `None`: the plain sum.
+    pub count_real_places: Option<u32>,
 }
 
-impl SumPool<'_> {
+impl SumPool {
+    /// The mean of each window, the division left out.
+    pub(crate) fn averaging(window: &Window, count_padding: bool, known: &Known<'_>) -> Self {
+        let whole = (window.kernel[0] * window.kernel[1]) as u64;
+        // No multiplier where every window lies inside the image anyway.
+        let count = known.input.filter(|_| !count_padding).and_then(|input| {
+            let multiple = real_places_multiple(window, input)?;
+            let overhangs = window.pads != [0; 4] && hangs_over(window, input);
+            (overhangs || multiple != whole).then_some(multiple as u32)
+        });
+        Self { window: window.clone(), count_real_places: count }
+    }
+
     /// The factor between the sum and the average.
     fn gain(&self) -> u64 {
         let [height, width] = self.window.kernel;
@@ -21,13 +43,39 @@ impl SumPool<'_> {
     }
 }
 
-impl Operator for SumPool<'_> {
+/// The smallest number that all windows' counts of real places divide; 1 window size if none hangs over.
+/// `None` if it is larger than a sum may be multiplied by.
+pub(crate) fn real_places_multiple(window: &Window, input: Shape) -> Option<u64> {
+    let [h, w] = window.output_hw([input[1], input[2]])?;
+    let by_axis = |axis: usize, outputs: usize| {
+        (0..outputs).try_fold(1u64, |multiple, at| {
+            let real = window.real_places(axis, at, input[axis + 1]) as u64;
+            let (mut a, mut b) = (multiple, real);
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            (multiple / a).checked_mul(real).filter(|&m| m > 0 && m <= MAX_POOL_GAIN)
+        })
+    };
+    // A multiple of both factors of every count: rows' times columns'.
+    by_axis(0, h)?.checked_mul(by_axis(1, w)?).filter(|&m| m <= MAX_POOL_GAIN)
+}
+
+/// Whether some window has places outside the image.
+fn hangs_over(window: &Window, input: Shape) -> bool {
+    let outputs = window.output_hw([input[1], input[2]]).unwrap_or([0, 0]);
+    (0..2).any(|axis| {
+        (0..outputs[axis]).any(|at| window.real_places(axis, at, input[axis + 1]) < window.kernel[axis])
+    })
+}
+
+impl Operator for SumPool {
     fn name(&self) -> &'static str {
         "SumPool"
     }
 
-    fn part(&self) -> Part {
-        Part::Local
+    fn work(&self) -> Work<'_> {
+        Work::Local(Local { excess: Excess::Refuses, widens: true, adds: false })
     }
 
     fn describe(&self) -> String {
@@ -59,14 +107,31 @@ impl Operator for SumPool<'_> {
         widest + self.gain().max(1).next_power_of_two().trailing_zeros()
     }
 
-    fn scale(&self) -> Scale {
-        Scale::Gained(self.gain())
+    fn value(&self) -> Value {
+        Value { scale: Scale::Gained(self.gain()), sign: Sign::Inherited, source: Source::Several }
+    }
+
+    fn check(&self, _: u32) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    /// Nothing of it is measured in the values' scale.
+    fn rescale(&mut self, _: i32) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn effort(&self, _: &[Shape], output: Shape) -> Effort {
+        Effort { operations: self.window.effort(output), ..Effort::default() }
+    }
+
+    fn keeps_channels(&self, _: Shape, _: Shape) -> bool {
+        true
     }
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         let (shape, x) = of.first();
         let full = self.count_real_places.map(i64::from);
         let scaled = |sum, real| sum * full.map_or(1, |full| full / real as i64);
-        Some(pool(self.window, shape, x, 0, |a, b| a + b, scaled))
+        Some(pool(&self.window, shape, x, 0, |a, b| a + b, scaled))
     }
 }

@@ -55,6 +55,12 @@ impl Window {
         Bracket::new(input, &spans[0], &spans[1])
     }
 
+    /// How often a value of the input is looked at.
+    pub(crate) fn effort(&self, output: Shape) -> u64 {
+        let places = (self.kernel[0] as u64).saturating_mul(self.kernel[1] as u64);
+        (output.iter().product::<usize>() as u64).saturating_mul(places)
+    }
+
     /// Size and step, for people.
     pub(crate) fn describe(&self) -> String {
         format!("{}x{}/{}", self.kernel[0], self.kernel[1], self.stride[0])
