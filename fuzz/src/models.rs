@@ -4,7 +4,14 @@ use jaguar_bundle::Bundle;
 use jaguar_graph::network::{
     Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Rearrange, Shape, Weights, Window,
 };
+use jaguar_linear::{fregata, hyena, plaintext_insecure};
+use jaguar_plan::Kit;
 use jaguar_ring::prg::Prg;
+
+/// Every backend that there is, those that protect nothing among them.
+pub fn kit() -> Kit {
+    Kit::standard().with(fregata::ALL).with(hyena::ALL).with(plaintext_insecure::ALL)
+}
 
 /// A network under construction.
 struct Builder {

@@ -18,6 +18,7 @@ mod config;
 mod doctor;
 mod fetch;
 mod guard;
+mod kit;
 mod leakage;
 mod log;
 mod memory;
