@@ -1,5 +1,5 @@
 """Checks that the crates depend on each other only downwards, along the arrows of the crate map, that nothing outside a linear
-backend's folder and the registry names a backend, that operators are named in their folder only, and that no files of a crate need each other in a circle (import_circles.py).
+backend's folder and the kits names a backend, that operators are named in their folder only, and that no files of a crate need each other in a circle (import_circles.py).
 
     python3 tools/check_layers.py
 
@@ -142,12 +142,15 @@ def pages_map(tree: Path) -> list[str]:
     ]
 
 
-# Where backends may be named besides their folders, the registry, tests and documentation, and why.
+# Where backends may be named besides their folders, tests and documentation, and why.
 MAY_NAME_BACKENDS = {
     "crates/bench/": "compares the backends by name, piece by piece",
     "crates/profile/src/measure.rs": "times the power-of-two ring's kernels, which planners price by, where they run",
-    "crates/linear/src/registry.rs": "is the registry",
-    "crates/linear/src/published_insecure.rs": "is a backend's attack, for reproduction: neither planned nor registered",
+    "crates/profile/src/measure/rns.rs": "times the steps of layers in RNS rings",
+    "crates/plan/src/kit.rs": "is the standard kit",
+    "crates/cli/src/kit.rs": "is the command's kit",
+    "python/jaguar/src/kit.rs": "is the package's kit",
+    "crates/linear/src/published_insecure.rs": "is a backend's attack, for reproduction: neither planned nor in a kit",
     "fuzz/src/": "has a target for the sessions of each backend",
 }
 
@@ -193,7 +196,7 @@ def named_backends(tree: Path) -> list[str]:
     found = []
     folders = set(backend_folders(tree))
     options = "|".join(sorted(map(re.escape, option_names(tree, sorted(folders))))) or "(?!)"
-    words = [re.compile(r"\bBackendId::[A-Z][A-Z_]+\b"), re.compile(rf'"({options})(-[a-z-]+)?"')]
+    words = [re.compile(r"\b(?:BackendId|Kit)::[A-Z][A-Z_]+\b"), re.compile(rf'"({options})(-[a-z-]+)?"')]
     exempt_and_used: set[str] = set()
     for path in sources(tree):
         inside = path.relative_to(tree).as_posix()

@@ -15,7 +15,7 @@ import import_circles
 
 # A crate of backends as small as can be: two of them, one with a second name.
 BACKENDS = {
-    "crates/linear/src/lib.rs": "pub mod hyena;\npub mod jaguar;\npub mod layout;\npub mod registry;\n",
+    "crates/linear/src/lib.rs": "pub mod hyena;\npub mod jaguar;\npub mod layout;\n",
     "crates/linear/src/jaguar/layer.rs": 'fn name(&self) -> &\'static str {\n        "jaguar"\n    }\n',
     "crates/linear/src/hyena/layer.rs": "use crate::jaguar::X;\n",
     "crates/linear/src/hyena/mod.rs": """impl Form {
@@ -26,7 +26,7 @@ BACKENDS = {
     }
 }
 """,
-    "crates/linear/src/registry.rs": "use crate::hyena::Hyena;\nuse crate::jaguar::Jaguar;\n",
+    "crates/plan/src/kit.rs": "use jaguar_linear::{hyena, jaguar};\n",
 }
 
 
@@ -140,7 +140,8 @@ class NamedBackends(unittest.TestCase):
             "use ::jaguar_linear::hyena::Form;",
             "fn f() -> jaguar_linear::hyena::Form {}",
             "fn f() {\n    jaguar_linear :: hyena :: run();\n}",
-            "const A: BackendId = BackendId::CHEETAH;",
+            "const A: BackendId = Kit::CHEETAH;",
+            "const A: &[BackendId] = &jaguar_linear::hyena::ALL;",
             'fn f() -> bool { name == "hyena" }',
             'fn f() -> bool { name == "hyena-padded" }',
             'fn f() -> bool { name == "cirencode" }',
@@ -153,7 +154,7 @@ class NamedBackends(unittest.TestCase):
     def test_in_the_crate_of_the_backends_too(self):
         for name, text in (
             ("crates/linear/src/layout.rs", "use crate::hyena::Form;"),
-            ("crates/linear/src/layout.rs", "use super::{hyena::Form, registry};"),
+            ("crates/linear/src/layout.rs", "use super::{hyena::Form, backend};"),
             ("crates/linear/src/layout.rs", "fn f() { crate::jaguar::run() }"),
             ("crates/linear/src/layout/mod.rs", "use super::super::hyena::Form;"),
             ("crates/linear/src/lib.rs", BACKENDS["crates/linear/src/lib.rs"] + "pub use hyena::Form;"),
@@ -163,14 +164,15 @@ class NamedBackends(unittest.TestCase):
 
     def test_what_names_none_passes(self):
         for name, text in (
-            ("crates/engine/src/stop.rs", "use jaguar_linear::{registry::BackendId, layout};\nuse jaguar_wire::hyena;"),
+            ("crates/engine/src/stop.rs", "use jaguar_linear::{backend::BackendId, layout};\nuse jaguar_wire::hyena;"),
             ("crates/engine/src/stop.rs", "// jaguar_linear::hyena is one\nfn f() { let hyena = 1; }"),
             (
                 "crates/engine/src/stop.rs",
                 '#[cfg(test)]\nmod tests {\n    use jaguar_linear::hyena::Form;\n    const A: &str = "hyena";\n}',
             ),
             ("crates/engine/src/tests/some.rs", "use jaguar_linear::hyena::Form;"),
-            ("crates/engine/src/stop.rs", "fn f() { BackendId::all(); }"),
+            ("crates/engine/src/stop.rs", "fn f() { Kit::standard(); }"),
+            ("crates/cli/src/kit.rs", "use jaguar_linear::{fregata, hyena};"),
             ("crates/engine/src/stop.rs", 'const PROJECT: &str = "jaguar";'),
             ("crates/bench/src/main.rs", "use jaguar_linear::hyena::Form;"),
             ("crates/linear/src/hyena/search.rs", "use crate::jaguar::Layer;"),

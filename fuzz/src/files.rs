@@ -12,13 +12,12 @@ use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_graph::import::{Options, import_file};
 use jaguar_graph::network::{Filter, Resize};
-use jaguar_linear::registry::BackendId;
 use jaguar_net::tls::{Client, Fingerprint, Server, Trust};
 use jaguar_net::{Address, Token, TokenFile};
-use jaguar_plan::{Choices, Plan};
+use jaguar_plan::{Choices, Kit, Plan};
 use jaguar_samples::{Source, npy};
 use jaguar_serve::foreign::open_queries;
-use jaguar_wire::{encode, memory_pair};
+use jaguar_wire::memory_pair;
 
 use crate::configuration::{ConfigFile, Value, unknown};
 use crate::script::Script;
@@ -102,14 +101,15 @@ struct Complete {
 
 fn complete() -> Complete {
     let bundle = models::bundle(models::short());
-    let choices = Choices::standard(&bundle.model.network, BackendId::JAGUAR);
+    let choices = Choices::standard(&bundle.model.network, Kit::JAGUAR);
     let model = bundle.id();
     let service = Service::new(bundle, choices, jaguar_engine::Reveal::Logits).expect("a server");
     let folder = scratch().join("hints");
     let (client, server) = memory_pair();
     std::thread::scope(|scope| {
         scope.spawn(|| service.serve(server, &mut |_| ()));
-        let connected = connect(client, &jaguar_engine::client::Limits::default()).expect("a sound session");
+        let connected = connect(&models::kit(), client, &jaguar_engine::client::Limits::default())
+            .expect("a sound session");
         let ready = connected.prepare_client(&folder).expect("a sound session");
         ready.fetch_hint(&mut NoProgress).and_then(|ready| ready.leave()).expect("a sound session");
     });
@@ -268,7 +268,7 @@ fn options(input: &[u8]) {
     static CLIENT: LazyLock<Client> =
         LazyLock::new(|| Client::new(&Trust::Nobody, None).expect("it reads no file"));
     let _ = CLIENT.clone().expecting(text).is_some();
-    let _ = encode(&BackendId::of(text));
+    let _ = models::kit().backend(text).map_err(|e| e.to_string());
 }
 
 /// Texts as they are.

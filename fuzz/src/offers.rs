@@ -3,8 +3,7 @@
 use jaguar_engine::bundle::ModelId;
 use jaguar_engine::client::{Limits, Prediction, Reveal, connect};
 use jaguar_graph::network::Network;
-use jaguar_linear::registry::BackendId;
-use jaguar_plan::{Choices, PROTOCOL_VERSION};
+use jaguar_plan::{Choices, Kit, PROTOCOL_VERSION};
 use jaguar_samples::Source;
 use jaguar_wire::encode;
 use serde::Serialize;
@@ -69,7 +68,7 @@ fn offer(input: &[u8]) {
     let how = script.byte();
     let channel = Replay::channel(vec![script.rest().to_vec()]);
     if how & 1 == 0 {
-        let _ = connect(channel, &Limits::default());
+        let _ = connect(&models::kit(), channel, &Limits::default());
     } else {
         let _ = jaguar_convfhe::session::client::Session::open(channel);
     }
@@ -77,7 +76,7 @@ fn offer(input: &[u8]) {
 
 fn offer_seeds() -> Vec<Vec<u8>> {
     let network = models::short().network;
-    let choices = parameters(&Choices::standard(&network, BackendId::JAGUAR));
+    let choices = parameters(&Choices::standard(&network, Kit::JAGUAR));
     let whole = [offered(&choices), message(&encode(&network))].concat();
     let none =
         [message(&encode(&PROTOCOL_VERSION)), message(&encode(&(ModelId([0; 32]), Vec::<Protocol>::new())))];
@@ -104,7 +103,7 @@ pub fn is_taken(input: &[u8]) -> bool {
     let (parameters, described) = (script.bytes(length), script.rest());
     let said = [offered(parameters), message(described)].concat();
     let limits = Limits { allow_insecure_backends: true, accept_sign_leakage: true, ..Limits::default() };
-    let Ok(connected) = connect(Replay::channel(vec![said]), &limits) else { return false };
+    let Ok(connected) = connect(&models::kit(), Replay::channel(vec![said]), &limits) else { return false };
     // What a client makes of it before and behind a query.
     let network = connected.network();
     let rgb = (0..3 * 8 * 9).collect();
@@ -127,8 +126,10 @@ pub fn network_seeds() -> Vec<Vec<u8>> {
     };
     let mut seeds = Vec::new();
     for network in [models::everything().network, models::short().network] {
-        seeds.extend(BackendId::all().map(|id| seed(&Choices::standard(&network, id), &network)));
-        let leaking = Choices::standard(&network, BackendId::JAGUAR).leaking_signs(&network);
+        seeds.extend(
+            models::kit().backends().iter().map(|&id| seed(&Choices::standard(&network, id), &network)),
+        );
+        let leaking = Choices::standard(&network, Kit::JAGUAR).leaking_signs(&network);
         seeds.extend(leaking.ok().map(|choices| seed(&choices, &network)));
     }
     seeds

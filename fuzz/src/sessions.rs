@@ -11,7 +11,6 @@ use jaguar_engine::hint::Place;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{self, KeepLimits, Service};
 use jaguar_graph::network::Model;
-use jaguar_linear::registry::BackendId;
 use jaguar_ot::{Bin, Instances};
 use jaguar_plan::{Allowed, Choices, Plan};
 use jaguar_wire::{Channel, memory_transports};
@@ -92,7 +91,7 @@ fn model(backend: &str) -> Model {
 fn service(backend: &str, course: Course) -> Service {
     let bundle = models::bundle(model(backend));
     let network = &bundle.model.network;
-    let id = BackendId::of(backend).expect("a backend");
+    let id = models::kit().backend(backend).expect("a backend");
     let mut choices = Choices::standard(network, id);
     choices.instances = Instances { bits: Bin::B512, vectors: Bin::B512 };
     let reveal = if course == Course::Kept { Reveal::Label } else { Reveal::Logits };
@@ -110,7 +109,7 @@ fn service(backend: &str, course: Course) -> Service {
 
 /// The client's part.
 fn converse(channel: Channel, course: Course) -> Result<(), jaguar_engine::EngineError> {
-    let connected = connect(channel, &limits())?;
+    let connected = connect(&models::kit(), channel, &limits())?;
     let input = models::input(connected.network());
     let mut ready = connected.prepare_client(Place::Memory)?;
     match course {
@@ -163,7 +162,7 @@ fn record(backend: &'static str, course: Course) -> Recorded {
 /// The recorded sessions by backend and course, as far as some input asked for them.
 type ByCourse = [OnceLock<Arc<Recorded>>; 3];
 static RECORDED: LazyLock<Vec<(&str, ByCourse)>> =
-    LazyLock::new(|| BackendId::all().map(|id| (id.name(), Default::default())).collect());
+    LazyLock::new(|| models::kit().backends().iter().map(|id| (id.name(), Default::default())).collect());
 
 fn session(backend: &'static str, input: &[u8]) {
     goes_through(backend, input);

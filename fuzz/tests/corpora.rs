@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use jaguar_fuzz::{Bound, Target, check, files, fix_randomness, fixed, offers, sessions, targets};
-use jaguar_linear::registry::BackendId;
 use jaguar_ring::prg::{Prg, with_insecure_fixed_randomness};
 
 /// What a fuzzer has found for a target, in the order of the names.
@@ -65,7 +64,7 @@ fn no_reader_panics_or_takes_memory_without_bound() {
     for (i, seed) in fixed(1, offers::network_seeds).iter().enumerate() {
         assert!(fixed(7, || offers::is_taken(seed)), "seed {i} is refused");
     }
-    for id in BackendId::all().filter(|id| id.backend().is_secure()) {
+    for id in jaguar_fuzz::models::kit().secure() {
         for how in [0, 1, 2, 3, 4, 5] {
             assert!(
                 fixed(7, || sessions::goes_through(id.name(), &[how])),

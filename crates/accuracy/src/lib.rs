@@ -18,7 +18,7 @@ use jaguar_engine::verify::verify_heard;
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Model, argmax};
 use jaguar_graph::reference::{self, ReferenceError};
-use jaguar_plan::Choices;
+use jaguar_plan::{Choices, Kit};
 use jaguar_samples::{Axes, FitError, Source};
 use serde::Serialize;
 
@@ -203,13 +203,14 @@ pub fn measure(
 /// # Errors
 /// When the model cannot be run so.
 pub fn private(
+    kit: &Kit,
     bundle: Bundle,
     choices: Choices,
     runs: &[&Run],
     progress: &mut dyn Progress,
 ) -> Result<Vec<Place>, EngineError> {
     let inputs: Vec<Vec<i64>> = runs.iter().map(|run| run.input.clone()).collect();
-    let checks = verify_heard(bundle, choices, Reveal::Logits, &inputs, HintPlace::Memory, progress)?;
+    let checks = verify_heard(kit, bundle, choices, Reveal::Logits, &inputs, HintPlace::Memory, progress)?;
     let places = checks.iter().zip(runs).map(|(check, run)| match &check.prediction {
         Prediction::Logits(logits) => Place::new(logits, run.class),
         Prediction::Label(label) => Place { rank: usize::from(*label != run.class), first: *label },

@@ -8,6 +8,7 @@ mod convfhe;
 mod e2e;
 mod fregata;
 mod hyena;
+mod kit;
 mod limits;
 mod paper;
 mod plot;

@@ -12,14 +12,14 @@ use jaguar_engine::progress::NoProgress;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::Model;
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::Choices;
 use jaguar_terminal::table::{plain, trimmed};
 use jaguar_terminal::{in_one_line, say};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::progress::Steps;
-use crate::protocol;
+use crate::{kit, protocol};
 
 /// Groups of the options in `--help`.
 const PICTURES: &str = "Which pictures, and what counts";
@@ -59,11 +59,8 @@ pub struct Args {
     /// That file's constant inputs, as `jaguar compile` took them.
     #[arg(long, help_heading = COMPARED, value_name = "NAME=NUMBER|FILE", value_parser = crate::compile::parse_constant)]
     constant: Vec<(String, Vec<f32>)>,
-    /// Which backends may run linear layers, with commas between.
-    ///
-    /// In the private runs.
-    #[arg(long, help_heading = RUN, value_delimiter = ',', hide_default_value = true, default_values_t = protocol::secure(), value_parser = protocol::parse)]
-    backends: Vec<BackendId>,
+    #[command(flatten, next_help_heading = RUN)]
+    backends: protocol::Backends,
     /// Print JSON.
     #[arg(long, help_heading = RUN)]
     json: bool,
@@ -153,8 +150,8 @@ pub fn run(args: &Args) -> Result<()> {
         None
     } else {
         steps.begin(format!("private runs of {} samples", sample.len()));
-        let choices = Choices::among(&model.network, &args.backends)?;
-        let places = private(bundle.clone(), choices, &sample, &mut NoProgress)?;
+        let choices = Choices::among(&model.network, args.backends.named())?;
+        let places = private(&kit::kit(), bundle.clone(), choices, &sample, &mut NoProgress)?;
         steps.finish();
         Some(places)
     };

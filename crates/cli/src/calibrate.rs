@@ -14,6 +14,7 @@ use jaguar_terminal::table::{plain, trimmed};
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
+use crate::kit::kit;
 use crate::notes::tell;
 use crate::reach::{Trust, host};
 
@@ -62,7 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(server) => {
             let cache = cache.context("no cache folder is known; name one with --cache")?;
             let channel = link::channel(args.trust.dialer(server)?.connect(Options::default())?, args.link);
-            let ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
+            let ready = connect(&kit(), channel, &Limits::default())?.prepare_client(Place::Memory)?;
             let (link, ready) = ready.measure_link()?;
             ready.leave()?;
             // An imitated link says nothing of the real one.

@@ -18,6 +18,7 @@ use jaguar_samples::{self as samples, Axes, Source};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{bytes, count, plain, trimmed};
 
+use crate::kit::kit;
 use crate::notes::collect;
 use crate::one_round::{self, Protocol};
 use crate::page;
@@ -326,7 +327,7 @@ pub fn run(args: &Args) -> Result<()> {
         tried: Vec::new(),
         warnings: Vec::new(),
     };
-    let compiled = compile(&graph, &images, &options, &mut |event| shown.show(&event));
+    let compiled = compile(&kit(), &graph, &images, &options, &mut |event| shown.show(&event));
     let Shown { mut steps, tried, warnings, .. } = shown;
     let compiled = compiled.map_err(|error| match error {
         CompileError::Disagrees(found) => anyhow!(

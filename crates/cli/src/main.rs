@@ -19,6 +19,7 @@ mod doctor;
 mod fetch;
 mod guard;
 mod help;
+mod kit;
 mod leakage;
 mod log;
 mod memory;

@@ -26,7 +26,7 @@ pub fn warning_of_memory(
     load: Load,
     party: Party,
 ) -> Option<String> {
-    MemoryNeeds::new(network, plan, allowed, load, room()).warning(party)
+    MemoryNeeds::new(network, plan, allowed, load, room(), &crate::kit::standard()).warning(party)
 }
 
 /// Prints a warning to standard error, if there is one.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::{Bundle, files};
 use jaguar_plan::memory::Load;
-use jaguar_plan::{BackendId, Choices, Plan, batch as batches};
+use jaguar_plan::{Choices, Plan, batch as batches};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, kept};
 use jaguar_report::cost;
@@ -19,8 +19,8 @@ use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
 use crate::notes::tell;
 use crate::page;
-use crate::protocol;
 use crate::security::Security;
+use crate::{kit, protocol};
 
 /// Groups of the options in `--help`.
 const PLANNED: &str = "What is planned, and for which link";
@@ -39,11 +39,8 @@ pub struct Args {
     leakage: AcceptSignLeakage,
     #[command(flatten)]
     memory: protocol::WeightMemory,
-    /// Which backends may run linear layers, with commas between.
-    ///
-    /// A layer has the first one that can run it, or the one that makes the query faster.
-    #[arg(long, value_delimiter = ',', hide_default_value = true, default_values_t = protocol::secure(), value_parser = protocol::parse)]
-    backends: Vec<BackendId>,
+    #[command(flatten)]
+    backends: protocol::Backends,
     /// loopback, lan, wan, or a measured link's file.
     ///
     /// `jaguar calibrate --link-to SERVER --out FILE` writes such a file.
@@ -110,16 +107,24 @@ pub fn run(args: &Args) -> Result<()> {
     let machine = kept::machine(Cpu::detect(), args.calibrate, cache.as_deref(), &mut tell)?;
     let site = machine.as_ref().map(|machine| args.link.site(machine, args.prefer.into()));
     let choices = match &site {
-        None => args.memory.apply(Choices::among(network, &args.backends)?),
+        None => args.memory.apply(Choices::among(network, args.backends.named())?),
         Some(site) => {
             let memory = args.memory.bytes();
-            kept::choose(network, bundle.id(), &args.backends, site, memory, cache.as_deref(), &mut tell)?
+            kept::choose(
+                network,
+                bundle.id(),
+                args.backends.named(),
+                site,
+                memory,
+                cache.as_deref(),
+                &mut tell,
+            )?
         }
     };
     let choices = args.leakage.apply(choices, network)?;
     let allowed = args.leakage.allowed();
     let single = Plan::allowing(network, choices, allowed)?;
-    let plan = batches::plan(network, &single.choices, &args.backends, args.batch, allowed)?;
+    let plan = batches::plan(network, &single.choices, args.backends.named(), args.batch, allowed)?;
     if args.security {
         let security = Security::new(&bundle, &plan);
         if args.json {
@@ -130,8 +135,8 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let load = Load { clients: args.clients, kept: args.keep.into(), threads: jaguar_terminal::threads() };
-    let needs = MemoryNeeds::new(network, &plan, allowed, load, room());
-    let shown = [args.explain, args.block_sizes];
+    let needs = MemoryNeeds::new(network, &plan, allowed, load, room(), &kit::standard());
+    let shown = (args.explain.then_some(args.backends.named()), args.block_sizes);
     let planned = Planned::new(&bundle, &plan, allowed, site.as_ref(), needs, shown)?;
     let planned = if args.batch > 1 { planned.beside(&single, site.as_ref()) } else { planned };
     if args.json {
@@ -151,6 +156,7 @@ pub fn run(args: &Args) -> Result<()> {
             load,
             site: site.as_ref(),
             links: &links,
+            backends: args.backends.named(),
             explanation,
         };
         let page = cost::page(&subject)?;

@@ -30,6 +30,7 @@ use jaguar_wire::framed::Options;
 use serde::Serialize;
 
 use crate::batch::{Shared, size as batch_size};
+use crate::kit::kit;
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{collect, warn, warning_of_memory};
 use crate::one_round::{self, Later, Protocol};
@@ -505,7 +506,7 @@ impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
         let channel = link::channel(self.dialer.connect(Options::default())?, self.link);
         let limits = self.limits.of_images(self.images);
-        connect_for(channel, self.model.as_deref(), &limits, self.images)
+        connect_for(&kit(), channel, self.model.as_deref(), &limits, self.images)
     }
 
     pub fn ready(

@@ -2,7 +2,9 @@
 
 use clap::ValueEnum;
 use jaguar_plan::predict::Aim;
-use jaguar_plan::{BackendId, Choices, WEIGHT_MEMORY};
+use jaguar_plan::{BackendId, Choices, UnknownBackend, WEIGHT_MEMORY};
+
+use crate::kit;
 
 /// What is to be short.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -45,17 +47,26 @@ impl WeightMemory {
     }
 }
 
-/// What may run linear layers unless something else is asked for: every backend that protects both parties, the default one
-/// first.
-pub fn secure() -> Vec<BackendId> {
-    BackendId::all().filter(|id| id.backend().is_secure()).collect()
+/// `--backends`
+#[derive(Clone, Debug, clap::Args)]
+pub struct Backends {
+    /// Which backends may run linear layers, with commas between.
+    ///
+    /// A layer has the first one that can run it, or, where this machine is measured, the one that makes the query faster. Clients
+    /// follow. Without it: jaguar,cheetah. Others run only if they are named here: fregata, fregata-cheetah, fregata-jaguar, hyena,
+    /// hyena-padded, hyena-conventional, cirencode.
+    #[arg(long, value_delimiter = ',', hide_default_value = true, default_values_t = kit::standard(), value_parser = parse)]
+    backends: Vec<BackendId>,
 }
 
-/// The backend of a name; none that protects nothing.
-pub fn parse(name: &str) -> Result<BackendId, String> {
-    let secure = secure();
-    secure.iter().find(|id| id.name() == name).copied().ok_or_else(|| {
-        let names = secure.iter().map(|id| id.name()).collect::<Vec<_>>();
-        format!("there are {}", names.join(" and "))
-    })
+impl Backends {
+    /// Them, the first choice first.
+    pub fn named(&self) -> &[BackendId] {
+        &self.backends
+    }
+}
+
+/// The backend of a name.
+pub fn parse(name: &str) -> Result<BackendId, UnknownBackend> {
+    kit::kit().backend(name)
 }

@@ -19,7 +19,6 @@ use jaguar_engine::prepared_bytes;
 use jaguar_engine::server::{self, Common, KeepLimits, Notice};
 use jaguar_linear::product::{self, Hardware};
 use jaguar_net::{Bound, Listener, TokenFile, tls};
-use jaguar_plan::BackendId;
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::metrics::Metrics;
 use jaguar_serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
@@ -146,11 +145,8 @@ const RUNNING: &str = "This machine";
 pub struct ModelOptions {
     #[command(flatten)]
     guard_bits: GuardBits,
-    /// Which backends may run linear layers, with commas between.
-    ///
-    /// A layer has the first one that can run it, or the one that makes the query faster. Clients follow.
-    #[arg(long, value_delimiter = ',', hide_default_value = true, default_values_t = protocol::secure(), value_parser = protocol::parse)]
-    backends: Vec<BackendId>,
+    #[command(flatten)]
+    backends: protocol::Backends,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
     /// What clients learn.

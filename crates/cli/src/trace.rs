@@ -268,7 +268,7 @@ mod tests {
             kept: None,
             server_keeps: jaguar_engine::Stock::default(),
             session: jaguar_plan::predict::Session::default(),
-            protocol: jaguar_plan::BackendId::default().to_string(),
+            protocol: "jaguar".into(),
             leaks: None,
             rows: vec![row(), row(), row()],
             model: Cost::default(),

@@ -11,7 +11,7 @@ use jaguar_engine::verify::verify;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
 use jaguar_plan::predict::Aim;
-use jaguar_plan::{BackendId, Choices, planner};
+use jaguar_plan::{Choices, planner};
 use jaguar_profile::{Between, When, kept};
 use jaguar_terminal::say;
 use jaguar_terminal::table::{plain, trimmed};
@@ -19,7 +19,7 @@ use jaguar_terminal::table::{plain, trimmed};
 use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
 use crate::notes::{collect, tell};
-use crate::protocol;
+use crate::{kit, protocol};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "How to compute")]
@@ -34,11 +34,8 @@ pub struct Args {
     guard_bits: GuardBits,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
-    /// Which backends may run linear layers, with commas between.
-    ///
-    /// A layer has the first one that can run it, or, where this machine is measured (--calibrate), the one that makes the query faster.
-    #[arg(long, value_delimiter = ',', hide_default_value = true, default_values_t = protocol::secure(), value_parser = protocol::parse)]
-    backends: Vec<BackendId>,
+    #[command(flatten)]
+    backends: protocol::Backends,
     #[command(flatten)]
     memory: protocol::WeightMemory,
     /// When to measure this machine.
@@ -75,10 +72,10 @@ pub fn run(args: &Args) -> Result<()> {
     let machine = kept::machine(Cpu::detect(), args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
     let network = &bundle.model.network;
     let choices = match &machine {
-        None => args.memory.apply(Choices::among(network, &args.backends)?),
+        None => args.memory.apply(Choices::among(network, args.backends.named())?),
         Some(machine) => {
             let site = Between::Loopback.site(machine, Aim::Query);
-            planner::choose_within(network, &args.backends, &site, None, args.memory.bytes())?
+            planner::choose_within(network, args.backends.named(), &site, None, args.memory.bytes())?
         }
     };
     let choices = args.leakage.apply(choices, &bundle.model.network)?;
@@ -86,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
         eprintln!("warning: {warning}");
     }
     let caveat = caveat(&bundle.model.network);
-    let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache);
+    let checks = verify(&kit::kit(), bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);
     let checks = checks?;
 

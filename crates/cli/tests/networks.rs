@@ -26,7 +26,7 @@ use jaguar_graph::image_input;
 use jaguar_graph::import::{Options, import_file};
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::{Choices, Kit, Plan};
 use serde_json::{Value, json};
 
 use process::{Process, Scratch, Server, jaguar, repository};
@@ -271,7 +271,7 @@ fn run(case: &Case) {
         number(last, &format!("cost/{stage}/bytes_up")) + number(last, &format!("cost/{stage}/bytes_down"))
     };
     let bundle = Bundle::read(Path::new(&model)).expect("the model that was served");
-    let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
+    let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Kit::JAGUAR))
         .expect("the plan that was served");
     let result = json!({
         "name": case.name,

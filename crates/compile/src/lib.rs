@@ -4,7 +4,7 @@
 //! ```text
 //! graph   <- jaguar_graph::import::import_file(ONNX file)
 //! samples <- tensors [C, H, W], preprocessed as Preprocessing::spec says
-//! Compiled <- compile(graph, samples, Options)
+//! Compiled <- compile(kit, graph, samples, Options)
 //! ```
 //!
 //! Nothing here prints. How far it is, and what a person should know meanwhile, is told as an [`Event`]; all of it is
@@ -24,7 +24,7 @@ use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen,
 use jaguar_graph::quantise::{self, Oddity, QuantiseError, Report, Samples, Trial, narrowest};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SignsError, Stage};
-use jaguar_plan::{BackendId, Choices, Plan, PlanError};
+use jaguar_plan::{Choices, Kit, Plan, PlanError};
 
 pub use input_map::{InputMap, MOST_LOST_BITS, MapFound, MapPlace, place_input_map};
 pub use preprocessing::{Preprocessing, PreprocessingError};
@@ -396,11 +396,12 @@ const RAW: f32 = 50.0;
 
 /// Compiles `graph` by what it does on `samples`: tensors `[C, H, W]`, ten or more, like those that will come. Each
 /// half of them is tried with the scales of the other, to see how the network does on what it has not seen; the model's
-/// scales are from all.
+/// scales are from all. What its layers will cost is planned with the first backend of `kit`.
 ///
 /// # Errors
 /// When the options or samples cannot be, the network does not fit, or the samples themselves overflow.
 pub fn compile(
+    kit: &Kit,
     graph: &Graph,
     samples: &[Vec<f32>],
     options: &Options,
@@ -492,7 +493,8 @@ pub fn compile(
     }
 
     // 3. Signs.
-    let signs = if options.reduced_signs { Some(reduce(&mut model, samples, options, tell)?) } else { None };
+    let signs =
+        if options.reduced_signs { Some(reduce(kit, &mut model, samples, options, tell)?) } else { None };
     // 4. What clients will see of it.
     for (node, other) in model.network.nodes.iter_mut().zip(for_clients.nodes) {
         node.name = other.name;
@@ -500,18 +502,21 @@ pub fn compile(
     model.network.output.parts = for_clients.output.parts;
     let bundle = Bundle::with_guard_bits(model, options.guard_bits)?;
     let network = &bundle.model.network;
-    let plan = Plan::new(network, Choices::standard(network, BackendId::default()))?;
+    let plan = Plan::new(network, Choices::standard(network, kit.first()))?;
     Ok(Compiled { bundle, moved, input_map, plan, report, agreement, held_out, signs, warnings })
 }
 
 fn reduce(
+    kit: &Kit,
     model: &mut Model,
     samples: &[Vec<f32>],
     options: &Options,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<ReducedSigns, CompileError> {
-    let chosen =
-        signs::reduce(options.cpu, model, samples, options.bound, &mut |stage| tell(Event::Signs(stage)))?;
+    let plan = Plan::new(&model.network, Choices::standard(&model.network, kit.first()))?;
+    let chosen = signs::reduce(options.cpu, model, samples, (&plan, options.bound), &mut |stage| {
+        tell(Event::Signs(stage));
+    })?;
     tell(Event::SignsChosen(&chosen));
     Ok(chosen)
 }

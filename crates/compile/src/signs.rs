@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::Model;
 use jaguar_graph::signs::{self, Options, Stage};
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::Plan;
 
 use crate::CompileError;
 
@@ -45,26 +45,25 @@ pub struct SignLayer {
     pub bytes_exact: u64,
 }
 
-/// Chooses the bits that signs may leave out, and writes the choice into the model.
+/// Chooses the bits that signs may leave out, by what they cost in `plan`, and writes the choice into the model.
 pub(crate) fn reduce(
     cpu: Cpu,
     model: &mut Model,
     samples: &[Vec<f32>],
-    bound: f64,
+    (plan, bound): (&Plan, f64),
     stage: &mut dyn FnMut(Stage),
 ) -> Result<ReducedSigns, CompileError> {
     let network = &model.network;
-    let plan = Plan::new(network, Choices::standard(network, BackendId::default()))?;
     let inputs: Vec<Vec<i64>> =
         samples.iter().map(|x| network.input.quantise(x, network.activation_bits)).collect();
     let options = Options { bound, cpu, ..Options::default() };
     let start = Instant::now();
-    let price = |node, ignored| sign_cost(&plan, node, ignored).0;
+    let price = |node, ignored| sign_cost(plan, node, ignored).0;
     let report = signs::choose(model, &inputs, &price, &options, stage)?;
     signs::apply(model, &report);
     let network = &model.network;
     let layers = report.layers.iter().map(|layer| {
-        let (exact, reduced) = (sign_cost(&plan, layer.node, 1), sign_cost(&plan, layer.node, layer.ignored));
+        let (exact, reduced) = (sign_cost(plan, layer.node, 1), sign_cost(plan, layer.node, layer.ignored));
         SignLayer {
             name: network.nodes[layer.node].name.clone(),
             ignored: layer.ignored,

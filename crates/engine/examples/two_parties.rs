@@ -18,7 +18,7 @@ use jaguar_engine::server::{Notice, Service};
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::{Choices, Kit};
 use jaguar_wire::Channel;
 use jaguar_wire::tcp::{self, Listener, Tcp};
 
@@ -55,10 +55,10 @@ fn picture(seed: usize) -> Vec<f32> {
 }
 
 /// The server: quantises its network, and serves one client until that leaves.
-fn serve(listener: &Listener) -> Result<()> {
+fn serve(kit: &Kit, listener: &Listener) -> Result<()> {
     let samples: Vec<Vec<f32>> = (0..10).map(picture).collect();
     let (model, _) = calibrate(Cpu::detect(), &network(), &samples, &Options::default())?;
-    let choices = Choices::among(&model.network, &[BackendId::JAGUAR])?;
+    let choices = Choices::among(&model.network, kit.backends())?;
     let service = Service::new(Bundle::new(model)?, choices, Reveal::Logits)?;
     let tcp = listener.accept()?.greet(tcp::Options::default())?;
     service.serve(Channel::new(tcp), &mut |notice| {
@@ -70,9 +70,9 @@ fn serve(listener: &Listener) -> Result<()> {
 }
 
 /// The client: gets the public part of the network, works offline, then asks about one picture.
-fn ask(server: SocketAddr, picture: &[f32]) -> Result<Vec<f64>> {
+fn ask(kit: &Kit, server: SocketAddr, picture: &[f32]) -> Result<Vec<f64>> {
     let channel = Channel::new(Tcp::connect(server, tcp::Options::default())?);
-    let connected = client::connect(channel, &Limits::default())?;
+    let connected = client::connect(kit, channel, &Limits::default())?;
     // Base OTs. The hint stays in memory; `Place::Folder` would keep it for the next run.
     let ready = connected.prepare_client(Place::Memory)?;
     let prepared = ready.prepare_query(&mut NoProgress)?; // offline: no input yet
@@ -90,9 +90,9 @@ fn ask(server: SocketAddr, picture: &[f32]) -> Result<Vec<f64>> {
 fn main() -> Result<()> {
     let listener = Listener::bind("127.0.0.1:0")?;
     let address = listener.address()?;
-    let server = thread::spawn(move || serve(&listener));
+    let server = thread::spawn(move || serve(&Kit::standard(), &listener));
     let asked = picture(42);
-    let logits = ask(address, &asked)?;
+    let logits = ask(&Kit::standard(), address, &asked)?;
     server.join().expect("the server's thread ends")?;
     let float = network().run(Cpu::detect(), &asked).ok_or("the picture has another size")?;
     println!("private logits {logits:.2?}\nin the clear   {:.2?}", float[3]);

@@ -35,6 +35,7 @@ use crate::timeline::Timeline;
 
 pub use crate::exec::prepare::Reveal;
 pub use crate::kept::{Keeping, Kept, Runner, Ticket};
+pub use jaguar_plan::Kit;
 
 /// What a server may make a client spend, before the client says no.
 #[derive(Clone, Copy, Debug)]
@@ -109,21 +110,26 @@ pub struct Connected {
     cpu: Cpu,
 }
 
-/// Greets the server at the other end of `channel`, gets the network's public part, and plans it.
+/// Greets the server at the other end of `channel`, gets the network's public part, and plans it with what `kit` has.
 ///
 /// # Errors
 /// When the connection fails, the versions differ, the server offers what cannot be right or is beyond `limits`, or it does
 /// not go on for longer than they allow, which holds for the whole session.
-pub fn connect(channel: Channel, limits: &Limits) -> Result<Connected, EngineError> {
-    connect_to(channel, None, limits)
+pub fn connect(kit: &Kit, channel: Channel, limits: &Limits) -> Result<Connected, EngineError> {
+    connect_to(kit, channel, None, limits)
 }
 
 /// As [`connect`], for the model that the server has under the name `model` (none: the only one that this client may use).
 ///
 /// # Errors
 /// As there, or when the server has no such model for this client; it names those that it has.
-pub fn connect_to(channel: Channel, model: Option<&str>, limits: &Limits) -> Result<Connected, EngineError> {
-    connect_for(channel, model, limits, 1)
+pub fn connect_to(
+    kit: &Kit,
+    channel: Channel,
+    model: Option<&str>,
+    limits: &Limits,
+) -> Result<Connected, EngineError> {
+    connect_for(kit, channel, model, limits, 1)
 }
 
 /// As [`connect_to`], for queries of `images` images: a power of two. `limits` but that of multiplications are for a whole query.
@@ -131,6 +137,7 @@ pub fn connect_to(channel: Channel, model: Option<&str>, limits: &Limits) -> Res
 /// # Errors
 /// As there; also when the server takes no such batches.
 pub fn connect_for(
+    kit: &Kit,
     mut channel: Channel,
     model: Option<&str>,
     limits: &Limits,
@@ -141,7 +148,7 @@ pub fn connect_for(
         return Err(EngineError::Input(text));
     }
     channel.set_patience(Some(limits.stalled));
-    let result = greet(&mut channel, model, limits, images);
+    let result = greet(kit, &mut channel, model, limits, images);
     match result {
         Ok((network, plan, model, reveal)) => {
             Ok(Connected { channel, network, plan, model, reveal, cpu: Cpu::detect() })
@@ -157,12 +164,14 @@ pub(crate) fn give_up(channel: &mut Channel, error: EngineError) -> EngineError 
 }
 
 fn greet(
+    kit: &Kit,
     channel: &mut Channel,
     named: Option<&str>,
     limits: &Limits,
     images: u32,
 ) -> Result<(Network, Plan, ModelId, Reveal), EngineError> {
-    let (model, SharesParameters { choices, reveal }) = handshake::ask_for_shares(channel, named, images)?;
+    let (model, SharesParameters { choices, reveal }) =
+        handshake::ask_for_shares(kit, channel, named, images)?;
     let network: Network = channel.recv_message("network", MAX_NETWORK)?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
     let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);

@@ -24,13 +24,14 @@ use jaguar_graph::network::{
     SumPool, Weights, Window,
 };
 use jaguar_linear::layout::Packing;
-use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, Plan};
+use jaguar_linear::{fregata, hyena, plaintext_insecure};
+use jaguar_plan::{BackendId, Choices, Kit, PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::{Prg, with_insecure_fixed_randomness};
 use jaguar_wire::double::repeats::{Repeat, Repeats};
 use jaguar_wire::double::{Fault, Faulty, Frozen, Recorder, Transcript};
 use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 
-use crate::client::{Limits, Prediction, Ready, Reveal, connect};
+use crate::client::{self, Connected, Limits, Prediction, Ready, Reveal};
 use crate::error::EngineError;
 use crate::handshake::SharesParameters;
 use crate::hint::{Hint, Place};
@@ -38,8 +39,45 @@ use crate::message::{MAX_PROBE, Request};
 use crate::progress::NoProgress;
 use crate::report::Report;
 use crate::server::Service;
-use crate::verify::{Check, verify};
+use crate::verify::Check;
 use jaguar_bundle::{Bundle, BundleError};
+
+/// Every backend that there is, those that protect nothing among them.
+fn kit() -> Kit {
+    Kit::standard().with(fregata::ALL).with(hyena::ALL).with(plaintext_insecure::ALL)
+}
+
+/// The backend of a name.
+fn backend(name: &str) -> BackendId {
+    kit().backend(name).unwrap()
+}
+
+fn connect(channel: Channel, limits: &Limits) -> Result<Connected, EngineError> {
+    client::connect(&kit(), channel, limits)
+}
+
+fn connect_to(channel: Channel, model: Option<&str>, limits: &Limits) -> Result<Connected, EngineError> {
+    client::connect_to(&kit(), channel, model, limits)
+}
+
+fn connect_for(
+    channel: Channel,
+    model: Option<&str>,
+    limits: &Limits,
+    images: u32,
+) -> Result<Connected, EngineError> {
+    client::connect_for(&kit(), channel, model, limits, images)
+}
+
+fn verify(
+    bundle: Bundle,
+    choices: Choices,
+    reveal: Reveal,
+    inputs: &[Vec<i64>],
+    hint: impl Into<Place>,
+) -> Result<Vec<Check>, EngineError> {
+    crate::verify::verify(&kit(), bundle, choices, reveal, inputs, hint)
+}
 
 /// A folder that is removed at the end.
 struct Scratch(std::path::PathBuf);
@@ -156,7 +194,7 @@ impl Builder {
 
 /// What a plan follows by default.
 fn standard(bundle: &Bundle) -> Choices {
-    Choices::standard(&bundle.model.network, BackendId::JAGUAR)
+    Choices::standard(&bundle.model.network, Kit::JAGUAR)
 }
 
 fn service(bundle: Bundle) -> Service {
@@ -242,7 +280,7 @@ fn signs_of_reduced_precision_agree_with_their_shares() {
     };
     let cache = Scratch::new("verify-reduced");
     let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, 3 * 17 * 15)).collect();
-    for protocol in [BackendId::JAGUAR, BackendId::CHEETAH] {
+    for protocol in [Kit::JAGUAR, Kit::CHEETAH] {
         let run = |bundle: Bundle| {
             let choices = Choices::standard(&bundle.model.network, protocol);
             verify(bundle, choices, Reveal::Logits, &inputs, &cache.0).unwrap()

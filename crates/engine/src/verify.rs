@@ -15,7 +15,7 @@ use std::thread;
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, Ran, Work};
 use jaguar_graph::reference;
-use jaguar_plan::{Allowed, Choices, Comparison, Plan};
+use jaguar_plan::{Allowed, Choices, Comparison, Kit, Plan};
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
@@ -66,13 +66,14 @@ type Shares = BTreeMap<usize, Vec<u64>>;
 /// # Errors
 /// When the model cannot be run, or an input does not fit.
 pub fn verify(
+    kit: &Kit,
     bundle: Bundle,
     choices: Choices,
     reveal: Reveal,
     inputs: &[Vec<i64>],
     hint: impl Into<Place>,
 ) -> Result<Vec<Check>, EngineError> {
-    verify_heard(bundle, choices, reveal, inputs, hint, &mut NoProgress)
+    verify_heard(kit, bundle, choices, reveal, inputs, hint, &mut NoProgress)
 }
 
 /// As [`verify`]; `progress` hears how far the client is.
@@ -80,6 +81,7 @@ pub fn verify(
 /// # Errors
 /// As there.
 pub fn verify_heard(
+    kit: &Kit,
     bundle: Bundle,
     choices: Choices,
     reveal: Reveal,
@@ -102,7 +104,7 @@ pub fn verify_heard(
             })
         });
         let client = || -> Result<Vec<Check>, EngineError> {
-            let mut ready = connect_for(client_end, None, &limits, images)?.prepare_client(hint)?;
+            let mut ready = connect_for(kit, client_end, None, &limits, images)?.prepare_client(hint)?;
             let images = images as usize;
             let mut checks = Vec::new();
             for inputs in inputs.chunks(images) {

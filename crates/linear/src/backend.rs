@@ -1,7 +1,7 @@
 //! What a linear backend is: a way to compute linear layers on shares, from the plan to the last byte.
 //!
-//! A backend is one folder of this crate and one line of [`crate::registry`]. Nothing outside names it. The traits
-//! follow its life:
+//! A backend is one folder, or one crate of anybody's: a program hands it in as a value ([`BackendId`]), in its kit (`jaguar_plan::Kit`).
+//! Nothing but a kit names it. The traits follow its life:
 //!
 //! | when | value | what it does |
 //! |---|---|---|
@@ -467,6 +467,54 @@ pub trait Backend: Sync {
     /// # Errors
     /// Which layer it cannot run, as an index into `requests`, and why.
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)>;
+}
+
+/// A backend as it is handed about. Two are the same if they have one name; a kit has one of each.
+#[derive(Clone, Copy)]
+pub struct BackendId(&'static dyn Backend);
+
+impl BackendId {
+    /// That of `backend`.
+    pub const fn new(backend: &'static dyn Backend) -> Self {
+        Self(backend)
+    }
+
+    /// The backend.
+    pub fn backend(self) -> &'static dyn Backend {
+        self.0
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.0.name()
+    }
+}
+
+impl PartialEq for BackendId {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for BackendId {}
+
+impl std::fmt::Display for BackendId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Debug for BackendId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// As its name. Who reads one back asks a kit.
+impl serde::Serialize for BackendId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// A layer of a plan, with its backend's others.

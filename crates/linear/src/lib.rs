@@ -3,7 +3,6 @@
 //! | module | what |
 //! |---|---|
 //! | [`backend`] | what a backend is: the traits that plans and sessions know |
-//! | [`registry`] | which backends there are |
 //! | [`probe`] | single layers whose steps are timed |
 //! | [`layout`] | where inputs and outputs sit in ring elements |
 //! | [`inputs`] | the same of the inputs, in runs, for a layer to keep |
@@ -27,7 +26,6 @@ pub mod plaintext_insecure;
 pub mod probe;
 pub mod product;
 pub mod published_insecure;
-pub mod registry;
 
 /// Cuts `values` into pieces of the given lengths.
 pub(crate) fn cut<T>(mut values: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {

@@ -1,4 +1,4 @@
-//! Single layers whose steps can be timed one by one, for whoever measures a machine: the registry says whose layers they are.
+//! Single layers whose steps can be timed one by one, for whoever measures a machine.
 
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::Shape;

@@ -198,18 +198,19 @@ fn cost(layer: &Planned, [inputs, outputs]: [usize; 2], site: Option<&Site<'_>>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kit;
     use crate::machine::tests::round_figures;
     use crate::machine::{Link, Placement};
     use crate::predict::{Aim, predict};
     use crate::tests::network;
 
     fn standard(network: &Network) -> Plan {
-        Plan::new(network, Choices::standard(network, BackendId::JAGUAR)).unwrap()
+        Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap()
     }
 
     fn of_images(network: &Network, images: u32) -> Result<Plan, PlanError> {
         let single = standard(network);
-        plan(network, &single.choices, &[BackendId::JAGUAR], images, Allowed::default())
+        plan(network, &single.choices, &[Kit::JAGUAR], images, Allowed::default())
     }
 
     #[test]
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(told(client(1) - 1).unwrap().fits, None);
         assert_eq!(too_large(&network, &single, allowed, load, room(0)), None, "one image is no batch");
 
-        let among = [BackendId::JAGUAR];
+        let among = [Kit::JAGUAR];
         let plans = |room| plans_that_fit(&network, &single, &among, 8, (allowed, load, room)).unwrap();
         let sizes = |plans: &[Plan]| plans.iter().map(|plan| plan.choices.images).collect::<Vec<_>>();
         let (all, left_out) = plans(None);
@@ -291,9 +292,9 @@ mod tests {
             assert!(error.contains("a power of two up to 64"), "{error}");
         }
         let single = standard(&network);
-        let error = plan(&network, &single.choices, &[BackendId::CHEETAH], 2, Allowed::default());
+        let error = plan(&network, &single.choices, &[Kit::CHEETAH], 2, Allowed::default());
         assert!(error.unwrap_err().to_string().contains("takes batches of images"));
-        let other = Choices::standard(&network, BackendId::CHEETAH).of_images(2);
+        let other = Choices::standard(&network, Kit::CHEETAH).of_images(2);
         assert!(Plan::new(&network, other).unwrap_err().to_string().contains("takes no batches"));
     }
 }

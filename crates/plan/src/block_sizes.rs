@@ -102,15 +102,15 @@ fn with_blocks(network: &Network, plan: &Plan, size: usize) -> Option<(Asked, Pl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::network;
-    use crate::{BackendId, Choices};
+    use crate::Choices;
+    use crate::tests::{kit, network};
 
     /// Backends that know blocks run them; others say that they compute a dense layer.
     #[test]
     fn backends_say_in_which_blocks_they_compute() {
         let network = network();
         let effective = |backend: &str| -> Vec<usize> {
-            let backend = BackendId::of(backend).expect("a backend");
+            let backend = kit().backend(backend).expect("a backend");
             let plan = Plan::new(&network, Choices::standard(&network, backend)).expect("plans");
             // The second layer, from 16 channels to 8.
             let sizes = block_sizes(&network, &plan, None);

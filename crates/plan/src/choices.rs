@@ -2,12 +2,13 @@
 
 use jaguar_graph::network::Network;
 use jaguar_he::params::Parameters;
+use jaguar_linear::backend::BackendId;
 use jaguar_linear::layout::Packing;
-use jaguar_linear::registry::BackendId;
 use jaguar_mpc::MOST_FACTOR_BITS;
 use jaguar_mpc::cost::Instances;
 use serde::{Deserialize, Serialize};
 
+use crate::kit::{UnknownBackend, in_order, named};
 use crate::{Plan, PlanError};
 
 /// How ReLUs, ReLU6s and max-pools compare. (An argmax is always sealed.)
@@ -68,11 +69,11 @@ pub struct Allowed {
 }
 
 /// The choices of one plan. They are public; the server makes them, its offer carries them, and the client takes only what
-/// [`Choices::check`] accepts.
+/// [`Choices::check`] accepts. As they are read, backends are names (`Choices<String>`): [`Choices::resolve`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choices {
+pub struct Choices<B = BackendId> {
     /// By node: which backend runs it, if it is linear.
-    pub backends: Vec<BackendId>,
+    pub backends: Vec<B>,
     /// N of the linear layers' ring.
     pub ring_dim: u32,
     /// k, where q = 2^k.
@@ -102,6 +103,27 @@ pub const WEIGHT_MEMORY: u64 = 4 << 30;
 
 /// Bits per digit where nothing else was chosen: the fewest rounds.
 pub const DIGIT: u32 = 4;
+
+impl Choices<String> {
+    /// What these are, as they were read from a file or a peer, where names mean backends `among` these.
+    ///
+    /// # Errors
+    /// When a name is none of theirs.
+    pub fn resolve(self, among: &[BackendId]) -> Result<Choices, UnknownBackend> {
+        let backends = self.backends.iter().map(|name| named(name, among)).collect::<Result<_, _>>()?;
+        Ok(Choices {
+            backends,
+            ring_dim: self.ring_dim,
+            modulus_bits: self.modulus_bits,
+            packings: self.packings,
+            digits: self.digits,
+            instances: self.instances,
+            comparison: self.comparison,
+            weight_memory: self.weight_memory,
+            images: self.images,
+        })
+    }
+}
 
 impl Choices {
     /// What a plan follows when nobody has measured anything: the default ring, the fewest rounds.
@@ -256,8 +278,7 @@ impl Choices {
     /// The names of the backends that run linear layers of `network`, each once.
     pub fn names(&self, network: &Network) -> String {
         let linear = network.nodes.iter().zip(&self.backends).filter(|(n, _)| n.op.linear().is_some());
-        let used: Vec<BackendId> = linear.map(|(_, &backend)| backend).collect();
-        let names = BackendId::all().filter(|b| used.contains(b)).map(BackendId::name);
-        names.collect::<Vec<_>>().join("+")
+        let used = in_order(linear.map(|(_, &backend)| backend).collect());
+        used.into_iter().map(BackendId::name).collect::<Vec<_>>().join("+")
     }
 }

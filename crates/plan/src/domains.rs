@@ -29,11 +29,11 @@ use std::sync::Arc;
 
 use jaguar_graph::network::{Excess, Makes, Network, Node, NodeId, Place, Shape, Shares, Sign, Takes, Work};
 use jaguar_he::params::Parameters;
-use jaguar_linear::backend::{Layers, Planned, Request};
-use jaguar_linear::registry::BackendId;
+use jaguar_linear::backend::{BackendId, Layers, Planned, Request};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
 use jaguar_share::{Domain, Modulus};
 
+use crate::kit::in_order;
 use crate::{Choices, PlanError, Step, check_ring, known_early, opened, summable};
 
 /// Shares of products that nothing truncated have at least this many bits: fewer no backend takes.
@@ -285,7 +285,7 @@ fn plan_layers(
     let mut all: Vec<Arc<dyn Layers>> = Vec::new();
     let mut planned: Vec<Option<Planned>> = vec![None; nodes.len()];
     let mut families: Vec<&str> = Vec::new();
-    for backend in BackendId::all() {
+    for backend in in_order(values.backends.iter().flatten().copied().collect()) {
         // All layers of a family together, in the order of the network.
         let family = backend.backend().family();
         if families.contains(&family) {
@@ -315,9 +315,6 @@ fn plan_layers(
                 })
             })
             .collect();
-        if requests.is_empty() {
-            continue;
-        }
         let layers = backend.backend().plan(&requests).map_err(|(i, source)| {
             let node = requests[i].node;
             PlanError::Layer { node, name: nodes[node].name.clone(), source }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use jaguar_graph::network::{Network, Node, NodeId, Work};
 use jaguar_he::params::{ParameterError, Parameters};
+pub use jaguar_linear::backend::BackendId;
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
-pub use jaguar_linear::registry::BackendId;
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, MpcError, Nonlinear, TruncateParams};
 pub use jaguar_share::{Domain, Modulus};
 
@@ -24,6 +24,7 @@ pub mod block_sizes;
 mod choices;
 mod domains;
 mod exchange;
+mod kit;
 pub mod machine;
 pub mod memory;
 pub mod planner;
@@ -33,6 +34,7 @@ mod tests;
 
 pub use choices::{Allowed, Choices, Comparison, DIGIT, MOST_IMAGES, WEIGHT_MEMORY};
 pub use exchange::{Exchange, IN_FLIGHT, Schedule};
+pub use kit::{Kit, UnknownBackend};
 
 /// Why a network has no plan.
 #[derive(Debug, thiserror::Error)]

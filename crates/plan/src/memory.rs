@@ -217,13 +217,14 @@ pub enum Remedy {
 }
 
 /// What would fit into `room` bytes at `party`, with the bytes that it would take, where `plan` under `load` does not.
-/// Backends that protect both parties are tried one at a time.
+/// The `others` among backends are tried one at a time.
 pub fn remedies(
     network: &Network,
     plan: &Plan,
     allowed: Allowed,
     load: Load,
     (party, room): (Party, u64),
+    others: &[BackendId],
 ) -> Vec<(Remedy, u64)> {
     let bytes = |plan: &Plan, load: Load| memory(network, plan, load).of(party).total();
     let fitting = |plan: &Plan, load: Load| Some(bytes(plan, load)).filter(|&bytes| bytes <= room);
@@ -254,7 +255,7 @@ pub fn remedies(
         return found;
     }
     let used: Vec<&str> = plan.layers().map(|layer| layer.backend()).collect();
-    for id in BackendId::all().filter(|id| id.backend().is_secure()) {
+    for &id in others {
         if used.iter().all(|&name| name == id.name()) {
             continue;
         }
@@ -267,12 +268,13 @@ pub fn remedies(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kit;
     use crate::tests::network;
 
     #[test]
     fn more_to_do_takes_more_memory_and_remedies_fit() {
         let network = network();
-        let plan = Plan::new(&network, Choices::standard(&network, BackendId::JAGUAR)).unwrap();
+        let plan = Plan::new(&network, Choices::standard(&network, Kit::JAGUAR)).unwrap();
         let total = |load| {
             let memory = memory(&network, &plan, load);
             [Party::Client, Party::Server].map(|party| memory.of(party).total())
@@ -285,12 +287,22 @@ mod tests {
         assert_eq!(many[0] - one[0], 4 * prepared, "a client has no other clients");
         for party in [Party::Client, Party::Server] {
             let room = total(load)[party as usize] - 1;
-            let found = remedies(&network, &plan, Allowed::default(), load, (party, room));
+            let found = remedies(
+                &network,
+                &plan,
+                Allowed::default(),
+                load,
+                (party, room),
+                Kit::standard().backends(),
+            );
             assert!(found.iter().any(|(remedy, _)| matches!(remedy, Remedy::Keep(3))), "{found:?}");
             assert!(found.iter().all(|&(_, bytes)| bytes <= room));
             let clients = found.iter().any(|(remedy, _)| matches!(remedy, Remedy::Clients(2)));
             assert_eq!(clients, party == Party::Server);
-            assert!(remedies(&network, &plan, Allowed::default(), load, (party, 0)).is_empty());
+            assert!(
+                remedies(&network, &plan, Allowed::default(), load, (party, 0), Kit::standard().backends())
+                    .is_empty()
+            );
         }
     }
 }

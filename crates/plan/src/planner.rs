@@ -385,8 +385,9 @@ pub(crate) fn planned(network: &Network, choices: Choices) -> Result<Plan, PlanE
     Plan::accepting_sign_leakage(network, choices)
 }
 
-/// Says what else `plan` could have been, and what that would cost. Without a `site` there are bytes and no seconds.
-pub fn explain(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Explanation {
+/// Says what else `plan` could have been, and what that would cost, with the backends `among` for its linear layers. Without a `site`
+/// there are bytes and no seconds.
+pub fn explain(network: &Network, plan: &Plan, among: &[BackendId], site: Option<&Site<'_>>) -> Explanation {
     let choices = &plan.choices;
     let mine = (choices.ring_dim, choices.modulus_bits);
     let mut candidates = RINGS.to_vec();
@@ -420,11 +421,11 @@ pub fn explain(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Expla
         ring_reason: reason(&rings, true),
         rings,
         activations,
-        layers: decisions(network, plan, site),
+        layers: decisions(network, plan, among, site),
     }
 }
 
-fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Decision> {
+fn decisions(network: &Network, plan: &Plan, among: &[BackendId], site: Option<&Site<'_>>) -> Vec<Decision> {
     let choices = &plan.choices;
     let packings: Vec<(Packing, Plan)> = [Packing::PowerOfTwo, Packing::Tight]
         .into_iter()
@@ -446,7 +447,7 @@ fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Dec
         refused: None,
         figures: Some(step_figures(step, site)),
     };
-    let mut all = backend_decisions(network, plan, site);
+    let mut all = backend_decisions(network, plan, among, site);
     for (node, step) in plan.steps.iter().enumerate() {
         let (about, alternatives, sticky): (_, Vec<Alternative>, _) = if step.layer.is_some() {
             // Where few maps share a ciphertext, or a power of two is what they need, both packings are the same.
@@ -485,12 +486,16 @@ fn decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Dec
     all
 }
 
-/// For each linear layer, what every secure backend would cost there, all other layers staying where they are. What a move
+/// For each linear layer, what every backend `among` these would cost there, all other layers staying where they are. What a move
 /// changes elsewhere (conversions, wider shares) counts to the layer.
-fn backend_decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) -> Vec<Decision> {
+fn backend_decisions(
+    network: &Network,
+    plan: &Plan,
+    among: &[BackendId],
+    site: Option<&Site<'_>>,
+) -> Vec<Decision> {
     let choices = &plan.choices;
     let whole = figures(plan, site);
-    let secure = || BackendId::all().filter(|id| id.backend().is_secure());
     let of_layer = |node: usize, id: BackendId| -> Alternative {
         let (what, mine) = (id.name().into(), step_figures(&plan.steps[node], site));
         if choices.backends[node] == id {
@@ -523,7 +528,7 @@ fn backend_decisions(network: &Network, plan: &Plan, site: Option<&Site<'_>>) ->
     let linear = plan.steps.iter().enumerate().filter(|(_, step)| step.layer.is_some());
     linear
         .map(|(node, _)| {
-            let alternatives: Vec<Alternative> = secure().map(|id| of_layer(node, id)).collect();
+            let alternatives: Vec<Alternative> = among.iter().map(|&id| of_layer(node, id)).collect();
             let reason = backend_reason(&alternatives);
             Decision { node, name: network.nodes[node].name.clone(), about: "backend", alternatives, reason }
         })

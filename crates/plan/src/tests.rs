@@ -4,13 +4,14 @@ use jaguar_graph::network::{
     InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Relu, Relu6, SumPool, Window,
 };
 use jaguar_linear::layout::{Layout, Packing};
+use jaguar_linear::{fregata, hyena as hyena_backends, plaintext_insecure};
 use jaguar_mpc::cost::{Bin, Drawn, Instances};
 
 use crate::machine::tests::round_figures;
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
 use crate::planner::{MARGIN, RINGS, choose, choose_within, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
-use crate::{BackendId, Choices, Comparison, Exchange, Plan, PlanError, Schedule};
+use crate::{BackendId, Choices, Comparison, Exchange, Kit, Plan, PlanError, Schedule};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
 pub(crate) fn network() -> Network {
@@ -47,6 +48,16 @@ pub(crate) fn network() -> Network {
     }
 }
 
+/// Every backend that there is, those that protect nothing among them.
+pub(crate) fn kit() -> Kit {
+    Kit::standard().with(fregata::ALL).with(hyena_backends::ALL).with(plaintext_insecure::ALL)
+}
+
+/// The backend of a name.
+pub(crate) fn backend(name: &str) -> BackendId {
+    kit().backend(name).unwrap()
+}
+
 const FREE: Link = Link { bytes_per_second: 1e18, round_trip: 0.0 };
 
 fn site(machine: &Machine, link: Link, placement: Placement) -> Site<'_> {
@@ -54,7 +65,7 @@ fn site(machine: &Machine, link: Link, placement: Placement) -> Site<'_> {
 }
 
 fn standard(network: &Network) -> Plan {
-    Plan::new(network, Choices::standard(network, BackendId::JAGUAR)).unwrap()
+    Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap()
 }
 
 fn close(a: f64, b: f64) {
@@ -180,12 +191,12 @@ fn digits_follow_the_link() {
     let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
     let digits = |link, node: usize| {
         let site = site(&machine, link, Placement::Apart);
-        u32::from(choose(&network, &[BackendId::JAGUAR], &site, None).unwrap().digits[node])
+        u32::from(choose(&network, &[Kit::JAGUAR], &site, None).unwrap().digits[node])
     };
     let fewest = |node: usize, of: &dyn Fn(&Plan) -> u64| {
         let plan = |digit: u32| {
             let digits = vec![digit as u8; network.nodes.len()];
-            Plan::new(&network, Choices { digits, ..Choices::standard(&network, BackendId::JAGUAR) }).unwrap()
+            Plan::new(&network, Choices { digits, ..Choices::standard(&network, Kit::JAGUAR) }).unwrap()
         };
         let figures = DIGITS.map(|d| (of(&plan(d)), d));
         let least = figures.iter().map(|f| f.0).min().unwrap();
@@ -212,7 +223,7 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
             ring.a_half.wide = a_half;
         }
         let site = site(&machine, FREE, Placement::Apart);
-        choose(&network, &[BackendId::JAGUAR], &site, None).unwrap().packings[4]
+        choose(&network, &[Kit::JAGUAR], &site, None).unwrap().packings[4]
     };
     // 16 maps of 196: eight to a ciphertext at the distance of a power of two, ten side by side; two ciphertexts either way.
     assert_eq!(packing(1.0, 1e-11), Packing::PowerOfTwo);
@@ -229,7 +240,7 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
             ring.a_half.wide = a_half;
         }
         let site = site(&machine, FREE, Placement::Apart);
-        choose(&wider, &[BackendId::JAGUAR], &site, None).unwrap().packings[4]
+        choose(&wider, &[Kit::JAGUAR], &site, None).unwrap().packings[4]
     };
     // Five and four: it pays where ciphertexts are dear, not where they are cheap, nor where the a half is much dearer.
     assert_eq!(of(1.0, 1e-11), Packing::Tight);
@@ -241,7 +252,7 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
 fn what_hints_are_bound_to_stays() {
     let (network, machine) = (network(), round_figures());
     let here = site(&machine, FREE, Placement::Apart);
-    let first = choose(&network, &[BackendId::JAGUAR], &here, None).unwrap();
+    let first = choose(&network, &[Kit::JAGUAR], &here, None).unwrap();
     let digest = |choices: &Choices| Plan::new(&network, choices.clone()).unwrap().hint_digest();
     // The next calibration differs by a few per cent, up and down.
     for factor in [0.97, 1.03] {
@@ -252,8 +263,7 @@ fn what_hints_are_bound_to_stays() {
                 ring.ciphertext *= factor;
             }
         }
-        let again =
-            choose(&network, &[BackendId::JAGUAR], &site(&other, FREE, Placement::Apart), None).unwrap();
+        let again = choose(&network, &[Kit::JAGUAR], &site(&other, FREE, Placement::Apart), None).unwrap();
         assert_eq!(digest(&again), digest(&first));
     }
     // What was chosen before is kept even where it is not the best any more; digits follow the link all the same.
@@ -261,17 +271,16 @@ fn what_hints_are_bound_to_stays() {
     let kept = Choices { ring_dim: 4096, packings, ..first.clone() };
     let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
     let again =
-        choose(&network, &[BackendId::JAGUAR], &site(&machine, narrow, Placement::Apart), Some(&kept))
-            .unwrap();
+        choose(&network, &[Kit::JAGUAR], &site(&machine, narrow, Placement::Apart), Some(&kept)).unwrap();
     assert_eq!(digest(&again), digest(&kept));
     assert_ne!(again.digits, first.digits);
     // Unless they make no plan any more, or are another protocol's.
     for broken in [
         Choices { modulus_bits: 60, ..kept.clone() },
         Choices { packings: vec![], ..kept.clone() },
-        Choices { backends: vec![BackendId::CHEETAH; network.nodes.len()], ..kept },
+        Choices { backends: vec![Kit::CHEETAH; network.nodes.len()], ..kept },
     ] {
-        let again = choose(&network, &[BackendId::JAGUAR], &here, Some(&broken)).unwrap();
+        let again = choose(&network, &[Kit::JAGUAR], &here, Some(&broken)).unwrap();
         assert_eq!(again, first);
     }
 }
@@ -279,7 +288,7 @@ fn what_hints_are_bound_to_stays() {
 #[test]
 fn choices_for_another_network_are_refused() {
     let network = network();
-    let good = Choices::standard(&network, BackendId::JAGUAR);
+    let good = Choices::standard(&network, Kit::JAGUAR);
     for bad in [
         Choices { packings: vec![], ..good.clone() },
         Choices { packings: vec![Packing::Tight; 100], ..good.clone() },
@@ -300,9 +309,9 @@ fn choices_for_another_network_are_refused() {
 fn an_explanation_names_what_was_not_taken() {
     let (network, machine) = (network(), round_figures());
     let here = site(&machine, FREE, Placement::Apart);
-    let choices = choose(&network, &[BackendId::JAGUAR], &here, None).unwrap();
+    let choices = choose(&network, &[Kit::JAGUAR], &here, None).unwrap();
     let plan = Plan::new(&network, choices).unwrap();
-    let why = explain(&network, &plan, Some(&here));
+    let why = explain(&network, &plan, &kit().secure(), Some(&here));
     assert_eq!(why.rings.len(), RINGS.len());
     assert_eq!(why.rings.iter().filter(|r| r.taken).count(), 1);
     // Two limbs are too few for 16 bits: the noise is named.
@@ -314,7 +323,7 @@ fn an_explanation_names_what_was_not_taken() {
     // With guard bits the network's own width is that above them, and the line is the plan itself.
     let guarded = network.guarded(8).unwrap();
     let own = Plan::new(&guarded, plan.choices.clone()).unwrap();
-    let widths = explain(&guarded, &own, Some(&here)).activations;
+    let widths = explain(&guarded, &own, &kit().secure(), Some(&here)).activations;
     assert_eq!(widths.iter().position(|a| a.taken), Some(4));
     let total = predict(&own, &Session::default(), None);
     let sent = |t: Total| t.bytes_up + t.bytes_down;
@@ -327,7 +336,7 @@ fn an_explanation_names_what_was_not_taken() {
         assert!(!decision.reason.is_empty());
     }
     // Without constants nothing is compared, and it says so.
-    let dark = explain(&network, &plan, None);
+    let dark = explain(&network, &plan, &kit().secure(), None);
     assert!(dark.ring_reason.contains("nothing was measured"), "{}", dark.ring_reason);
 }
 
@@ -335,12 +344,12 @@ fn an_explanation_names_what_was_not_taken() {
 #[test]
 fn backends_are_weighed() {
     let network = network();
-    let both = [BackendId::JAGUAR, BackendId::CHEETAH];
+    let both = [Kit::JAGUAR, Kit::CHEETAH];
     let of = |machine: &Machine, allowed: &[BackendId]| {
         let here = site(machine, FREE, Placement::Apart);
         let choices = choose(&network, allowed, &here, None).unwrap();
         let plan = Plan::new(&network, choices.clone()).unwrap();
-        let why = explain(&network, &plan, Some(&here));
+        let why = explain(&network, &plan, &kit().secure(), Some(&here));
         let weighed = why.rings.iter().find(|r| r.taken).unwrap().figures.unwrap().weighed.unwrap();
         (choices, weighed, why)
     };
@@ -352,16 +361,16 @@ fn backends_are_weighed() {
     let mut slow = round_figures();
     slow.rns.iter_mut().for_each(|r| (r.product, r.response, r.decryption) = (1.0, 1.0, 1.0));
     let (choices, ..) = of(&slow, &both);
-    assert_eq!(choices, of(&slow, &[BackendId::JAGUAR]).0);
-    assert!(linear(&choices).iter().all(|&b| b == BackendId::JAGUAR));
+    assert_eq!(choices, of(&slow, &[Kit::JAGUAR]).0);
+    assert!(linear(&choices).iter().all(|&b| b == Kit::JAGUAR));
 
     let mut fast = round_figures();
     for ring in &mut fast.rings {
         ring.client_response.iter_mut().for_each(|p| p.1 = 1.0);
     }
     let (choices, weighed, why) = of(&fast, &both);
-    assert!(linear(&choices).iter().all(|&b| b == BackendId::CHEETAH), "{choices:?}");
-    let alone = of(&fast, &[BackendId::JAGUAR]).1;
+    assert!(linear(&choices).iter().all(|&b| b == Kit::CHEETAH), "{choices:?}");
+    let alone = of(&fast, &[Kit::JAGUAR]).1;
     assert!(weighed < alone * (1.0 - MARGIN), "{weighed} of {alone}");
     // What each backend would cost is told for each linear layer, and the other one would cost more.
     let backends: Vec<_> = why.layers.iter().filter(|d| d.about == "backend").collect();
@@ -371,9 +380,9 @@ fn backends_are_weighed() {
             let found = decision.alternatives.iter().find(|a| a.what == id.name());
             found.unwrap().figures.unwrap().weighed.unwrap()
         };
-        let secure = BackendId::all().filter(|id| id.backend().is_secure()).count();
+        let secure = kit().secure().len();
         assert_eq!(decision.alternatives.len(), secure);
-        assert!(weighed(BackendId::CHEETAH) < weighed(BackendId::JAGUAR), "{decision:?}");
+        assert!(weighed(Kit::CHEETAH) < weighed(Kit::JAGUAR), "{decision:?}");
         assert!(
             decision.reason.contains("of a query") || decision.reason.contains("to a query"),
             "{}",
@@ -386,7 +395,7 @@ fn backends_are_weighed() {
     let mut mixed = round_figures();
     mixed.rings.iter_mut().for_each(|r| r.online.narrow = 1e-3);
     let (choices, weighed, _) = of(&mixed, &both);
-    assert_eq!(choices.backends[6], BackendId::CHEETAH);
+    assert_eq!(choices.backends[6], Kit::CHEETAH);
     for id in both {
         assert!(weighed <= of(&mixed, &[id]).1, "{id} everywhere");
     }
@@ -406,20 +415,20 @@ fn a_backend_that_is_allowed_twice_is_tried_once() {
     network.nodes[2].op =
         Op::Linear(Linear { pads: [0; 4], shift: 19, max_exponent: 6, ..Linear::same(10, 14, 12) });
     let network = network.guarded(12).unwrap();
-    let hyena = BackendId::of("hyena").unwrap();
+    let hyena = backend("hyena");
     assert!(Choices::among(&network, &[hyena, hyena]).is_err(), "runs everything");
-    let choices = Choices::among(&network, &[hyena, hyena, BackendId::JAGUAR]).unwrap();
-    assert_eq!(choices, Choices::among(&network, &[hyena, BackendId::JAGUAR]).unwrap());
-    assert_eq!(choices.backends[1..], [hyena, BackendId::JAGUAR]);
+    let choices = Choices::among(&network, &[hyena, hyena, Kit::JAGUAR]).unwrap();
+    assert_eq!(choices, Choices::among(&network, &[hyena, Kit::JAGUAR]).unwrap());
+    assert_eq!(choices.backends[1..], [hyena, Kit::JAGUAR]);
     let machine = round_figures();
     let here = site(&machine, FREE, Placement::Apart);
-    assert!(choose(&network, &[hyena, BackendId::JAGUAR], &here, None).is_ok());
+    assert!(choose(&network, &[hyena, Kit::JAGUAR], &here, None).is_ok());
 }
 
 #[test]
 fn a_layer_of_an_rns_ring_by_hand() {
     let (network, machine) = (network(), round_figures());
-    let plan = Plan::new(&network, Choices::standard(&network, BackendId::CHEETAH)).unwrap();
+    let plan = Plan::new(&network, Choices::standard(&network, Kit::CHEETAH)).unwrap();
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     // 30 x 30 with the padding: a ciphertext holds one of the three maps, a response four of the 16 outputs.
     let geometry = plan.steps[1].layer.as_ref().unwrap().geometry();
@@ -445,7 +454,7 @@ fn kinds_are_in_the_order_of_the_table() {
 #[test]
 fn exchanges_are_streamed() {
     let network = network();
-    let backend = BackendId::of("fregata").unwrap();
+    let backend = backend("fregata");
     let plan = Plan::new(&network, Choices::standard(&network, backend)).unwrap();
     let (send, collect) = (Exchange::Send, Exchange::Collect);
     let streamed = [send(1), send(4), send(6), collect(1), collect(4), collect(6)];
@@ -464,7 +473,7 @@ fn what_is_to_be_short_decides() {
     // A linear layer alone, whose input takes most of what passes.
     network.nodes.truncate(2);
     (network.nodes[1].op, network.nodes[1].shape) = (Op::Linear(Linear::same(1, 3, 12)), [1, 28, 28]);
-    let allowed = [BackendId::JAGUAR, BackendId::of("fregata-jaguar").unwrap()];
+    let allowed = [Kit::JAGUAR, backend("fregata-jaguar")];
     let slow = Link { bytes_per_second: 1e5, round_trip: 1e-3 };
     let chosen = |aim| {
         let site = Site { aim, ..site(&machine, slow, Placement::Apart) };
@@ -483,10 +492,10 @@ fn what_is_to_be_short_decides() {
 fn what_passes_before_the_input_counts() {
     let (network, machine) = (network(), round_figures());
     let weighed = |name: &str, link: Link| {
-        let backends = Choices::standard(&network, BackendId::of(name).unwrap());
+        let backends = Choices::standard(&network, backend(name));
         let plan = Plan::new(&network, backends).unwrap();
         let at = site(&machine, link, Placement::Apart);
-        let alternatives = explain(&network, &plan, Some(&at)).layers;
+        let alternatives = explain(&network, &plan, &kit().secure(), Some(&at)).layers;
         let decision = alternatives.iter().find(|d| d.node == 4 && d.about == "backend").unwrap();
         decision.alternatives.iter().find(|a| a.taken).unwrap().figures.unwrap()
     };
@@ -533,7 +542,7 @@ fn comparisons_that_leak_are_planned_where_they_are_accepted() {
     // What it tells is told; explanations go on from what was accepted.
     assert!(choices.comparison.warning().is_some_and(|text| text.contains(&(1 << factor_bits).to_string())));
     assert_eq!(sealed.choices.comparison.warning(), None);
-    let explained = explain(&network, &plan, None);
+    let explained = explain(&network, &plan, &kit().secure(), None);
     assert!(explained.rings.iter().any(|ring| ring.taken && ring.refused.is_none()));
     assert!(explained.layers.iter().all(|decision| decision.about != "digits"));
 }
@@ -545,7 +554,7 @@ fn factors_leave_room_for_the_widest_value() {
     // 2 x 2 sums of 16 bits: 18 bits, and a ReLU of them.
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
     network.nodes[2].op = Op::SumPool(SumPool { window, count_real_places: None });
-    let choices = Choices::standard(&network, BackendId::JAGUAR);
+    let choices = Choices::standard(&network, Kit::JAGUAR);
     assert!(matches!(Plan::new(&network, choices.clone()), Err(PlanError::Wide { bits: 18, .. })));
     let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits: 4 }, ..choices };
     let refused = Plan::accepting_sign_leakage(&network, choices);
@@ -581,7 +590,7 @@ fn three_maps() -> Network {
 }
 
 fn hyena(names: &[&str]) -> Vec<BackendId> {
-    names.iter().map(|name| BackendId::of(name).unwrap()).collect()
+    names.iter().map(|name| backend(name)).collect()
 }
 
 /// Among Hyena's forms every layer has the one that costs least: large maps numbers, small maps and fully connected layers
@@ -595,7 +604,7 @@ fn hyenas_forms_are_mixed_in_one_ring() {
     let weighed = |choices: &Choices| {
         let plan = Plan::new(&network, choices.clone()).unwrap();
         assert_eq!(plan.backends.len(), 1, "one ring and one set of keys");
-        let why = explain(&network, &plan, Some(&here));
+        let why = explain(&network, &plan, &kit().secure(), Some(&here));
         why.rings.iter().find(|r| r.taken).unwrap().figures.unwrap().weighed.unwrap()
     };
     let numbers = |choices: &Choices| {

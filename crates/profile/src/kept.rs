@@ -45,12 +45,21 @@ struct Kept<T> {
     content: T,
 }
 
-impl<T: Serialize + DeserializeOwned> Kept<T> {
+impl<T: Serialize> Kept<T> {
     fn new(content: T) -> Self {
         let release = env!("CARGO_PKG_VERSION").into();
         Self { format: FORMAT, release, protocol: PROTOCOL_VERSION, content }
     }
 
+    fn write(self, path: &Path) -> Result<(), ProfileError> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| FileError::new("creating", folder, e))?;
+        }
+        Ok(files::replace(path, &serde_json::to_vec_pretty(&self)?)?)
+    }
+}
+
+impl<T: DeserializeOwned> Kept<T> {
     /// `Ok(None)` if there is no such file.
     ///
     /// # Errors
@@ -70,13 +79,6 @@ impl<T: Serialize + DeserializeOwned> Kept<T> {
         }
         let kept: Self = serde_json::from_slice(&bytes)?;
         Ok(Some(kept.content))
-    }
-
-    fn write(self, path: &Path) -> Result<(), ProfileError> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|e| FileError::new("creating", folder, e))?;
-        }
-        Ok(files::replace(path, &serde_json::to_vec_pretty(&self)?)?)
     }
 }
 
@@ -186,8 +188,9 @@ pub fn known_link(cache: Option<&Path>, address: &str) -> Option<Link> {
 }
 
 /// What a server chose for this model with these backends before.
-fn kept_choices(path: &Path, tell: &mut dyn FnMut(Note)) -> Option<Choices> {
-    Kept::<Choices>::read(path).unwrap_or_else(|why| {
+fn kept_choices(path: &Path, allowed: &[BackendId], tell: &mut dyn FnMut(Note)) -> Option<Choices> {
+    let read = || Ok(Kept::<Choices<String>>::read(path)?.map(|kept| kept.resolve(allowed)).transpose()?);
+    read().unwrap_or_else(|why| {
         tell(Note::ChoosingAnew(path.to_owned(), why));
         None
     })
@@ -208,7 +211,8 @@ pub fn choose(
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Choices, PlanError> {
-    let kept = cache.and_then(|cache| kept_choices(&choices_path(cache, model, allowed, site.aim), tell));
+    let kept =
+        cache.and_then(|cache| kept_choices(&choices_path(cache, model, allowed, site.aim), allowed, tell));
     planner::choose_within(network, allowed, site, kept.as_ref(), weight_memory)
 }
 
@@ -228,7 +232,7 @@ pub fn choose_to_serve(
     let Some(path) = cache.map(|cache| choices_path(cache, model, allowed, site.aim)) else {
         return planner::choose_within(network, allowed, site, None, weight_memory);
     };
-    let kept = kept_choices(&path, tell);
+    let kept = kept_choices(&path, allowed, tell);
     let choices = planner::choose_within(network, allowed, site, kept.as_ref(), weight_memory)?;
     if kept.as_ref() != Some(&choices)
         && let Err(e) = Kept::new(choices.clone()).write(&path)
@@ -268,6 +272,7 @@ pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use jaguar_linear::layout::Packing;
+    use jaguar_plan::Kit;
     use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts, RnsCosts, SlotCosts, SlotWork};
 
     use super::*;
@@ -423,15 +428,28 @@ mod tests {
             weight_memory: 1 << 30,
             images: 1,
         };
-        let kept = [choices(BackendId::JAGUAR, 4096), choices(BackendId::CHEETAH, 2048)];
+        let kept = [choices(Kit::JAGUAR, 4096), choices(Kit::CHEETAH, 2048)];
+        let read = |choices: &Choices| {
+            kept_choices(
+                &choices_path(&folder.0, model, &choices.backends, Aim::Query),
+                &choices.backends,
+                &mut silent,
+            )
+        };
         let path = |choices: &Choices| choices_path(&folder.0, model, &choices.backends, Aim::Query);
         for choices in &kept {
-            assert_eq!(kept_choices(&path(choices), &mut silent), None);
+            assert_eq!(read(choices), None);
             Kept::new(choices.clone()).write(&path(choices)).unwrap();
         }
         for choices in &kept {
-            assert_eq!(kept_choices(&path(choices), &mut silent).as_ref(), Some(choices));
+            assert_eq!(read(choices).as_ref(), Some(choices));
         }
+        // A backend that this program has not.
+        let mut told = Vec::new();
+        let path = path(&kept[0]);
+        let found = kept_choices(&path, &[Kit::CHEETAH], &mut |note| told.push(note.to_string()));
+        assert!(found.is_none() && told.len() == 1, "{told:?}");
+        assert!(told[0].contains("no backend is called 'jaguar'; there are cheetah"), "{told:?}");
     }
 
     #[test]

@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use jaguar_bundle::FileError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
-use jaguar_plan::PlanError;
 use jaguar_plan::machine::Impossible;
+use jaguar_plan::{PlanError, UnknownBackend};
 use jaguar_wire::WireError;
 
 pub use kept::When;
@@ -80,6 +80,9 @@ pub enum Unusable {
     /// Another release or protocol version made it.
     #[error("made by another version")]
     Version,
+    /// It names a backend that is not there.
+    #[error(transparent)]
+    Backend(#[from] UnknownBackend),
     /// It is of another processor.
     #[error("measured on another processor ({0})")]
     Processor(String),

@@ -7,7 +7,7 @@ use askama::Template;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::memory::{Load, Memory, PartyMemory, memory};
 use jaguar_plan::predict::{NodeCost, Prediction, Session, Site, Total, predict};
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::{Choices, Plan};
 use jaguar_terminal::table::count;
 use serde::Serialize;
 
@@ -155,7 +155,7 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
     let mut backends =
         vec![backend("as planned".into(), "what the planner chose, layer by layer", &prediction)];
     backends[0].taken = true;
-    for id in BackendId::all().filter(|id| id.backend().is_secure()) {
+    for &id in of.backends {
         let choices = Choices { weight_memory: plan.choices.weight_memory, ..Choices::standard(network, id) };
         let choices = choices.of_images(plan.choices.images);
         let about = id.backend().about();

@@ -5,7 +5,7 @@ use jaguar_plan::machine::Link;
 use jaguar_plan::memory::Load;
 use jaguar_plan::planner::Explanation;
 use jaguar_plan::predict::Site;
-use jaguar_plan::{Allowed, Plan};
+use jaguar_plan::{Allowed, BackendId, Plan};
 
 /// What a page about a model's costs is made of.
 #[derive(Clone, Copy)]
@@ -24,6 +24,8 @@ pub struct Subject<'a> {
     pub load: Load,
     /// Links besides that of the site, by name.
     pub links: &'a [(&'a str, Link)],
+    /// Backends that each could run all linear layers, to compare with.
+    pub backends: &'a [BackendId],
     /// What else the plan could have been, if that was looked at.
     pub explanation: Option<&'a Explanation>,
 }

@@ -13,7 +13,7 @@ use jaguar_plan::machine::{Link, Machine, Placement};
 use jaguar_plan::memory::{Load, memory};
 use jaguar_plan::planner::explain;
 use jaguar_plan::predict::{Aim, Session, Site, predict};
-use jaguar_plan::{Allowed, BackendId, Choices, Plan};
+use jaguar_plan::{Allowed, Choices, Kit, Plan};
 use jaguar_report::{compiled, cost, timeline};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn network() -> (Graph, Vec<Vec<f32>>, Compiled) {
         labels: (0..classes).map(|i| NAMES[i % 4].to_owned()).collect(),
         ..Options::default()
     };
-    let compiled = compile(&graph, &images, &options, &mut |_| ()).unwrap();
+    let compiled = compile(&Kit::standard(), &graph, &images, &options, &mut |_| ()).unwrap();
     (graph, images, compiled)
 }
 
@@ -122,11 +122,11 @@ const SLOW: Link = Link { bytes_per_second: 1e6, round_trip: 0.05 };
 fn cost_page() -> (String, [f64; 2]) {
     let (_, _, compiled) = network();
     let network = &compiled.bundle.model.network;
-    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
+    let plan = Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap();
     let machine = machine();
     let site =
         Site { machine: &machine, link: machine.loopback, placement: Placement::Shared, aim: Aim::Query };
-    let why = explain(network, &plan, Some(&site));
+    let why = explain(network, &plan, &[Kit::JAGUAR, Kit::CHEETAH], Some(&site));
     let subject = cost::Subject {
         network,
         id: &compiled.bundle.id().to_string(),
@@ -134,6 +134,7 @@ fn cost_page() -> (String, [f64; 2]) {
         allowed: Allowed::default(),
         load: Load::single(2),
         site: Some(&site),
+        backends: &[Kit::JAGUAR, Kit::CHEETAH],
         links: &[("slow", SLOW)],
         explanation: Some(&why),
     };
@@ -145,7 +146,7 @@ fn cost_page() -> (String, [f64; 2]) {
 fn batch_page() -> String {
     let (_, _, compiled) = network();
     let network = &compiled.bundle.model.network;
-    let choices = Choices::standard(network, BackendId::default()).of_images(16);
+    let choices = Choices::standard(network, Kit::JAGUAR).of_images(16);
     let plan = Plan::new(network, choices).unwrap();
     let machine = machine();
     let site =
@@ -157,6 +158,7 @@ fn batch_page() -> String {
         allowed: Allowed::default(),
         load: Load::single(2),
         site: Some(&site),
+        backends: &[Kit::JAGUAR, Kit::CHEETAH],
         links: &[],
         explanation: None,
     };
@@ -234,8 +236,8 @@ fn pages_need_nothing_from_elsewhere() {
 fn a_plan_shows_what_else_there_was() {
     let (_, _, compiled) = network();
     let network = &compiled.bundle.model.network;
-    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
-    let why = explain(network, &plan, None);
+    let plan = Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap();
+    let why = explain(network, &plan, &[Kit::JAGUAR, Kit::CHEETAH], None);
     let subject = |explanation| cost::Subject {
         network,
         id: "x",
@@ -243,6 +245,7 @@ fn a_plan_shows_what_else_there_was() {
         allowed: Allowed::default(),
         load: Load::single(2),
         site: None,
+        backends: &[Kit::JAGUAR, Kit::CHEETAH],
         links: &[],
         explanation,
     };
@@ -255,7 +258,7 @@ fn a_plan_shows_what_else_there_was() {
     assert_eq!(part.matches("not possible: ").count(), refused);
     assert_eq!(part.matches(" (taken)</span>").count(), all.iter().filter(|a| a.taken).count());
     assert_eq!(part.matches("<details>").count(), why.layers.len());
-    for what in ["N = 4096, q = 2^48", "20 bits", "fregata-cheetah"] {
+    for what in ["N = 4096, q = 2^48", "20 bits", "cheetah"] {
         assert!(part.contains(what), "{what}");
     }
     // Without, the page says how to get it.
@@ -267,7 +270,7 @@ fn a_plan_shows_what_else_there_was() {
 fn memory_is_told() {
     let (_, _, compiled) = network();
     let network = &compiled.bundle.model.network;
-    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
+    let plan = Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap();
     let load = Load { clients: 3, kept: 2, threads: 4 };
     let subject = cost::Subject {
         network,
@@ -276,6 +279,7 @@ fn memory_is_told() {
         allowed: Allowed::default(),
         load,
         site: None,
+        backends: &[Kit::JAGUAR, Kit::CHEETAH],
         links: &[],
         explanation: None,
     };
@@ -298,7 +302,7 @@ fn a_batch_is_shown_beside_single_queries() {
     assert!(page.contains("a query of 16 images"));
     let (_, _, compiled) = network();
     let network = &compiled.bundle.model.network;
-    let plan = Plan::new(network, Choices::standard(network, BackendId::default())).unwrap();
+    let plan = Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap();
     let linear = plan.steps.iter().filter(|step| step.layer.is_some()).count();
     let part = page.split("<h2 id=\"batch\">").nth(1).unwrap().split("</table>").next().unwrap();
     assert_eq!(part.matches("<tr><th class=\"name\"").count(), linear);

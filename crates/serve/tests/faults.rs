@@ -25,7 +25,7 @@ use jaguar_graph::network;
 use jaguar_graph::quantise::{self, calibrate};
 use jaguar_net::tls::{self, Trust};
 use jaguar_net::{Bound, Dialer, Listener};
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::{Choices, Kit};
 use jaguar_serve::{Control, Event, Limits, Models, Server};
 use jaguar_wire::Channel;
 use jaguar_wire::framed::Options;
@@ -112,7 +112,7 @@ fn service() -> Service {
     let samples: Vec<Vec<f32>> = (0..10).map(|i| (0..16).map(|j| ((i * j) % 5) as f32).collect()).collect();
     let (model, _) =
         calibrate(Cpu::detect(), &graph, &samples, &quantise::Options::default()).expect("calibrated");
-    let choices = Choices::among(&model.network, &[BackendId::default()]).expect("a plan");
+    let choices = Choices::among(&model.network, &[Kit::JAGUAR]).expect("a plan");
     Service::new(Bundle::new(model).expect("sound"), choices, Reveal::Logits).expect("sound")
 }
 
@@ -191,7 +191,8 @@ impl Site {
             let mut predictions = Vec::new();
             let mut ask = || -> Result<(), EngineError> {
                 let limits = ClientLimits { stalled: patience(), ..ClientLimits::default() };
-                let connected = client::connect(Channel::new(dialer.connect(options())?), &limits)?;
+                let connected =
+                    client::connect(&Kit::standard(), Channel::new(dialer.connect(options())?), &limits)?;
                 let mut ready = connected.prepare_client(Place::Memory)?;
                 for _ in 0..2 {
                     let prepared = ready.prepare_query(&mut NoProgress)?;

@@ -16,7 +16,7 @@ use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_net::{Address, Bound, Dialer, Listener, TokenFile};
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::{Choices, Kit};
 use jaguar_serve::{ClientRules, Control, Event, Limits, Models, Rules, Server};
 use jaguar_wire::framed::Options as Connection;
 use jaguar_wire::{Channel, WireError};
@@ -45,7 +45,7 @@ fn service() -> Service {
     };
     let samples: Vec<Vec<f32>> = (0..10).map(|i| (0..16).map(|j| ((i * j) % 5) as f32).collect()).collect();
     let (model, _) = calibrate(Cpu::detect(), &graph, &samples, &Options::default()).unwrap();
-    let choices = Choices::among(&model.network, &[BackendId::default()]).unwrap();
+    let choices = Choices::among(&model.network, &[Kit::JAGUAR]).unwrap();
     Service::new(Bundle::new(model).unwrap(), choices, Reveal::Logits).unwrap()
 }
 
@@ -65,7 +65,8 @@ fn a_server_is_ended() {
         })
     });
     let connection = Dialer::new(address.clone()).connect(Connection::default()).unwrap();
-    let connected = client::connect(Channel::new(connection), &ClientLimits::default()).unwrap();
+    let connected =
+        client::connect(&Kit::standard(), Channel::new(connection), &ClientLimits::default()).unwrap();
     let ready = connected.prepare_client(Place::Memory).unwrap();
     // The client has a session, and asks for nothing.
     control.drain(Duration::ZERO);
@@ -91,7 +92,11 @@ fn listener() -> Listener {
 }
 
 fn connect(dialer: &Dialer) -> Result<Connected, EngineError> {
-    client::connect(Channel::new(dialer.connect(Connection::default())?), &ClientLimits::default())
+    client::connect(
+        &Kit::standard(),
+        Channel::new(dialer.connect(Connection::default())?),
+        &ClientLimits::default(),
+    )
 }
 
 #[track_caller]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use jaguar_graph::network::Network;
 use jaguar_plan::memory::{Load, Memory, Party, PartyMemory, Remedy, Room, memory, remedies};
-use jaguar_plan::{Allowed, Plan};
+use jaguar_plan::{Allowed, BackendId, Plan};
 use jaguar_terminal::table::{bytes, count, plain, trimmed};
 use serde::Serialize;
 
@@ -33,15 +33,22 @@ struct Needs {
 }
 
 impl MemoryNeeds {
-    /// Of `plan` under `load`, where `room` is what this machine has.
-    pub fn new(network: &Network, plan: &Plan, allowed: Allowed, load: Load, room: Option<Room>) -> Self {
+    /// Of `plan` under `load`, where `room` is what this machine has. What would fit is looked for among `others` too, as backends.
+    pub fn new(
+        network: &Network,
+        plan: &Plan,
+        allowed: Allowed,
+        load: Load,
+        room: Option<Room>,
+        others: &[BackendId],
+    ) -> Self {
         let Memory { client, server } = memory(network, plan, load);
         let needs = |party, parts: PartyMemory| {
             let total = parts.total();
             let fits = room.map(|room| total <= room.bytes);
             let instead = match room {
                 Some(room) if total > room.bytes => {
-                    remedies(network, plan, allowed, load, (party, room.bytes))
+                    remedies(network, plan, allowed, load, (party, room.bytes), others)
                 }
                 _ => Vec::new(),
             };

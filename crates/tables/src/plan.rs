@@ -12,7 +12,7 @@ use jaguar_plan::block_sizes::{Sizes, block_sizes};
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodeStage, Prediction, Seconds, Session, Site, predict};
-use jaguar_plan::{Allowed, Choices, Comparison, Domain, Plan, PlanError, Step};
+use jaguar_plan::{Allowed, BackendId, Choices, Comparison, Domain, Plan, PlanError, Step};
 use jaguar_terminal::table::{bytes, count, millis, plain, trimmed};
 use serde::Serialize;
 
@@ -74,7 +74,7 @@ struct Layer<'a> {
 
 impl<'a> Planned<'a> {
     /// `plan` of the network in `bundle`, with the `memory` that it takes; seconds only if `site` says where it runs; the
-    /// planner's reasons, and what weights in blocks would cost, if they are asked for.
+    /// planner's reasons beside the backends that it was given, and what weights in blocks would cost, if they are asked for.
     ///
     /// # Errors
     /// When the network with exact signs, to compare with, cannot be planned.
@@ -84,7 +84,7 @@ impl<'a> Planned<'a> {
         allowed: Allowed,
         site: Option<&Site<'_>>,
         memory: MemoryNeeds,
-        [explained, in_blocks]: [bool; 2],
+        (explained, in_blocks): (Option<&[BackendId]>, bool),
     ) -> Result<Self, PlanError> {
         let network = &bundle.model.network;
         let exact = match caveat(network) {
@@ -106,7 +106,7 @@ impl<'a> Planned<'a> {
             prediction: predict(plan, &Session::default(), site),
             memory,
             batch: None,
-            explanation: explained.then(|| planner::explain(network, plan, site)),
+            explanation: explained.map(|among| planner::explain(network, plan, among, site)),
             block_sizes: in_blocks.then(|| block_sizes(network, plan, site)),
             network,
             plan,

@@ -6,18 +6,19 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::{Aim, Site};
-use jaguar_plan::{BackendId, Choices, WEIGHT_MEMORY};
+use jaguar_plan::{BackendId, Choices, Kit, WEIGHT_MEMORY};
 use jaguar_profile::{Between, Note, When, kept};
 use pyo3::prelude::*;
 
 use crate::failure::Failure;
+use crate::kit::kit;
 use crate::task::Task;
 
 /// How to plan: a dictionary's items.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Planning {
-    /// Names of the backends that may run linear layers; none: every one that protects both parties.
+    /// Names of the backends that may run linear layers; none: those of the standard kit.
     pub backends: Option<Vec<String>>,
     /// `query` or `online`.
     pub prefer: String,
@@ -37,14 +38,14 @@ fn one_of<T: Copy>(option: &str, text: &str, values: &[(&str, T)]) -> Result<T, 
     })
 }
 
-/// The backends of these names.
+/// The backends of these names; those of the standard kit for none.
 ///
 /// # Errors
-/// When there is none of a name that protects both parties.
+/// When the kit has none of a name.
 pub fn backends(names: Option<&[String]>) -> Result<Vec<BackendId>, Failure> {
-    let secure: Vec<BackendId> = BackendId::all().filter(|id| id.backend().is_secure()).collect();
-    let Some(names) = names else { return Ok(secure) };
-    let values: Vec<(&str, BackendId)> = secure.iter().map(|id| (id.name(), *id)).collect();
+    let Some(names) = names else { return Ok(Kit::standard().backends().to_vec()) };
+    let kit = kit();
+    let values: Vec<(&str, BackendId)> = kit.backends().iter().map(|id| (id.name(), *id)).collect();
     names.iter().map(|name| one_of("backends", name, &values)).collect()
 }
 

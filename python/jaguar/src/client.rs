@@ -32,6 +32,7 @@ use serde_json::json;
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::input::{Given, Input, each, given};
+use crate::kit::kit;
 use crate::task::{Heard, Task, run};
 
 /// How long another process that fetches the same hint is waited for.
@@ -87,7 +88,7 @@ struct Way {
 /// Connects for queries of `images` images.
 fn dial(way: &Way, images: u32, stop: &Stop) -> Result<Connected, EngineError> {
     let channel = Channel::new(stop.over(way.dialer.connect(Options::default())?));
-    connect_for(channel, way.model.as_deref(), &Limits::default().of_images(images), images)
+    connect_for(&kit(), channel, way.model.as_deref(), &Limits::default().of_images(images), images)
 }
 
 /// `images` as a number of images that a query may have; `option` says where it was given.

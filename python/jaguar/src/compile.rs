@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::input::{Given, Input, each, given};
+use crate::kit::kit;
 use crate::model::Model;
 use crate::origin::{Onnx, Origin};
 use crate::task::{Task, run};
@@ -118,7 +119,7 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
         tensors.push(tensor.map_err(|e| one.unfit(e, i))?);
     }
     let mut tried = Vec::new();
-    let compiled = compile(&graph, &tensors, &options, &mut |event| {
+    let compiled = compile(&kit(), &graph, &tensors, &options, &mut |event| {
         if let Event::Tried(bits, found) = &event {
             tried.push((*bits, found.map(|f| f.worst_relative_error)));
         }

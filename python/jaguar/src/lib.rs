@@ -6,6 +6,7 @@ mod client;
 mod compile;
 mod failure;
 mod input;
+mod kit;
 mod model;
 mod origin;
 mod server;

@@ -12,7 +12,7 @@ use jaguar_engine::client::Prediction;
 use jaguar_graph::quantise::layers;
 use jaguar_graph::reference;
 use jaguar_plan::memory::Load;
-use jaguar_plan::{Allowed, Choices, Plan, batch};
+use jaguar_plan::{Allowed, Choices, Kit, Plan, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated};
 use jaguar_report::{compiled, cost};
@@ -28,6 +28,7 @@ use crate::choice::{Planning, backends};
 use crate::client::size;
 use crate::failure::Failure;
 use crate::input::{Given, Input, each, given};
+use crate::kit::kit;
 use crate::origin::{Onnx, Origin};
 use crate::task::{Heard, Task, run};
 
@@ -148,8 +149,16 @@ impl Model {
                 let single = Plan::new(network, choices)?;
                 let plan = batch::plan(network, &single.choices, &among, images, allowed)?;
                 let load = Load::single(jaguar_terminal::threads());
-                let needs = MemoryNeeds::new(network, &plan, allowed, load, room());
-                let planned = Planned::new(&bundle, &plan, allowed, site, needs, [explain, false])?;
+                let needs =
+                    MemoryNeeds::new(network, &plan, allowed, load, room(), Kit::standard().backends());
+                let planned = Planned::new(
+                    &bundle,
+                    &plan,
+                    allowed,
+                    site,
+                    needs,
+                    (explain.then_some(&among[..]), false),
+                )?;
                 let planned = if images > 1 { planned.beside(&single, site) } else { planned };
                 if let Some(path) = page {
                     let links = [Imitated::Lan, Imitated::Wan].map(|link| (link.name(), link.figures()));
@@ -161,6 +170,7 @@ impl Model {
                         load,
                         site,
                         links: &links,
+                        backends: &among,
                         explanation: planned.explanation(),
                     })?;
                     write(&path, &text)?;
@@ -360,7 +370,7 @@ fn evaluate(
     } else {
         let choices = Choices::among(&model.network, &allowed)?;
         // (Nobody else has anything of this run: it may be unwound.)
-        Some(private(bundle.clone(), choices, &sample, &mut Heard { task, unwinds: true })?)
+        Some(private(&kit(), bundle.clone(), choices, &sample, &mut Heard { task, unwinds: true })?)
     };
     let integer: Vec<Place> = runs.iter().map(|run| run.integer).collect();
     let floats: Option<Vec<Place>> = runs.iter().map(|run| run.float).collect();

@@ -22,7 +22,6 @@ use jaguar_graph::network::{BLOCK_SIZES, BlockKind, Blocks, Linear, possible_siz
 use jaguar_he::params::Parameters;
 use jaguar_linear::backend::{Layers, Party, Request};
 use jaguar_linear::hyena::{BlockPacking, Form, Places, Wanted, search};
-use jaguar_linear::registry::BackendId;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, memory_pair};
 use serde::Serialize;
@@ -30,6 +29,7 @@ use serde::Serialize;
 pub use crate::circulant::Args;
 use crate::conv::shapes::{Conv, mobilenet_v2, resnet18};
 use crate::conv::ways::Data;
+use crate::kit::backend;
 use crate::limits::Peaks;
 use crate::report::Report;
 use crate::setting::Setting;
@@ -128,7 +128,7 @@ const NODE: usize = 0;
 
 impl Ready {
     fn new(cpu: Cpu, spec: &Linear, conv: &Conv, data: &Data) -> Result<Self> {
-        let backend = BackendId::of(Form::Blocks.name()).context("the backend")?.backend();
+        let backend = backend(Form::Blocks.name()).backend();
         let in_shape = conv.in_shape();
         let wanted = Wanted {
             form: Form::Blocks,

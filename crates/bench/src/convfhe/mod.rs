@@ -23,7 +23,7 @@ use clap::ValueEnum;
 use jaguar_convfhe::Description;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
-use jaguar_plan::BackendId;
+use jaguar_plan::Kit;
 use jaguar_profile::{Imitated, Note, When, kept};
 use serde::Serialize;
 
@@ -227,7 +227,7 @@ fn interactive(args: &Args, cpu: Cpu, peaks: &Peaks, threads: usize) -> Result<V
         let session = Session {
             hardware: cpu.into(),
             bundle: &|| Ok(Bundle::read(path)?),
-            ways: &[Way::sealed(BackendId::JAGUAR)],
+            ways: &[Way::sealed(Kit::JAGUAR)],
             link: args.link,
             guard_bits: None,
             repeats: args.repeats,

@@ -14,11 +14,12 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::Predicted;
 use jaguar_graph::network::Shape;
-use jaguar_plan::BackendId;
+use jaguar_plan::{BackendId, Kit};
 use jaguar_profile::{Imitated, Note, When, kept};
 use jaguar_ring::Kernel;
 use serde::{Deserialize, Serialize};
 
+use super::kit::kit;
 use super::limits::{Limit, Peaks};
 use super::report::{Output, Report};
 use super::setting::{Instructions, Setting, link_text};
@@ -68,12 +69,9 @@ impl FromStr for Protocols {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         if text == "both" {
-            return Ok(Self(vec![BackendId::JAGUAR, BackendId::CHEETAH]));
+            return Ok(Self(vec![Kit::JAGUAR, Kit::CHEETAH]));
         }
-        let of = |name: &str| {
-            let known = BackendId::of(name).filter(|id| id.backend().is_secure());
-            known.ok_or_else(|| format!("no backend that protects both parties is called {name:?}"))
-        };
+        let of = |name: &str| kit().backend(name).map_err(|e| e.to_string());
         text.split(',').map(of).collect::<std::result::Result<_, _>>().map(Self)
     }
 }

@@ -18,6 +18,7 @@ use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 
 use super::{ByKind, Kind, Run, Stage};
+use crate::kit::kit;
 use crate::limits::{Limit, Peaks};
 use crate::statistics::median;
 
@@ -118,7 +119,7 @@ impl Session<'_> {
                 let mut clients = Vec::new();
                 for (tcp, way) in connections.into_iter().zip(self.ways) {
                     let limits = Limits { accept_sign_leakage: way.leaks, ..Limits::default() };
-                    let connected = connect(link::channel(tcp?, self.link), &limits)?;
+                    let connected = connect(&kit(), link::channel(tcp?, self.link), &limits)?;
                     // A folder each: one model's hints differ by form.
                     let place = cache.join(clients.len().to_string());
                     let ready = connected.prepare_client(place)?.with_schedule(way.schedule);
@@ -258,6 +259,8 @@ impl ByKind {
 mod tests {
     use jaguar_cpu::Cpu;
 
+    use jaguar_plan::Kit;
+
     use super::*;
     use crate::limits::tests::PEAKS;
     use crate::report::tests::{met, missed};
@@ -305,7 +308,7 @@ mod tests {
     fn both_protocols_stand_side_by_side() {
         let path = std::env::temp_dir().join(format!("jaguar-bench-both-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
-        let ways = [BackendId::JAGUAR, BackendId::CHEETAH].map(Way::sealed);
+        let ways = [Kit::JAGUAR, Kit::CHEETAH].map(Way::sealed);
         let runs = Session {
             hardware: Cpu::detect().into(),
             bundle: &|| Ok(Bundle::read(&path)?),
@@ -342,7 +345,7 @@ mod tests {
     #[test]
     fn a_worse_measurement_misses_the_goals() {
         let bundle = || Ok(small());
-        let ways = [BackendId::JAGUAR, BackendId::CHEETAH].map(Way::sealed);
+        let ways = [Kit::JAGUAR, Kit::CHEETAH].map(Way::sealed);
         let session = Session {
             hardware: Cpu::detect().into(),
             bundle: &bundle,
@@ -378,7 +381,7 @@ mod tests {
     fn what_the_kinds_took_is_what_the_phase_took() {
         let path = std::env::temp_dir().join(format!("jaguar-bench-test-{}.jaguar", std::process::id()));
         small().write(&path).unwrap();
-        let ways = [Way::sealed(BackendId::JAGUAR)];
+        let ways = [Way::sealed(Kit::JAGUAR)];
         let session = Session {
             hardware: Cpu::detect().into(),
             bundle: &|| Ok(Bundle::read(&path)?),

@@ -15,6 +15,7 @@ use jaguar_plan::{BackendId, Choices};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::kit::kit;
 use crate::plot::{self, Dots};
 use crate::report::Table;
 
@@ -92,7 +93,7 @@ pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> R
         } else {
             let beside: Vec<Place> = some.iter().map(|run| run.integer).collect();
             let choices = Choices::among(&model.network, &[backend])?;
-            let places = private(bundle.clone(), choices, &some, &mut NoProgress)?;
+            let places = private(&kit(), bundle.clone(), choices, &some, &mut NoProgress)?;
             Some(Score::new(&places, &beside, &[1]))
         };
         let beside_float = Score::new(&integer, &float, &[1]);

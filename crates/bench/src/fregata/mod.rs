@@ -27,12 +27,13 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::Shape;
 use jaguar_linear::product::{self, Hardware};
-use jaguar_plan::{BackendId, Schedule};
+use jaguar_plan::Schedule;
 use jaguar_profile::{Imitated, Note, When, kept};
 use serde::Serialize;
 
 use crate::e2e::Run;
 use crate::e2e::session::{Session, Way};
+use crate::kit::backend;
 use crate::limits::Peaks;
 use crate::plot::Dots;
 use crate::report::{Output, Report};
@@ -126,10 +127,6 @@ pub struct Figures {
     pub matrices: Vec<matrices::Row>,
     pub runs: Vec<Measured>,
     pub accuracy: Vec<accuracy::Found>,
-}
-
-fn backend(name: &str) -> BackendId {
-    BackendId::of(name).expect("a backend of the registry")
 }
 
 pub fn run(args: &Args) -> Result<()> {

@@ -31,13 +31,13 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::Linear;
 use jaguar_he::params::{RnsParameters, insecure_published_hyena, largest_primes};
 use jaguar_he::rns::Ring;
-use jaguar_plan::BackendId;
 use serde::Serialize;
 
 use crate::e2e::Run;
 use crate::e2e::session::{Session, Way};
 use crate::fregata::Link;
 use crate::fregata::layers::{Case, SHIFT};
+use crate::kit::backend;
 use crate::limits::Peaks;
 use crate::plot::Dots;
 use crate::report::{Output, Report};
@@ -248,10 +248,6 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// The backend that a plan has unless it is told otherwise.
 const DEFAULT: &str = "jaguar";
-
-fn backend(name: &str) -> BackendId {
-    BackendId::of(name).expect("a backend of the registry")
-}
 
 #[cfg(test)]
 mod tests {

@@ -7,9 +7,9 @@ use jaguar_plan::memory::{Load, Party};
 use jaguar_plan::{Choices, Plan, PlanError};
 
 use super::Findings;
+use crate::kit;
 use crate::leakage::AcceptSignLeakage;
 use crate::notes::warning_of_memory;
-use crate::protocol;
 
 pub(super) fn look(path: &Path, leakage: &AcceptSignLeakage, findings: &mut Findings) {
     let bundle = match Bundle::read(path) {
@@ -24,7 +24,7 @@ pub(super) fn look(path: &Path, leakage: &AcceptSignLeakage, findings: &mut Find
     #[cfg(unix)]
     readers(path, findings);
     let allowed = leakage.allowed();
-    let plan: Result<Plan, PlanError> = Choices::among(network, &protocol::secure())
+    let plan: Result<Plan, PlanError> = Choices::among(network, &kit::standard())
         .and_then(|choices| Plan::allowing(network, choices, allowed));
     let plan = match plan {
         Ok(plan) => plan,

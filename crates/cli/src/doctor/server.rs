@@ -16,6 +16,7 @@ use jaguar_wire::framed::Options;
 use jaguar_wire::{Channel, WireError};
 
 use super::{Args, Cache, Findings, files};
+use crate::kit::kit;
 use crate::notes::warning_of_memory;
 
 /// Addresses of one name that are tried, at most, and for how long each.
@@ -152,7 +153,7 @@ fn fail_at(address: &Address, steps: &Steps, error: &WireError, findings: &mut F
 /// Versions, the model, and the link, inside a session.
 fn session(channel: Channel, args: &Args, cache: &Cache<'_>, findings: &mut Findings) {
     let begun = Instant::now();
-    let connected = match connect(channel, &args.leakage.limits()) {
+    let connected = match connect(&kit(), channel, &args.leakage.limits()) {
         Ok(connected) => connected,
         Err(EngineError::NoCommonProtocol { offered, .. }) => {
             let advice =

@@ -212,7 +212,7 @@ impl Builder {
             Party::Server,
         ));
         let limits = (leakage.allowed(), Load::single(threads()), room());
-        let (backends, most) = (&spec.options.backends, spec.options.max_batch);
+        let (backends, most) = (spec.options.backends.named(), spec.options.max_batch);
         let (batches, left_out) =
             batch::plans_that_fit(&bundle.model.network, &plan, backends, most, limits)?;
         notes::warn(left_out.map(|found| jaguar_tables::batch::left_out(&found, "--max-batch ")));
@@ -228,7 +228,7 @@ impl Builder {
     fn choose(&self, options: &ModelOptions, bundle: &Bundle) -> Result<Choices> {
         let (network, cache) = (&bundle.model.network, self.cache.as_deref());
         let Some(machine) = kept::machine(Cpu::detect(), self.calibrate, cache, &mut tell)? else {
-            return Ok(options.memory.apply(Choices::among(network, &options.backends)?));
+            return Ok(options.memory.apply(Choices::among(network, options.backends.named())?));
         };
         let between = match (&options.plan_for, self.link) {
             (Some(between), _) => between.clone(),
@@ -238,7 +238,7 @@ impl Builder {
         };
         let site = between.site(&machine, options.prefer.into());
         let memory = options.memory.bytes();
-        let backends = &options.backends;
+        let backends = options.backends.named();
         Ok(kept::choose_to_serve(network, bundle.id(), backends, &site, memory, cache, &mut tell)?)
     }
 }

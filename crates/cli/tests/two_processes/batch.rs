@@ -5,7 +5,7 @@ use std::path::Path;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::{image_input, reference};
-use jaguar_plan::BackendId;
+use jaguar_plan::Kit;
 use serde_json::Value;
 
 use crate::predictions::{Deployment, answers, logits, number, photo};
@@ -36,7 +36,7 @@ fn answers_of_a_batch_are_the_references() {
     arguments.extend(["--batch", "4"]);
     let found = answers(it.client(&it.server.address, "cache", &arguments), 6);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, BackendId::JAGUAR));
+    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, Kit::JAGUAR));
     for (answer, path) in found.iter().zip(&pictures) {
         assert_eq!(answer["input"], Value::from(path.as_str()));
         let picture = image::open(path).unwrap().into_rgb8();

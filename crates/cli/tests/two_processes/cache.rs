@@ -4,7 +4,7 @@ use std::process::Command;
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::hint::blocks;
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::{Choices, Kit, Plan};
 use serde_json::Value;
 
 use crate::failures::on_a_full_disk;
@@ -22,7 +22,7 @@ fn fetched(answers: &[Value]) -> u64 {
 /// The whole hint, with a hash a block.
 fn whole(it: &Deployment) -> u64 {
     let bundle = Bundle::read(it.model.as_ref()).unwrap();
-    let choices = Choices::standard(&bundle.model.network, BackendId::JAGUAR);
+    let choices = Choices::standard(&bundle.model.network, Kit::JAGUAR);
     let plan = Plan::new(&bundle.model.network, choices).unwrap();
     plan.hint_bytes() as u64 + 32 * blocks(&plan).len() as u64
 }

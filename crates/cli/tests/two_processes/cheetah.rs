@@ -6,7 +6,7 @@ use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::Op;
 use jaguar_graph::reference;
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::{Choices, Kit, Plan};
 
 use crate::predictions::{Deployment, answers, logits, number, photo};
 use crate::process::{Process, Scratch, Server, jaguar, repository};
@@ -23,14 +23,14 @@ fn clients_follow_the_servers_protocol() {
 
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
     let network = &bundle.model.network;
-    let plan = Plan::new(network, Choices::standard(network, BackendId::CHEETAH)).unwrap();
+    let plan = Plan::new(network, Choices::standard(network, Kit::CHEETAH)).unwrap();
     let run = reference::run(
         Cpu::detect(),
         &bundle.model,
         &network.input.quantise(&values, network.activation_bits),
     )
     .unwrap();
-    let bound = tiny::worst_error(&bundle.model, BackendId::CHEETAH);
+    let bound = tiny::worst_error(&bundle.model, Kit::CHEETAH);
     let want = run.output();
     let span = want.iter().max().unwrap() - want.iter().min().unwrap();
     assert!(bound < 0.05 * span as f64, "a bound of {bound} means nothing over {span}");
@@ -103,7 +103,7 @@ fn wide_products_are_compared() {
     assert_eq!(answer["cost"]["protocol"], "cheetah");
     let input = network.input.quantise(&values, network.activation_bits);
     let run = reference::run(Cpu::detect(), &bundle.model, &input).unwrap();
-    let bound = tiny::worst_error(&bundle.model, BackendId::CHEETAH);
+    let bound = tiny::worst_error(&bundle.model, Kit::CHEETAH);
     let span = run.output().iter().max().unwrap() - run.output().iter().min().unwrap();
     assert!(bound < 0.05 * span as f64, "a bound of {bound} means nothing over {span}");
     for (got, want) in logits(answer).iter().zip(run.output()) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::reference;
-use jaguar_plan::BackendId;
+use jaguar_plan::Kit;
 use serde_json::Value;
 
 use crate::predictions::{Deployment, answers, logits};
@@ -34,7 +34,7 @@ fn both_sides_must_accept_it() {
     let network = &bundle.model.network;
     let input = network.input.quantise(&values, network.activation_bits);
     let run = reference::run(Cpu::detect(), &bundle.model, &input).unwrap();
-    let bound = tiny::worst_error(&bundle.model, BackendId::JAGUAR);
+    let bound = tiny::worst_error(&bundle.model, Kit::JAGUAR);
     for (got, want) in logits(&told).iter().zip(run.output()) {
         assert!((got - want).abs() as f64 <= bound, "{got} and {want} differ by more than {bound}");
     }

@@ -9,7 +9,7 @@ use jaguar_graph::image_input;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, Op, argmax};
 use jaguar_graph::reference;
 use jaguar_he::params::Parameters;
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::{Choices, Kit, Plan};
 use serde_json::Value;
 
 use crate::process::{Process, Scratch, Server, jaguar, repository};
@@ -87,7 +87,7 @@ fn logits_are_the_references() {
     let answers = it.ask("cache", &[&photo, &drawing, &tensor]);
 
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, BackendId::JAGUAR));
+    let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, Kit::JAGUAR));
     let pixels = |path: &str| {
         let picture = image::open(path).unwrap().into_rgb8();
         let (width, height) = (picture.width() as usize, picture.height() as usize);
@@ -162,8 +162,7 @@ fn reduced_signs_are_never_silent() {
     let network = &bundle.model.network;
     assert!(network.reduced_signs() > 0 && exact_bundle.model.network.reduced_signs() == 0);
     let cots = |network| {
-        let cost =
-            Plan::new(network, Choices::standard(network, BackendId::JAGUAR)).unwrap().nonlinear_cost();
+        let cost = Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap().nonlinear_cost();
         (cost.from_client() + cost.from_server()).total()
     };
     assert!(cots(network) < cots(&exact_bundle.model.network));
@@ -228,8 +227,8 @@ fn the_cost_table_adds_up() {
     // Online: nothing up; down the server's share of the logits. Its report of its own times is no part of the query.
     assert_eq!(rest("online", "bytes_up"), 0);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
-        .unwrap();
+    let plan =
+        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Kit::JAGUAR)).unwrap();
     let result =
         (tiny::CLASSES as u64 * u64::from(plan.steps.last().unwrap().domain.modulus.bits())).div_ceil(8);
     assert_eq!(rest("online", "bytes_down"), result);
@@ -263,8 +262,8 @@ fn the_cost_table_adds_up() {
 fn the_hint_is_fetched_once() {
     let it = Deployment::new("hint", &[]);
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
-        .unwrap();
+    let plan =
+        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Kit::JAGUAR)).unwrap();
     let photo = photo();
     let first = it.ask("cache", &["--keep", "0", &photo, &photo]);
     let second = it.ask("cache", &[&photo]);
@@ -296,8 +295,8 @@ fn a_hint_is_fetched_alone() {
     let [with, without] =
         ["cache", "other"].map(|cache| number(&it.ask(cache, &[&photo()])[0], "cost/client/bytes_down"));
     let bundle = Bundle::read(Path::new(&it.model)).unwrap();
-    let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, BackendId::JAGUAR))
-        .unwrap();
+    let plan =
+        Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Kit::JAGUAR)).unwrap();
     assert_eq!(without - with, plan.hint_bytes() as u64 + 32 * blocks(&plan).len() as u64);
 }
 

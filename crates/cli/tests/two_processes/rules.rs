@@ -216,7 +216,8 @@ fn a_ticket_is_of_no_use_to_others() {
 fn not_for_others(dialers: Vec<Dialer>, model: &str) {
     let connect = |dialer: &Dialer| {
         let connection = dialer.connect(framed::Options::default()).expect("let in");
-        connect_to(Channel::new(connection), Some(model), &Limits::default()).expect("greeted")
+        connect_to(&jaguar_plan::Kit::standard(), Channel::new(connection), Some(model), &Limits::default())
+            .expect("greeted")
     };
     let [alice, bob] = &dialers[..] else { panic!("two") };
     let ready = connect(alice).prepare_client(Place::Memory).expect("set up");

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use jaguar_bundle::ModelId;
 use jaguar_engine::EngineError;
+use jaguar_engine::client::{Kit, Limits, connect};
 use jaguar_graph::network::{ImageSpec, Resize};
 use jaguar_wire::{Channel, memory_pair};
 
@@ -540,9 +541,8 @@ fn who_waits_is_told_when_the_server_ends() {
 fn clients_of_the_other_protocol_are_told() {
     let scratch = Scratch::new("other");
     let site = Site::plain(&scratch);
-    let (result, served) = site.over(None, |channel| {
-        jaguar_engine::client::connect(channel, &jaguar_engine::client::Limits::default()).map(|_| ())
-    });
+    let (result, served) =
+        site.over(None, |channel| connect(&Kit::standard(), channel, &Limits::default()).map(|_| ()));
     for result in [result, served] {
         let text = result.unwrap_err().to_string();
         assert!(text.contains("interactive") && text.contains("one-round 'convfhe' version 3"), "{text}");

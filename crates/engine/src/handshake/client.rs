@@ -1,7 +1,7 @@
 //! The client's part of the handshake.
 
 use jaguar_bundle::ModelId;
-use jaguar_plan::PROTOCOL_VERSION;
+use jaguar_plan::{Kit, PROTOCOL_VERSION};
 use jaguar_wire::{Channel, Stage};
 
 use super::{
@@ -64,20 +64,25 @@ pub(crate) fn ask(
     }
 }
 
-/// [`ask`] for the interactive protocol.
+/// [`ask`] for the interactive protocol, with the backends of `kit`.
 pub(crate) fn ask_for_shares(
+    kit: &Kit,
     channel: &mut Channel,
     named: Option<&str>,
     images: u32,
 ) -> Result<(ModelId, SharesParameters), EngineError> {
     let (model, parameters) = ask(channel, named, SHARES, images)?;
-    let parameters: SharesParameters = jaguar_wire::decode("the protocol's parameters", &parameters)?;
-    if parameters.choices.images != images {
-        let offered = parameters.choices.images;
+    let SharesParameters::<String> { choices, reveal } =
+        jaguar_wire::decode("the protocol's parameters", &parameters)?;
+    if choices.images != images {
+        let offered = choices.images;
         let text = format!("a plan for queries of {offered} images, where {images} were asked for");
         return Err(EngineError::PeerMisbehaved(text));
     }
-    Ok((model, parameters))
+    let choices = choices
+        .resolve(kit.backends())
+        .map_err(|e| EngineError::Refused(format!("the server's plan: {e}")))?;
+    Ok((model, SharesParameters { choices, reveal }))
 }
 
 /// The client's choice. It travels with the first message of the protocol.

@@ -6,7 +6,7 @@ use jaguar_plan::predict::predict;
 use jaguar_plan::{MOST_IMAGES, Plan};
 
 use super::*;
-use crate::client::{connect_for, together};
+use crate::client::together;
 use crate::message::{Accept, MAX_MESSAGE, Purpose};
 
 const VALUES: usize = 3 * 17 * 15;
@@ -200,7 +200,7 @@ fn a_kept_query_of_another_size_is_refused() {
         ready.channel().send_message(&Request::Ticket).unwrap();
         let secret: crate::message::Secret = ready.channel().recv_message("ticket", MAX_MESSAGE).unwrap();
         let (mut channel, second) = serve();
-        crate::handshake::client::ask_for_shares(&mut channel, None, 2).unwrap();
+        crate::handshake::client::ask_for_shares(&kit(), &mut channel, None, 2).unwrap();
         channel.recv_message::<Network>("network", 16 << 20).unwrap();
         crate::handshake::client::choose_shares(&mut channel).unwrap();
         channel.send_message(&Accept { plan: other, purpose: Purpose::Join(secret) }).unwrap();
@@ -232,13 +232,13 @@ fn hostile_batch_sizes_are_refused() {
         assert!(error.unwrap_err().to_string().contains("power of two"), "{images}");
     }
     // A backend that takes no batches.
-    let choices = Choices::standard(&everything().model.network, BackendId::CHEETAH);
+    let choices = Choices::standard(&everything().model.network, Kit::CHEETAH);
     let error = Service::new(everything(), choices, Reveal::Logits).unwrap().with_batches(2).err().unwrap();
     assert!(error.to_string().contains("takes no batches"), "{error}");
     // Indices have 32 bits.
     let mut wide = Builder::new([64, 1024, 1024]);
     wide.conv(0, 1, 1, 1, 0, 1);
-    let choices = Choices::standard(&wide.network, BackendId::JAGUAR).of_images(64);
+    let choices = Choices::standard(&wide.network, Kit::JAGUAR).of_images(64);
     let error = Plan::new(&wide.network, choices).unwrap_err();
     assert!(error.to_string().contains("has 4294967296 values"), "{error}");
 }

@@ -62,14 +62,14 @@ fn as_dense(bundle: Bundle) -> Bundle {
 }
 
 fn plan(network: &Network) -> Plan {
-    Plan::new(network, Choices::standard(network, BackendId::JAGUAR)).unwrap()
+    Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap()
 }
 
 #[test]
 fn every_backend_computes_what_the_reference_reads_as_dense() {
     let cache = Scratch::new("blocks-verify");
     let inputs = vec![input(3, 8 * 34 * 34), input(4, 8 * 34 * 34)];
-    for backend in [BackendId::JAGUAR, BackendId::CHEETAH, BackendId::of("fregata").unwrap()] {
+    for backend in [Kit::JAGUAR, Kit::CHEETAH, backend("fregata")] {
         for bundle in [in_blocks(), as_dense(in_blocks())] {
             let choices = Choices::standard(&bundle.model.network, backend);
             let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache.0).unwrap();

@@ -5,20 +5,21 @@ use std::thread;
 use jaguar_graph::network::{MaxPool, Op, Relu, Relu6, Window};
 use jaguar_linear::cheetah::{Layer, Windows};
 use jaguar_mpc::{Cost, Range};
-use jaguar_plan::{BackendId, Choices, Plan, PlanError};
+use jaguar_plan::{Choices, Kit, Plan, PlanError};
 use jaguar_wire::memory_pair;
 
-use super::{Builder, Scratch, everything, greet, input, nothing_repeats, queries, root, session};
-use crate::client::{Limits, Prediction, Reveal, connect};
+use super::{
+    Builder, Scratch, connect, everything, greet, input, nothing_repeats, queries, root, session, verify,
+};
+use crate::client::{Limits, Prediction, Reveal};
 use crate::error::EngineError;
 use crate::message::Request;
 use crate::progress::NoProgress;
 use crate::server::Service;
-use crate::verify::verify;
 use jaguar_bundle::Bundle;
 
 fn choices(bundle: &Bundle) -> Choices {
-    Choices::standard(&bundle.model.network, BackendId::CHEETAH)
+    Choices::standard(&bundle.model.network, Kit::CHEETAH)
 }
 
 fn service(bundle: Bundle) -> Service {
@@ -236,16 +237,16 @@ fn endless_work_is_refused_at_once() {
     // Small windows of a huge map: tens of gigabytes of ciphertexts.
     let mut windows = Builder::new([1, 1024, 1024]);
     windows.conv(0, 1, 61, 1, 0, 1);
-    let error = greet(windows, BackendId::CHEETAH).unwrap_err();
+    let error = greet(windows, Kit::CHEETAH).unwrap_err();
     assert!(error.to_string().contains("bytes of ciphertexts"), "{error}");
     let mut kernel = Builder::new([1, 200, 200]);
     kernel.conv(0, 1, 65, 1, 0, 1);
-    let error = greet(kernel, BackendId::CHEETAH).unwrap_err();
+    let error = greet(kernel, Kit::CHEETAH).unwrap_err();
     assert!(matches!(error.root(), EngineError::Plan(PlanError::Layer { .. })), "{error}");
     // Products of more bits than are compared.
     let mut wide = Builder::new([1, 4, 4]);
     wide.conv_shifted(0, 1, 1, 1, 0, 1, 33);
-    let error = greet(wide, BackendId::CHEETAH).unwrap_err();
+    let error = greet(wide, Kit::CHEETAH).unwrap_err();
     assert!(matches!(error.root(), EngineError::Plan(PlanError::Products { bits: 49, .. })), "{error}");
     // A limit of the caller's.
     let server = service(everything());

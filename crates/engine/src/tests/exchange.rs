@@ -11,7 +11,7 @@ fn exchanging() -> Vec<BackendId> {
         let network = everything().model.network;
         Plan::new(&network, Choices::standard(&network, *id)).is_ok_and(|plan| plan.exchanging().count() > 0)
     };
-    BackendId::all().filter(|id| id.backend().is_secure()).filter(exchanges).collect()
+    kit().secure().into_iter().filter(exchanges).collect()
 }
 
 /// Streamed or layer by layer: the plan's bytes, and one round offline for all answers instead of one for each; each
@@ -80,7 +80,7 @@ fn exchanges_are_as_planned_under_either_schedule() {
 #[test]
 fn a_client_bounds_what_it_would_exchange() {
     let bundle = everything();
-    let choices = Choices::standard(&bundle.model.network, BackendId::of("fregata").unwrap());
+    let choices = Choices::standard(&bundle.model.network, backend("fregata"));
     let service = Service::new(bundle, choices, Reveal::Logits).unwrap();
     let online = service.plan().linear_bytes();
     let limits = Limits { ciphertext_bytes: 2 * (online.0 + online.1) as u64, ..Limits::default() };

@@ -293,11 +293,11 @@ fn left_behind(bundle: fn() -> Bundle, backend: BackendId, reveal: Reveal) -> us
 fn freed_memory_holds_no_secret_and_no_share() {
     let _alone = alone();
     let mut all = Vec::new();
-    for backend in BackendId::all().filter(|id| id.backend().is_secure()) {
+    for backend in kit().secure().into_iter() {
         all.push((backend.name(), left_behind(everything, backend, Reveal::Logits)));
     }
-    all.push(("label", left_behind(everything, BackendId::JAGUAR, Reveal::Label)));
-    all.push(("products", left_behind(products, BackendId::JAGUAR, Reveal::Logits)));
+    all.push(("label", left_behind(everything, Kit::JAGUAR, Reveal::Label)));
+    all.push(("products", left_behind(products, Kit::JAGUAR, Reveal::Logits)));
     assert!(all.iter().all(|(_, found)| *found == 0), "blocks that were not wiped: {all:?}");
 }
 

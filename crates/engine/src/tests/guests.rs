@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::client::connect_to;
 use crate::server::{self, Common, Guest, HintBudget, QueriesSpent, greet};
 use crate::stock::NoRoom;
 
@@ -89,9 +88,9 @@ fn queries_are_counted_before_they_are_answered() {
     assert_eq!((answered, asked.as_deref()), (2, Some("resnet-18_v1.5")));
 }
 
-fn service_of(backend: &str) -> Service {
+fn service_of(name: &str) -> Service {
     let bundle = everything();
-    let choices = Choices::standard(&bundle.model.network, BackendId::of(backend).unwrap());
+    let choices = Choices::standard(&bundle.model.network, backend(name));
     Service::new(bundle, choices, Reveal::Logits).unwrap()
 }
 

@@ -22,7 +22,7 @@ fn local_failures_stay_local() {
 /// Networks that are sound but would cost their reader minutes or gigabytes, in a few hundred bytes.
 #[test]
 fn small_descriptions_of_endless_work_are_refused_at_once() {
-    let greet = |b: Builder| greet(b, BackendId::JAGUAR);
+    let greet = |b: Builder| greet(b, Kit::JAGUAR);
     // A max-pool with a schedule of gigabytes.
     let mut pool = Builder::new([16, 1024, 1024]);
     let window = Window { kernel: [1024; 2], stride: [1; 2], pads: [512, 512, 511, 511] };
@@ -165,11 +165,9 @@ fn a_hostile_or_foreign_peer_gets_an_error_not_a_panic() {
 #[test]
 fn no_fault_makes_a_party_panic_or_wait() {
     let x = input(6, 3 * 17 * 15);
-    for (protocol, reveal) in [
-        (BackendId::JAGUAR, Reveal::Logits),
-        (BackendId::JAGUAR, Reveal::Label),
-        (BackendId::CHEETAH, Reveal::Logits),
-    ] {
+    for (protocol, reveal) in
+        [(Kit::JAGUAR, Reveal::Logits), (Kit::JAGUAR, Reveal::Label), (Kit::CHEETAH, Reveal::Logits)]
+    {
         let bundle = everything();
         let choices = Choices::standard(&bundle.model.network, protocol);
         let service = Service::new(bundle, choices, reveal).unwrap();

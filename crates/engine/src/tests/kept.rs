@@ -12,7 +12,7 @@ use jaguar_wire::tcp::{self, Listener, Tcp};
 use jaguar_wire::{Transport, encode};
 
 use super::*;
-use crate::client::{Connected, Kept, Runner};
+use crate::client::{Kept, Runner};
 use crate::keep::{self, Keeper};
 use crate::message::{Accept, Purpose, Secret};
 use crate::server::{KeepLimits, Notice};

@@ -1,20 +1,19 @@
 //! Keys that a server keeps under a client's name: sent once, found again, and within a bound.
 
 use jaguar_graph::network::Op;
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar_plan::{Choices, Plan};
 
 use super::cheetah::deferred;
-use super::{Scratch, input, session};
-use crate::client::{Limits, Prediction, Reveal, connect};
+use super::{Scratch, backend, connect, input, session, verify};
+use crate::client::{Limits, Prediction, Reveal};
 use crate::hint::Place;
 use crate::progress::NoProgress;
 use crate::report::Report;
 use crate::server::{KeepLimits, Service};
-use crate::verify::verify;
 
 fn service() -> Service {
     let bundle = deferred();
-    let hyena = BackendId::of("hyena-conventional").unwrap();
+    let hyena = backend("hyena-conventional");
     let choices = Choices::standard(&bundle.model.network, hyena);
     Service::new(bundle, choices, Reveal::Logits).unwrap()
 }
@@ -110,7 +109,7 @@ fn the_seed_stays_in_a_private_file() {
 fn forms_are_mixed_in_a_session() {
     let bundle = deferred();
     let network = &bundle.model.network;
-    let forms = ["hyena", "hyena-conventional", "hyena-padded"].map(|name| BackendId::of(name).unwrap());
+    let forms = ["hyena", "hyena-conventional", "hyena-padded"].map(|name| backend(name));
     let mut choices = Choices { weight_memory: 24 << 20, ..Choices::standard(network, forms[0]) };
     let linear = network.nodes.iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Linear(_)));
     linear.enumerate().for_each(|(i, (node, _))| choices.backends[node] = forms[i % 3]);

@@ -529,7 +529,7 @@ fn a_client_that_shifts_its_shares_takes_all_weights() {
     let default = jaguar_graph::network::DEFAULT_GUARD_BITS;
     for (guard_bits, counts) in [(0, [33, 124, 125, 141]), (default, [17, 100, 113, 117])] {
         for (network, count) in networks().into_iter().zip(counts) {
-            let (right, all, queries) = attack(network, BackendId::JAGUAR, guard_bits, usize::MAX);
+            let (right, all, queries) = attack(network, Kit::JAGUAR, guard_bits, usize::MAX);
             assert_eq!((right, queries), (all, count));
         }
     }
@@ -540,7 +540,7 @@ fn a_client_that_shifts_its_shares_takes_all_weights() {
 fn a_limit_of_queries_limits_what_is_taken() {
     let mut before = 0;
     for budget in [0, 5, 10, 20, 40] {
-        let (right, all, queries) = attack(dense(&[8, 16, 12, 10]), BackendId::JAGUAR, 8, budget);
+        let (right, all, queries) = attack(dense(&[8, 16, 12, 10]), Kit::JAGUAR, 8, budget);
         assert!(queries == budget && right <= 10 * budget && right < all);
         assert!(right > before || budget == 0);
         before = right;
@@ -550,7 +550,7 @@ fn a_limit_of_queries_limits_what_is_taken() {
 /// It is additive sharing that the attack uses, and no backend's own: others give way as well.
 #[test]
 fn other_backends_give_way_as_well() {
-    for backend in [BackendId::CHEETAH, BackendId::of("fregata").unwrap(), BackendId::of("hyena").unwrap()] {
+    for backend in [Kit::CHEETAH, backend("fregata"), backend("hyena")] {
         let (right, all, _) = attack(dense(&[4, 6, 10]), backend, 8, usize::MAX);
         assert_eq!(right, all, "{backend:?}");
     }

@@ -26,7 +26,7 @@ fn leaky(bundle: &Bundle, backend: BackendId) -> Choices {
 }
 
 fn leaky_service(bundle: Bundle, reveal: Reveal) -> Service {
-    let choices = leaky(&bundle, BackendId::JAGUAR);
+    let choices = leaky(&bundle, Kit::JAGUAR);
     Service::allowing(Cpu::detect(), bundle, choices, reveal, ALLOWED).unwrap()
 }
 
@@ -43,12 +43,12 @@ fn every_operation_agrees_with_the_reference_layer_by_layer() {
     };
     let inputs: Vec<Vec<i64>> = (0..2).map(|s| input(s, 3 * 17 * 15)).collect();
     for (i, (bundle, backend, reveal)) in [
-        (everything(), BackendId::JAGUAR, Reveal::Logits),
-        (everything(), BackendId::JAGUAR, Reveal::Label),
-        (everything(), BackendId::CHEETAH, Reveal::Logits),
-        (guarded(), BackendId::JAGUAR, Reveal::Logits),
+        (everything(), Kit::JAGUAR, Reveal::Logits),
+        (everything(), Kit::JAGUAR, Reveal::Label),
+        (everything(), Kit::CHEETAH, Reveal::Logits),
+        (guarded(), Kit::JAGUAR, Reveal::Logits),
         // Signs are exact, whatever the network lets them ignore.
-        (reduced(), BackendId::JAGUAR, Reveal::Logits),
+        (reduced(), Kit::JAGUAR, Reveal::Logits),
     ]
     .into_iter()
     .enumerate()
@@ -72,7 +72,7 @@ fn every_operation_agrees_with_the_reference_layer_by_layer() {
 #[test]
 fn any_backend_may_stand_before_it() {
     for name in ["plaintext-insecure", "plaintext-prime-insecure"] {
-        let backend = BackendId::of(name).unwrap();
+        let backend = backend(name);
         let bundle = everything();
         let choices = leaky(&bundle, backend);
         let inputs = [input(4, 3 * 17 * 15)];
@@ -139,7 +139,7 @@ fn a_client_refuses_what_it_has_not_accepted() {
 #[test]
 fn a_server_refuses_what_it_has_not_accepted() {
     let bundle = everything();
-    let choices = leaky(&bundle, BackendId::JAGUAR);
+    let choices = leaky(&bundle, Kit::JAGUAR);
     for error in [
         Service::new(everything(), choices.clone(), Reveal::Logits).err(),
         Service::allowing_insecure_backends(everything(), choices.clone(), Reveal::Logits).err(),
@@ -161,7 +161,7 @@ fn a_server_refuses_what_it_has_not_accepted() {
     let leaky_plan = Plan::accepting_sign_leakage(service.network(), choices).unwrap();
     assert_ne!(leaky_plan.digest(), service.plan().digest());
     let (_, served) = session(&service, |mut channel| {
-        handshake::client::ask_for_shares(&mut channel, None, 1).unwrap();
+        handshake::client::ask_for_shares(&kit(), &mut channel, None, 1).unwrap();
         channel.recv_message::<Network>("network", 16 << 20).unwrap();
         handshake::client::choose_shares(&mut channel).unwrap();
         let purpose = Purpose::Session { nonce: [7; 32], have_blocks: 0 };
@@ -175,7 +175,7 @@ fn a_server_refuses_what_it_has_not_accepted() {
 #[test]
 fn impossible_factors_are_refused() {
     let bundle = everything();
-    let good = leaky(&bundle, BackendId::JAGUAR);
+    let good = leaky(&bundle, Kit::JAGUAR);
     for factor_bits in [0, 17, 32, u32::MAX] {
         let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits }, ..good.clone() };
         let error = Plan::allowing(&bundle.model.network, choices, ALLOWED).err().unwrap().to_string();

@@ -40,7 +40,7 @@ fn inputs(count: u8) -> Vec<Vec<i64>> {
 /// Under each backend alone and all in turn: each layer within its bound of the reference, and the bytes that were planned.
 #[test]
 fn products_agree_with_the_reference_under_every_backend() {
-    let all: Vec<BackendId> = BackendId::all().collect();
+    let all: Vec<BackendId> = kit().backends().to_vec();
     for &one in &all {
         alternate(products, &[one], 0, &format!("products-{one}"));
     }
@@ -52,11 +52,11 @@ fn products_agree_with_the_reference_under_every_backend() {
 fn guarded_products_hold_noise() {
     const GUARD_BITS: u32 = 8;
     let guarded = || products().guarded(GUARD_BITS).unwrap();
-    alternate(guarded, &[BackendId::JAGUAR], 0, "products-guarded");
+    alternate(guarded, &[Kit::JAGUAR], 0, "products-guarded");
     // (Products of the widest layer take 40 bits at most.)
-    alternate(|| products().guarded(4).unwrap(), &[BackendId::CHEETAH], 0, "products-guarded-cheetah");
+    alternate(|| products().guarded(4).unwrap(), &[Kit::CHEETAH], 0, "products-guarded-cheetah");
     let network = guarded().model.network;
-    let choices = Choices::standard(&network, BackendId::JAGUAR);
+    let choices = Choices::standard(&network, Kit::JAGUAR);
     let x: Vec<i64> = inputs(1)[0].iter().map(|v| v << GUARD_BITS).collect();
     let checks = verify(guarded(), choices, Reveal::Logits, &vec![x; ASKED], Place::Memory);
     let checks = checks.unwrap();
@@ -77,7 +77,7 @@ fn guarded_products_hold_noise() {
 #[test]
 fn products_in_batches_and_beside_comparisons_that_leak() {
     for images in [2, 4] {
-        let choices = Choices::standard(&products().model.network, BackendId::JAGUAR).of_images(images);
+        let choices = Choices::standard(&products().model.network, Kit::JAGUAR).of_images(images);
         let checks = verify(products(), choices, Reveal::Logits, &inputs(3), Place::Memory).unwrap();
         assert_eq!(checks.len(), 3);
         for layer in checks.iter().flat_map(|check| &check.layers) {
@@ -85,7 +85,7 @@ fn products_in_batches_and_beside_comparisons_that_leak() {
         }
     }
     let network = products().model.network;
-    let choices = Choices::standard(&network, BackendId::JAGUAR).leaking_signs(&network).unwrap();
+    let choices = Choices::standard(&network, Kit::JAGUAR).leaking_signs(&network).unwrap();
     assert_ne!(choices.comparison, Comparison::Sealed);
     Plan::allowing(&network, choices.clone(), Allowed { sign_leakage: true, ..Allowed::default() }).unwrap();
     let checks = verify(products(), choices, Reveal::Label, &inputs(1), Place::Memory).unwrap();

@@ -187,7 +187,7 @@ fn a_first_flight_leaves_before_the_last_channel_is_made() {
     for name in INSECURE {
         let Net { builder, streamed, .. } = net(1);
         let Bundle { model, .. } = builder.bundle();
-        let choices = Choices::standard(&model.network, BackendId::of(name).unwrap());
+        let choices = Choices::standard(&model.network, backend(name));
         let plan = Plan::allowing_insecure_backends(&model.network, choices).unwrap();
         let x = input(3, 3 * PLANE);
         let made: Arc<Mutex<Vec<Made>>> = Arc::default();
@@ -330,7 +330,7 @@ pub(super) fn alternate(
 /// Layers alternate between the backends, every other way round in the second run.
 #[test]
 fn backends_alternate_from_layer_to_layer() {
-    let secure: Vec<BackendId> = BackendId::all().filter(|id| id.backend().is_secure()).collect();
+    let secure: Vec<BackendId> = kit().secure();
     assert!(secure.len() > 1);
     for first in 0..secure.len() {
         alternate(everything, &secure, first, "secure");
@@ -343,7 +343,7 @@ fn backends_alternate_from_layer_to_layer() {
 fn guarded_layers_hold_noise_and_keep_their_bounds() {
     const GUARD_BITS: u32 = 8;
     let guarded = || everything().guarded(GUARD_BITS).unwrap();
-    let all: Vec<BackendId> = BackendId::all().collect();
+    let all: Vec<BackendId> = kit().backends().to_vec();
     for &one in &all {
         alternate(guarded, &[one], 0, &format!("guarded-{one}"));
     }
@@ -352,7 +352,7 @@ fn guarded_layers_hold_noise_and_keep_their_bounds() {
     let bundle = guarded();
     let network = bundle.model.network.clone();
     let x = input(5, network.nodes[0].shape.iter().product());
-    let choices = Choices::standard(&network, BackendId::default());
+    let choices = Choices::standard(&network, Kit::JAGUAR);
     let checks = verify(bundle, choices, Reveal::Logits, &vec![x; ASKED], Place::Memory).unwrap();
     let unit = f64::from(1 << GUARD_BITS);
     for (id, node) in network.nodes.iter().enumerate() {
@@ -373,7 +373,7 @@ fn guarded_layers_hold_noise_and_keep_their_bounds() {
 /// Whole networks without encryption, in both domains, alone and in turn with the others.
 #[test]
 fn plaintext_layers_run_whole_networks() {
-    let id = |name: &str| BackendId::of(name).unwrap();
+    let id = |name: &str| backend(name);
     let [plain, prime] = INSECURE.map(id);
     let is_odd = |modulus: &&Modulus| modulus.log2().is_none();
     for of in [&[plain][..], &[prime], &[plain, prime]] {
@@ -381,7 +381,7 @@ fn plaintext_layers_run_whole_networks() {
         assert_eq!(domains.iter().any(|m| m.log2().is_none()), of.contains(&prime), "{domains:?}");
         alternate(|| net(1).builder.bundle(), of, 0, &format!("streamed {of:?}"));
     }
-    let all: Vec<BackendId> = BackendId::all().collect();
+    let all: Vec<BackendId> = kit().backends().to_vec();
     for first in 0..all.len() {
         let domains = alternate(everything, &all, first, "all");
         assert!(domains.iter().filter(is_odd).count() < domains.len());
@@ -394,7 +394,7 @@ fn plaintext_layers_run_whole_networks() {
 fn values_live_modulo_a_prime_where_all_that_read_them_ask_for_it() {
     let bundle = || branches().0.bundle();
     let (_, expected, converts) = branches();
-    let prime = BackendId::of(INSECURE[1]).unwrap();
+    let prime = backend(INSECURE[1]);
     let plan = {
         let network = bundle().model.network;
         Plan::allowing_insecure_backends(&network, Choices::standard(&network, prime)).unwrap()
@@ -435,7 +435,7 @@ fn branches() -> (Builder, Vec<usize>, usize) {
 #[test]
 fn insecure_backends_are_refused() {
     for name in INSECURE {
-        let choices = || Choices::standard(&everything().model.network, BackendId::of(name).unwrap());
+        let choices = || Choices::standard(&everything().model.network, backend(name));
         let refused = Service::new(everything(), choices(), Reveal::Logits).map(drop).unwrap_err();
         assert!(refused.to_string().contains("protects nothing"), "{refused}");
         let service = Service::allowing_insecure_backends(everything(), choices(), Reveal::Logits).unwrap();

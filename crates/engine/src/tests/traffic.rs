@@ -1,4 +1,4 @@
-//! Pins all bytes of a session, for every backend of the registry, and for what else changes what passes: what is revealed, guard
+//! Pins all bytes of a session, for every backend, and for what else changes what passes: what is revealed, guard
 //! bits, comparisons that leak, other instances of the OT extension. A change of the wire format must be meant.
 //!
 //! (Kept queries pass the same kinds of messages in another order: `kept.rs`. The parts of the OT extension are pinned in `ot`. One-round
@@ -155,7 +155,7 @@ impl Case {
 
     /// Those of [`OTHERS`].
     fn others() -> [Self; 4] {
-        let default = Self::of(BackendId::JAGUAR);
+        let default = Self::of(Kit::JAGUAR);
         let instances = Instances { bits: Bin::B4096, vectors: Bin::B1024 };
         [
             Self { reveal: Reveal::Logits, ..default },
@@ -257,7 +257,7 @@ fn hex(bytes: &[u8]) -> String {
 fn assert_pinned(cpus: [Cpu; 2]) {
     let hashes = |backend| traffic(Case::of(backend), 3, cpus).each_ref().map(|bytes| hex(bytes));
     let found: Vec<(&str, [String; 2])> =
-        BackendId::all().map(|backend| (backend.name(), hashes(backend))).collect();
+        kit().backends().iter().map(|&backend| (backend.name(), hashes(backend))).collect();
     let found: Vec<(&str, [&str; 2])> =
         found.iter().map(|(name, hashes)| (*name, hashes.each_ref().map(String::as_str))).collect();
     assert_eq!(
@@ -270,7 +270,7 @@ fn assert_pinned(cpus: [Cpu; 2]) {
 #[test]
 fn other_randomness_makes_other_traffic() {
     let [[sent, received], [other_sent, other_received]] =
-        [3, 4].map(|seed| traffic(Case::of(BackendId::JAGUAR), seed, [Cpu::detect(); 2]));
+        [3, 4].map(|seed| traffic(Case::of(Kit::JAGUAR), seed, [Cpu::detect(); 2]));
     for (bytes, other) in [(sent, other_sent), (received, other_received)] {
         assert_eq!(bytes.len(), other.len());
         let equal = bytes.iter().zip(&other).filter(|(a, b)| a == b).count();

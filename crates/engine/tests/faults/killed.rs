@@ -16,14 +16,14 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Reveal, connect};
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::Choices;
 use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_wire::Channel;
 use jaguar_wire::double::repeats::{Repeat, Repeats};
 use jaguar_wire::double::{Frozen, Recorder};
 use jaguar_wire::tcp::{self, Listener, Tcp};
 
-use super::networks::{bundle, input};
+use super::networks::{bundle, input, kit};
 
 const WATCHDOG: Duration = Duration::from_secs(300);
 
@@ -52,7 +52,7 @@ fn role() {
     match &*role {
         "server" => {
             let bundle = Bundle::read(&folder.join("model")).expect("a model");
-            let backend = BackendId::of(&told("JAGUAR_FAULT_BACKEND")).expect("a backend");
+            let backend = kit().backend(&told("JAGUAR_FAULT_BACKEND")).expect("a backend");
             let choices = Choices::standard(&bundle.model.network, backend);
             let service = Arc::new(Service::new(bundle, choices, Reveal::Logits).expect("a service"));
             let listener = Listener::bind("127.0.0.1:0").expect("a port");
@@ -73,7 +73,7 @@ fn role() {
         }
         _ => run(&mut || {
             let tcp = Tcp::connect(&*told("JAGUAR_FAULT_SERVER"), tcp::Options::default()).expect("a server");
-            let connected = connect(Channel::new(tcp), &Limits::default()).expect("greeted");
+            let connected = connect(&kit(), Channel::new(tcp), &Limits::default()).expect("greeted");
             let ready = connected.prepare_client(folder.join("cache")).expect("set up");
             let mut ready = ready.fetch_hint(&mut NoProgress).expect("a hint");
             if role == "client" {
@@ -263,7 +263,7 @@ impl Site {
     fn public(&self) -> [usize; 2] {
         let tcp = Tcp::connect(&*self.address, tcp::Options::default()).expect("a server");
         let (recorder, transcript) = Recorder::new(tcp);
-        let connected = connect(Channel::new(recorder), &Limits::default()).expect("greeted");
+        let connected = connect(&kit(), Channel::new(recorder), &Limits::default()).expect("greeted");
         let (sent, received) = transcript.lengths();
         drop(connected);
         [sent as usize + ACCEPTANCE, received as usize]

@@ -24,7 +24,7 @@ use jaguar_engine::{EngineError, Stock};
 use jaguar_wire::double::link::{At, Fault, SILENCE};
 use jaguar_wire::{Channel, Clock, Side};
 
-use networks::{CLIENT_STALLED, SERVER_IDLE, Way, ways};
+use networks::{CLIENT_STALLED, SERVER_IDLE, Way, kit, ways};
 use session::{Injection, Outcome, Script, run};
 
 #[global_allocator]
@@ -294,7 +294,7 @@ fn a_clock_that_jumps_changes_no_answer() {
     let clock = || Arc::new(Jumping(0.into()));
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| service.serve(Channel::with_clock(server, clock()), &mut |_| ()));
-        let connected = connect(Channel::with_clock(client, clock()), &way.limits).expect("greeted");
+        let connected = connect(&kit(), Channel::with_clock(client, clock()), &way.limits).expect("greeted");
         let mut ready = connected.prepare_client(Place::Memory).expect("set up").with_timeline();
         for query in 0..2 {
             let prepared = ready.prepare_query(&mut NoProgress).expect("prepared");

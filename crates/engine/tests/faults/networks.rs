@@ -9,9 +9,15 @@ use jaguar_graph::network::{
     Shape, Weights, Window, argmax,
 };
 use jaguar_graph::reference;
-use jaguar_plan::{Allowed, BackendId, Choices};
+use jaguar_linear::{fregata, hyena};
+use jaguar_plan::{Allowed, Choices, Kit};
 use std::num::NonZeroU32;
 use std::time::Duration;
+
+/// Every backend that protects both parties.
+pub fn kit() -> Kit {
+    Kit::standard().with(fregata::ALL).with(hyena::ALL)
+}
 
 /// How long a client waits for data from a server that lives, in a link's own time.
 pub const CLIENT_STALLED: Duration = Duration::from_secs(60);
@@ -150,33 +156,35 @@ fn service(bundle: Bundle, choices: Choices, reveal: Reveal) -> Service {
     Service::allowing(Cpu::detect(), bundle, choices, reveal, allowed).expect("a sound plan")
 }
 
-/// Every secure backend of the registry, each alone; several in one network; blocks of weights; products of values; the label
+/// Every secure backend, each alone; several in one network; blocks of weights; products of values; the label
 /// alone; comparisons that leak.
 pub fn ways() -> Vec<Way> {
     let standard = |bundle: Bundle, backend, reveal| {
         let choices = Choices::standard(&bundle.model.network, backend);
         service(bundle, choices, reveal)
     };
-    let secure = BackendId::all().filter(|id| id.backend().is_secure());
-    let mut ways: Vec<Way> =
-        secure.map(|id| Way::new(id.name(), None, move |b| standard(b, id, Reveal::Logits))).collect();
+    let secure = kit().secure();
+    let mut ways: Vec<Way> = secure
+        .into_iter()
+        .map(|id| Way::new(id.name(), None, move |b| standard(b, id, Reveal::Logits)))
+        .collect();
     ways.push(Way::new("mixed", None, |bundle| {
-        let mut choices = Choices::standard(&bundle.model.network, BackendId::JAGUAR);
-        choices.backends[4] = BackendId::CHEETAH;
-        choices.backends[7] = BackendId::of("hyena-conventional").expect("there");
+        let mut choices = Choices::standard(&bundle.model.network, Kit::JAGUAR);
+        choices.backends[4] = Kit::CHEETAH;
+        choices.backends[7] = kit().backend("hyena-conventional").expect("there");
         service(bundle, choices, Reveal::Logits)
     }));
     for backend in ["jaguar", "cirencode"] {
-        let id = BackendId::of(backend).expect("there");
+        let id = kit().backend(backend).expect("there");
         let name = format!("{backend} in skew-circulant blocks");
         ways.push(Way::new(&name, Some(Blocks::skew(4)), move |b| standard(b, id, Reveal::Logits)));
     }
-    let swish = move |b| standard(b, BackendId::JAGUAR, Reveal::Logits);
+    let swish = move |b| standard(b, Kit::JAGUAR, Reveal::Logits);
     ways.push(Way::of("products", || network(None, true), swish));
-    ways.push(Way::new("label", None, move |b| standard(b, BackendId::JAGUAR, Reveal::Label)));
+    ways.push(Way::new("label", None, move |b| standard(b, Kit::JAGUAR, Reveal::Label)));
     ways.push(Way::new("pmax-leaky", None, |bundle| {
         let network = &bundle.model.network;
-        let choices = Choices::standard(network, BackendId::JAGUAR).leaking_signs(network).expect("a ring");
+        let choices = Choices::standard(network, Kit::JAGUAR).leaking_signs(network).expect("a ring");
         service(bundle, choices, Reveal::Logits)
     }));
     ways

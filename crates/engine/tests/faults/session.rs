@@ -15,7 +15,7 @@ use jaguar_engine::server::Service;
 use jaguar_wire::Channel;
 use jaguar_wire::double::link::{self, At, End, Watch};
 
-use super::networks::input;
+use super::networks::{input, kit};
 
 /// Far longer than a session takes on however busy a machine.
 const WATCHDOG: Duration = Duration::from_secs(600);
@@ -121,7 +121,7 @@ fn ask(
     let mut ends = ends.into_iter();
     let mut dial = || -> Result<Connected, EngineError> {
         let (end, watch) = ends.next().expect("as many as the script takes");
-        connect(Channel::with_clock(end, Arc::new(watch)), &limits)
+        connect(&kit(), Channel::with_clock(end, Arc::new(watch)), &limits)
     };
     let answered = |prediction| answers.lock().expect("no panic").push(prediction);
     let progress = &mut NoProgress;

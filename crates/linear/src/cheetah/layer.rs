@@ -22,13 +22,16 @@ use super::{
     Upload, Windows,
 };
 use crate::backend::{
-    self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
-    Party, Request, Rlwe, Traffic, Work,
+    self, Backend, BackendError, BackendId, Constants, Domain, Geometry, LayerError, Layers, Model, Online,
+    Output, Party, Request, Rlwe, Traffic, Work,
 };
 use crate::product::Hardware;
 
 /// The baseline: Cheetah (Huang et al., USENIX Security 2022), everything at full width.
 pub struct Cheetah;
+
+/// For kits.
+pub const CHEETAH: BackendId = BackendId::new(&Cheetah);
 
 /// Memory that transformed weights may take. ResNet-18's take 2.7 GiB, MobileNetV2's 2.1; ResNet-50's would take 20.8.
 const WEIGHT_MEMORY: usize = 4 << 30;

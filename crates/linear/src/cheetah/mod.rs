@@ -60,11 +60,11 @@ pub use client::{ClientPrepared, Secret};
 pub use encoding::Encoding;
 pub use error::LayerError;
 pub(crate) use error::MAX_WINDOWS;
-pub use layer::Cheetah;
+pub use layer::{CHEETAH, Cheetah};
 pub(crate) use layer::{RnsLayers, allowed_noise};
 pub use layout::{Layout, Windows};
 pub(crate) use layout::{Sizes, parts};
-pub(crate) use probe::Probe;
+pub use probe::Probe;
 pub use server::{ServerLayer, ServerPrepared};
 
 /// N.

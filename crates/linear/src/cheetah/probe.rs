@@ -12,7 +12,7 @@ use crate::backend::LayerError;
 use crate::probe::{RnsProbe, RnsProbeSpec, RnsSeconds};
 
 /// A layer of the server's, and what its client has.
-pub(crate) struct Probe {
+pub struct Probe {
     cpu: Cpu,
     weights: Weights,
     server: ServerLayer,
@@ -29,7 +29,7 @@ fn timed<T>(f: impl FnOnce() -> T) -> (f64, T) {
 impl Probe {
     /// # Errors
     /// If no such layer has a ring of so many primes.
-    pub(crate) fn new(spec: RnsProbeSpec) -> Result<Self, LayerError> {
+    pub fn new(spec: RnsProbeSpec) -> Result<Self, LayerError> {
         let RnsProbeSpec { cpu, limbs, in_shape, outs, kernel, weight_bits } = spec;
         // Wide shares leave little room above the noise: two primes do for the first width, three for the second.
         let share_bits = if limbs == 2 { 36 } else { 46 };

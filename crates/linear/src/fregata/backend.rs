@@ -12,7 +12,7 @@ use super::client::Client;
 use super::layer::{FregataLayers, FregataModel, Layer};
 use super::places::Places;
 use super::server::Server;
-use crate::backend::{self, Backend, LayerError, Layers, Model, Party, Planned, Request, Rlwe};
+use crate::backend::{self, Backend, BackendId, LayerError, Layers, Model, Party, Planned, Request, Rlwe};
 use crate::cheetah::Cheetah;
 use crate::inputs::{LISTED, MAX_LISTED};
 use crate::jaguar::Jaguar;
@@ -45,6 +45,10 @@ impl Fregata {
         engine: &Jaguar,
     };
 }
+
+/// For kits: with each engine.
+pub const ALL: [BackendId; 3] =
+    [BackendId::new(&Fregata::HME), BackendId::new(&Fregata::CHEETAH), BackendId::new(&Fregata::JAGUAR)];
 
 /// Shares have at most so many bits: what engines take.
 const MOST_BITS: u32 = 48;

@@ -50,6 +50,6 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use backend::Fregata;
+pub use backend::{ALL, Fregata};
 pub use engine::Hme;
 pub use mask::Mask;

@@ -12,7 +12,7 @@ use super::layer::HyenaLayers;
 use super::search::{self, Wanted};
 use super::server::{HyenaModel, Server};
 use super::{Form, Layer};
-use crate::backend::{self, Backend, KeyBytes, LayerError, Layers, Model, Party, Request, Rlwe};
+use crate::backend::{self, Backend, BackendId, KeyBytes, LayerError, Layers, Model, Party, Request, Rlwe};
 use crate::product::Hardware;
 
 /// Hyena, in one of its forms.
@@ -20,6 +20,14 @@ pub struct Hyena {
     form: Form,
     about: &'static str,
 }
+
+/// For kits: every form.
+pub const ALL: [BackendId; 4] = [
+    BackendId::new(&Hyena::PACKED),
+    BackendId::new(&Hyena::PADDED),
+    BackendId::new(&Hyena::CONVENTIONAL),
+    BackendId::new(&Hyena::BLOCKS),
+];
 
 impl Hyena {
     /// Numbers as weights, one output channel a ciphertext.

@@ -78,7 +78,7 @@ use jaguar_ring::modular::Factor;
 use jaguar_share::Modulus;
 use zeroize::Zeroizing;
 
-pub use backend::Hyena;
+pub use backend::{ALL, Hyena};
 pub use blocks::{BlockPacking, Counts, Parts};
 pub use packing::{Outputs, Packing};
 pub use places::Places;

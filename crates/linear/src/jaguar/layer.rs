@@ -14,8 +14,8 @@ use zeroize::Zeroizing;
 
 use super::{ClientPrepared, Layer, ServerLayer, ServerPrepared, Upload, Widths, prepare};
 use crate::backend::{
-    self, Backend, BackendError, Constants, Domain, Geometry, LayerError, Layers, Model, Online, Output,
-    Party, Request, RingCosts, Rlwe, Traffic, WIDE, Work, on_line, positions,
+    self, Backend, BackendError, BackendId, Constants, Domain, Geometry, LayerError, Layers, Model, Online,
+    Output, Party, Request, RingCosts, Rlwe, Traffic, WIDE, Work, on_line, positions,
 };
 use crate::inputs::{LISTED, MAX_LISTED};
 use crate::layout::Layout;
@@ -23,6 +23,9 @@ use crate::product::Hardware;
 
 /// The main path: parted halves over Z_{2^k}, phase sharing.
 pub struct Jaguar;
+
+/// For kits.
+pub const JAGUAR: BackendId = BackendId::new(&Jaguar);
 
 impl Backend for Jaguar {
     fn name(&self) -> &'static str {

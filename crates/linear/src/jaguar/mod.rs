@@ -42,7 +42,7 @@ use crate::inputs::Inputs;
 use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
-pub use layer::Jaguar;
+pub use layer::{JAGUAR, Jaguar};
 pub(crate) use server::gemm_terms;
 pub use server::{ServerLayer, ServerOutput, ServerPrepared, Upload};
 

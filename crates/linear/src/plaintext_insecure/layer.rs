@@ -12,7 +12,8 @@ use super::client::Client;
 use super::server::Server;
 use super::{Layer, PlaintextLayers, PlaintextModel, SEED_BYTES};
 use crate::backend::{
-    self, Backend, Constants, Geometry, LayerError, Layers, Model, Party, Request, Rlwe, Traffic, Work,
+    self, Backend, BackendId, Constants, Geometry, LayerError, Layers, Model, Party, Request, Rlwe, Traffic,
+    Work,
 };
 use crate::product::Hardware;
 
@@ -21,6 +22,9 @@ pub struct Plaintext {
     name: &'static str,
     prime: bool,
 }
+
+/// **Insecure**: both forms, for the kits of tests.
+pub const ALL: [BackendId; 2] = [BackendId::new(&Plaintext::POWER_OF_TWO), BackendId::new(&Plaintext::PRIME)];
 
 impl Plaintext {
     /// Shares modulo a power of two.

@@ -39,7 +39,7 @@ use jaguar_ring::prg::Prg;
 use jaguar_share::Modulus;
 use jaguar_wire::pack;
 
-pub use layer::Plaintext;
+pub use layer::{ALL, Plaintext};
 
 /// Room above the products in the prime form, in bits.
 const GUARD_BITS: u32 = 4;

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::Shape;
+use jaguar_linear::cheetah::Probe;
 use jaguar_linear::probe::{RnsProbe, RnsProbeSpec, RnsSeconds};
-use jaguar_linear::registry::rns_probe;
 use jaguar_plan::machine::RnsCosts;
 
 use super::timing::{LEAST_REPEATS, PATIENCE, REPEATS, WEIGHT_BITS, positive, refused, solve};
@@ -42,7 +42,7 @@ pub(super) fn costs(cpu: Cpu, (ring_dim, limbs): (usize, usize)) -> Result<RnsCo
     // Many ciphertexts and few responses, few ciphertexts and many responses, and products whose weights no cache holds.
     let new = |in_shape: Shape, outs, kernel| {
         let spec = RnsProbeSpec { cpu, limbs, in_shape, outs, kernel, weight_bits: WEIGHT_BITS };
-        rns_probe(spec).map_err(|e| refused(e.to_string()))
+        Probe::new(spec).map_err(|e| refused(e.to_string()))
     };
     let mut inputs = new([96, 28, 28], 8, 1)?;
     let mut outputs = new([8, 28, 28], 64, 1)?;
@@ -51,8 +51,7 @@ pub(super) fn costs(cpu: Cpu, (ring_dim, limbs): (usize, usize)) -> Result<RnsCo
         return Err(refused(format!("no layers in a ring of N = {ring_dim}")));
     }
     let weights = (0..LEAST_REPEATS).map(|_| products.transform_weights()).fold(f64::INFINITY, f64::min);
-    let [many_in, many_out, many] =
-        [&mut inputs, &mut outputs, &mut products].map(|probe| measure(probe.as_mut()));
+    let [many_in, many_out, many] = [&mut inputs, &mut outputs, &mut products].map(|probe| measure(probe));
     let [[in_c, in_p, in_r], [out_c, out_p, out_r], [c, p, r]] =
         [inputs, outputs, products].map(|probe| probe.counts().map(|count| count as f64));
     let (mut input, mut product, mut response) = (0.0, 0.0, 0.0);

@@ -1,0 +1,125 @@
+//! What a program computes with, as a value: which backends there are. Whoever plans, serves or asks is handed one.
+//!
+//! [`Kit::standard`] is what a product needs; a backend of one's own, or a paper's, is added by [`Kit::with`]. Names that come
+//! from a file or from a peer mean something only in a kit.
+
+use jaguar_linear::backend::BackendId;
+use jaguar_linear::{cheetah, jaguar};
+
+/// What there is to compute with.
+#[derive(Clone, Debug)]
+pub struct Kit {
+    backends: Vec<BackendId>,
+}
+
+/// A name that no backend of a kit has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no backend is called '{name}'; there are {}", known.join(", "))]
+pub struct UnknownBackend {
+    /// What was asked for; its beginning, if it is too long for a name.
+    pub name: String,
+    /// The names that there are.
+    pub known: Vec<&'static str>,
+}
+
+/// Characters of a name that are shown.
+const SHOWN: usize = 64;
+
+impl Kit {
+    /// The main path.
+    pub const JAGUAR: BackendId = jaguar::JAGUAR;
+    /// The baseline.
+    pub const CHEETAH: BackendId = cheetah::CHEETAH;
+
+    /// Jaguar, and Cheetah.
+    pub fn standard() -> Self {
+        Self { backends: vec![Self::JAGUAR, Self::CHEETAH] }
+    }
+
+    /// The same with `more` backends. One takes the place of another that has its name.
+    #[must_use]
+    pub fn with(mut self, more: impl IntoIterator<Item = BackendId>) -> Self {
+        for new in more {
+            match self.backends.iter_mut().find(|old| **old == new) {
+                Some(old) => *old = new,
+                None => self.backends.push(new),
+            }
+        }
+        self
+    }
+
+    /// All backends.
+    pub fn backends(&self) -> &[BackendId] {
+        &self.backends
+    }
+
+    /// Those that protect both parties.
+    pub fn secure(&self) -> Vec<BackendId> {
+        self.backends.iter().copied().filter(|id| id.backend().is_secure()).collect()
+    }
+
+    /// The backend of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn backend(&self, name: &str) -> Result<BackendId, UnknownBackend> {
+        named(name, &self.backends)
+    }
+
+    /// The backend of linear layers for which nothing was chosen.
+    pub fn first(&self) -> BackendId {
+        self.backends[0]
+    }
+}
+
+/// The backend of this name `among` some.
+pub(crate) fn named(name: &str, among: &[BackendId]) -> Result<BackendId, UnknownBackend> {
+    among.iter().copied().find(|id| id.name() == name).ok_or_else(|| UnknownBackend {
+        name: name.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
+        known: among.iter().map(|id| id.name()).collect(),
+    })
+}
+
+/// In which order the backends of a session speak: those of the standard kit, then by name. Both parties must agree on it, whatever
+/// else is in their kits.
+pub(crate) fn in_order(mut backends: Vec<BackendId>) -> Vec<BackendId> {
+    let standard = Kit::standard().backends;
+    let place = |id: &BackendId| standard.iter().position(|other| other == id).unwrap_or(standard.len());
+    backends.sort_by_key(|id| (place(id), id.name()));
+    backends.dedup();
+    backends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::kit;
+
+    #[test]
+    fn names_are_told_apart() {
+        let kit = kit();
+        for &id in kit.backends() {
+            assert_eq!(kit.backend(id.name()), Ok(id));
+            assert!(id.name().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
+        }
+        let error = Kit::standard().backend("hyena").unwrap_err().to_string();
+        assert_eq!(error, "no backend is called 'hyena'; there are jaguar, cheetah");
+        let long = kit.backend(&"\n".repeat(1000)).unwrap_err().name;
+        assert_eq!(long.chars().count(), SHOWN);
+        assert!(!long.contains('\n'));
+        assert!(Kit::standard().backends().iter().all(|id| id.backend().is_secure()));
+        assert_eq!(kit.clone().with(kit.secure()).backends(), kit.backends());
+    }
+
+    /// The order of a session's messages is its backends', not the kit's.
+    #[test]
+    fn the_order_is_the_same_for_every_kit() {
+        let mut all = kit().backends().to_vec();
+        let order = in_order(all.clone());
+        all.reverse();
+        assert_eq!(in_order(all.clone()), order);
+        all.extend(order.clone());
+        assert_eq!(in_order(all), order);
+        assert_eq!(order[..2], [Kit::JAGUAR, Kit::CHEETAH]);
+    }
+}
