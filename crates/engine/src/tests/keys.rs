@@ -109,7 +109,7 @@ fn the_seed_stays_in_a_private_file() {
 fn forms_are_mixed_in_a_session() {
     let bundle = deferred();
     let network = &bundle.model.network;
-    let forms = ["hyena", "hyena-conventional", "hyena-padded"].map(|name| backend(name));
+    let forms = ["hyena", "hyena-conventional", "hyena-padded"].map(backend);
     let mut choices = Choices { weight_memory: 24 << 20, ..Choices::standard(network, forms[0]) };
     let linear = network.nodes.iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Linear(_)));
     linear.enumerate().for_each(|(i, (node, _))| choices.backends[node] = forms[i % 3]);
