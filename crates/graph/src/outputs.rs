@@ -30,7 +30,7 @@ pub fn logit_error(got: &[f64], want: &[f64]) -> f64 {
 }
 
 /// The larger of two errors, and a NaN if one of them is: `f64::max` would pass over it.
-pub(crate) fn worse(one: f64, other: f64) -> f64 {
+pub fn worse(one: f64, other: f64) -> f64 {
     if one.is_nan() || other <= one { one } else { other }
 }
 

@@ -69,8 +69,8 @@ fn protocol_of(name: &str, arg: &Arg) -> Option<Protocol> {
     }
 }
 
-/// What is wrong with an option of the command `name` that somebody has set, beside this protocol. (`protocol` in words: where it
-/// comes from, too.)
+/// What is wrong with an option of the command `name` that somebody has set, beside this protocol. `told` says where the protocol
+/// comes from ([`DEFAULT`]), or nothing.
 pub fn misplaced(name: &str, arg: &Arg, (protocol, told): (Protocol, &str)) -> Option<String> {
     let own = protocol_of(name, arg).filter(|own| *own != protocol)?;
     let (option, own) = (arg.get_long().unwrap_or_default(), own.name());

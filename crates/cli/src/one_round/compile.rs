@@ -16,6 +16,7 @@ use jaguar_graph::float::Graph;
 use jaguar_graph::import::first_parts;
 use jaguar_graph::network::{ImageSpec, without_names};
 use jaguar_graph::onnx;
+use jaguar_graph::outputs::worse;
 use jaguar_terminal::say;
 use jaguar_terminal::table::bytes;
 
@@ -342,9 +343,7 @@ fn off(answers: &[(&[f64], &[f64])]) -> Vec<f64> {
         answers.iter().flat_map(|(_, exact)| exact.iter()).fold(0.0, |largest: f64, v| largest.max(v.abs()));
     let of_all = if of_all > 0.0 { of_all } else { largest };
     let off = |(logits, exact): &(&[f64], &[f64])| {
-        // (`max` would pass over a NaN.)
-        let larger = |worst: f64, by: f64| if by.is_nan() || by > worst { by } else { worst };
-        let worst = logits.iter().zip(*exact).map(|(a, b)| (a - b).abs()).fold(0.0, larger);
+        let worst = logits.iter().zip(*exact).map(|(a, b)| (a - b).abs()).fold(0.0, worse);
         let own = if exact.len() > 1 { spread(&mut exact.iter().copied()) } else { of_all };
         // Equal logits are right whatever they are.
         if worst == 0.0 { 0.0 } else { worst / own }
@@ -380,9 +379,7 @@ fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
     let found = answers(simulated);
     let first = |logits: &[f64]| order(logits).first().copied();
     let same = found.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
-    let Some(worst) = off(&found).into_iter().reduce(|a, b| if a.is_nan() || b <= a { a } else { b }) else {
-        return;
-    };
+    let Some(worst) = off(&found).into_iter().reduce(worse) else { return };
     say!(
         "{what}, by ReLU's polynomial and before noise: {same} of {} have the class of ReLU itself, logits are off by at most \
          {:.2} % of their spread",
