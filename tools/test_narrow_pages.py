@@ -1,21 +1,15 @@
-"""Tests of narrow_pages.py: pages in which what it must find is planted. They need Chromium, and are skipped without."""
+"""Tests of narrow_pages.py: pages in which what it must find is planted. Without Chromium they are skipped."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import struct
-import sys
-import tempfile
 import unittest
 import zlib
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import narrow_pages
-
-ROOT = Path(__file__).resolve().parent.parent
+from planted import ROOT, tree
 
 #: As the theme makes a page: a wide table in a wrap that moves.
 PAGE = """<!DOCTYPE html><html data-md-color-scheme="default"><style>
@@ -23,23 +17,24 @@ PAGE = """<!DOCTYPE html><html data-md-color-scheme="default"><style>
 body {{ margin: 0 }} .md-typeset__scrollwrap {{ overflow-x: auto }} td {{ padding: 1em; white-space: nowrap }}
 pre > code {{ display: block; overflow: auto; background: var(--md-code-bg-color) }}
 {style}</style>
-<body class="md-typeset"><div class="md-typeset__scrollwrap"><div class="md-typeset__table"><table>{rows}</table></div></div>
+<body class="md-typeset">
+<div class="md-typeset__scrollwrap"><div class="md-typeset__table"><table>{rows}</table></div></div>
 <pre><code>{code}</code></pre>{more}</body></html>"""
 
 
 def page(style: str, columns: int, more: str = "") -> str:
     row = "<tr>" + "<td>some words</td>" * columns + "</tr>"
-    return PAGE.format(style=style, rows=row * 8, code="jaguar predict --server server.example:7447 " * columns, more=more)
+    code = "jaguar predict --server server.example:7447 " * columns
+    return PAGE.format(style=style, rows=row * 8, code=code, more=more)
 
 
 @unittest.skipUnless(narrow_pages.browser(), "no Chromium")
 class NarrowPages(unittest.TestCase):
     def found(self, **pages: str) -> dict[str, list[str]]:
         """What is found wrong, by page."""
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-            paths = {name: Path(folder) / f"{name}.html" for name in pages}
-            for name, path in paths.items():
-                path.write_text(pages[name])
+        files = {f"{name}.html": text for name, text in pages.items()}
+        with tree(files) as folder, contextlib.redirect_stdout(io.StringIO()):
+            paths = {name: folder / f"{name}.html" for name in pages}
             program = narrow_pages.browser()
             assert program is not None
             wrong = narrow_pages.check(program, list(paths.values()))
@@ -86,8 +81,5 @@ class Pictures(unittest.TestCase):
 
         header = struct.pack(">IIBBBBB", 4, 5, 8, 2, 0, 0, 0)
         png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
-        self.assertEqual(narrow_pages.pixels(png), [[sum(row[i : i + 3]) // 3 for i in range(0, 12, 3)] for row in rows])
-
-
-if __name__ == "__main__":
-    unittest.main()
+        grey = [[sum(row[i : i + 3]) // 3 for i in range(0, 12, 3)] for row in rows]
+        self.assertEqual(narrow_pages.pixels(png), grey)
