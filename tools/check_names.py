@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-
 ROOT = Path(__file__).resolve().parent.parent
 
 # Pages that are not read, and why.
@@ -36,10 +35,7 @@ LEFT_OUT = {"CHANGELOG.md": "tells of what went"}
 
 # Marks of a page between which names come from another project's lists.
 REGIONS = {
-    (
-        "<!-- zoo: begin (tools/zoo.py --table) -->",
-        "<!-- zoo: end -->",
-    ): "names of networks, which torchvision and timm gave"
+    ("<!-- zoo: begin (tools/zoo.py --table) -->", "<!-- zoo: end -->"): "names of networks, by torchvision and timm",
 }
 
 # What a record says of itself: the command is the one of its commit, which may be called otherwise now.
@@ -47,10 +43,12 @@ RECORD = re.compile(r"(?m)^Commit [0-9a-f]{7}: `.*$")
 
 # Our programs -> where clap reads their words.
 COMMANDS = {"jaguar": "crates/cli/src/main.rs", "jaguar-bench": "crates/bench/src/main.rs"}
+# Options that all of them have.
+OF_ALL = {"--help", "-h", "--version", "-V"}
 
 # Whose words are in no code here: words, paths and options.
 FOREIGN_BY = {
-    "networks, weights and preprocessing of torchvision and timm": "resnet10t CenterCrop IMAGENET1K_FEATURES "
+    "networks, weights and preprocessing of torchvision and timm": "CenterCrop IMAGENET1K_FEATURES "
     "IMAGENET1K_V1 IMAGENET1K_V2 tf_ inception resolve_data_config models/_meta.py",
     "preprocessing of Keras and TensorFlow": "load_img image_dataset_from_directory Resizing tf caffe target_size "
     "preprocess_input preprocessing.py keras/src/applications imagenet_utils.py utils/image_utils.py",
@@ -84,31 +82,16 @@ OWN = {"tools/check_names.py", "tools/test_check_names.py"}
 # Programs of others, whose words and options are not looked up.
 PROGRAMS = {"go", "openssl", "systemctl", "systemd-analyze", "ulimit", "perf"}
 
-SOURCES = {
-    ".rs",
-    ".go",
-    ".py",
-    ".pyi",
-    ".toml",
-    ".sh",
-    ".yml",
-    ".yaml",
-    ".cu",
-    ".ptx",
-    ".cpp",
-    ".ipynb",
-    ".html",
-    ".js",
-    ".css",
-    ".service",
-    ".txt",
-    ".mod",
-}
+# Endings of files of code.
+SOURCES = set(
+    ".rs .go .py .pyi .toml .sh .yml .yaml .cu .ptx .cpp .ipynb .html .js .css .service .txt .mod".split()
+)
 
 INLINE = re.compile(r"(?<![`\\])(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 FENCE = re.compile(r"^( *)(```+|~~~+) *(\w*)[^\n]*\n(.*?)^ *\2 *$", re.M | re.S)
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 WORD = re.compile(r"[A-Za-z_]\w+")
+PYTHON = re.compile(r"(?:\S*/)?python3?")
 # A letter of a formula with its index: `C_in`, `k_h`.
 SYMBOL = re.compile(r"[A-Za-z]_(?:[a-z]|in|out)")
 
@@ -246,15 +229,13 @@ class Tree:
         for name in self.files:
             if not name.endswith(".rs") or "/tests/" in name:
                 continue
-            text = (
-                re.sub(r"(?m)//.*$", "", (self.root / name).read_text())
-                if "clap" in (self.root / name).read_text()
-                else ""
-            )
+            text = (self.root / name).read_text()
+            if "clap" not in text:
+                continue
             for match in re.finditer(
                 r"#\[derive\([^]]*\b(?:Args|Parser|Subcommand)\b[^]]*\)\](?P<attributes>(?:\s*#\[[^]]*\])*)\s*"
                 r"(?:pub(?:\([^)]*\))? )?(?:struct|enum) (?P<name>\w+)[^{;]*\{(?P<body>.*?)\n\}",
-                text,
+                re.sub(r"(?m)//.*$", "", text),
                 re.S,
             ):
                 found[name, match["name"]] = self.item(Path(name), match["body"])
@@ -321,7 +302,7 @@ class Tree:
         if item is None:
             return [f"the definition of {where} is not found in {COMMANDS[where]}"]
         options, commands = self.options_of(item)
-        options |= {"--help", "-h", "--version", "-V"}
+        options |= OF_ALL
         bad, value = [], False
         for word in words:
             if word in ("|", "&&", ";", "&", ">", "2>", "2>&1", "#"):
@@ -348,12 +329,7 @@ class Tree:
     @cached_property
     def options(self) -> set[str]:
         """Every option that some program here has."""
-        found = {option for item in self.items.values() for option in item.options} | {
-            "--help",
-            "--version",
-            "-h",
-            "-V",
-        }
+        found = {option for item in self.items.values() for option in item.options} | OF_ALL
         for name, text in self.code.items():
             if name.endswith(".py"):
                 found |= set(re.findall(r"""["'](--?[a-z][\w-]*)["']""", text))
@@ -434,18 +410,14 @@ class Page:
         if program == "make":
             wanted = [word for word in rest if re.fullmatch(r"[a-z][a-z0-9-]*", word)]
             return [f"there is no `make {word}`" for word in wanted if word not in self.tree.targets]
-        if re.fullmatch(r"(?:python3?|\S*/python3?)", program) and rest and rest[0].endswith(".py"):
-            file, rest = rest[0], rest[1:]
-            found = [name for name in self.tree.files if name == file or name.endswith("/" + file)]
-            if not found:
-                return [] if self.foreign(file) else [f"there is no file {file}"]
-            return self.script(found, rest)
-        if program.endswith(".py"):
-            found = [name for name in self.tree.files if name == program or name.endswith("/" + program)]
-            if not found and (self.foreign(program) or self.path(program)):
-                return []
-            return self.script(found, rest) if found else [f"there is no file {program}"]
-        return []
+        if PYTHON.fullmatch(program) and rest:
+            program, *rest = rest
+        if not program.endswith(".py"):
+            return []
+        found = [name for name in self.tree.files if name == program or name.endswith("/" + program)]
+        if not found and (self.foreign(program) or self.path(program)):
+            return []
+        return self.script(found, rest) if found else [f"there is no file {program}"]
 
     def cargo(self, words: list[str]) -> list[str]:
         """What is wrong with a command of cargo: the package, the example or the test that it names, and what
@@ -488,11 +460,8 @@ class Page:
         """Options of a program in Python."""
         text = "".join((self.tree.root / name).read_text() for name in files)
         options = [re.split(r"[=/]", word)[0].rstrip("]),.;") for word in rest if word.startswith("--")]
-        return [
-            f"{files[0]} has no option {option}"
-            for option in options
-            if f'"{option}"' not in text and option != "--help"
-        ]
+        unknown = [option for option in options if f'"{option}"' not in text and option != "--help"]
+        return [f"{files[0]} has no option {option}" for option in unknown]
 
     def path(self, text: str) -> bool | None:
         """Whether a path exists; None if it is none."""
@@ -540,15 +509,13 @@ class Page:
         if (
             program in (*COMMANDS, "make")
             or program.endswith(".py")
-            or re.fullmatch(r"(?:python3?|\S*/python3?)", program)
+            or PYTHON.fullmatch(program)
             and len(words) > 1
         ):
             return self.run(words)
         found = self.path(span)
         if found is not None:
-            if not found:
-                return [f"there is no path `{span}`"]
-            return []
+            return [] if found else [f"there is no path `{span}`"]
         if span.startswith("-") or " --" in span:
             names = [re.split(r"[=/]", word)[0].rstrip(".,;:)]") for word in words if re.match(r"--?[a-z]", word)]
             # `--keep-...` is all that begin so.
@@ -557,11 +524,8 @@ class Page:
                 for name in names
                 if name.endswith("-") and any(option.startswith(name) for option in self.tree.options)
             }
-            return [
-                f"no program here has an option {name}"
-                for name in names
-                if name not in known and not self.foreign(name)
-            ]
+            unknown = [name for name in names if name not in known and not self.foreign(name)]
+            return [f"no program here has an option {name}" for name in unknown]
         return self.names(span)
 
     def foreign(self, word: str) -> bool:

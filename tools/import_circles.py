@@ -1,6 +1,6 @@
 """Finds circles of imports between the files of a Rust crate: files that need each other, directly or through others.
 
-    python3 tools/import_circles.py            # every circle of the tree; `tools/check_layers.py` asks the same
+    python3 tools/check_layers.py              # what `make lint` runs: every circle of the tree, and more
 
 A file needs another if its code names, by `use` or by a path, something that the other defines. What is looked up:
 
@@ -16,7 +16,6 @@ It reads words, not types: a method that is called on a value ties no files. Nee
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -316,18 +315,6 @@ def problems(tree: Path, families: set[str] | None = None) -> list[str]:
             parents = {one.relative_to(tree).as_posix() for one in group if any(above(one, other) for other in group)}
             there |= parents
             if parents - listed:
-                found.append(
-                    f"{', '.join(sorted(parents - listed))}: a parent and its children need each other:{told(group, needs)}"
-                )
+                new = ", ".join(sorted(parents - listed))
+                found.append(f"{new}: a parent and its children need each other:{told(group, needs)}")
     return found + [f"tools/import_circles.py: {name} is no family any more" for name in sorted(listed - there)]
-
-
-def main() -> int:
-    found = problems(ROOT)
-    for line in found:
-        print(line, file=sys.stderr)
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

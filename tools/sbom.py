@@ -1,14 +1,16 @@
-"""What the project is made of, as a software bill of materials (CycloneDX 1.6, JSON), and whether all licences are allowed.
+"""What the project is made of, as a bill of materials (CycloneDX 1.6, JSON), and whether all licences are allowed.
 
     python3 tools/sbom.py --out target/sbom.cdx.json    # `make sbom`, which also validates it against the schema
     python3 tools/sbom.py --check                       # licences only: what `make lint` runs
 
-Parts: every crate of Cargo.lock (`cargo metadata --locked`), every module of fhe/go.mod, and the packages of Python that the wheel
-needs at run time, or that tools and tests are pinned to. A part is `required` if a program that is shipped holds it, and `excluded` if
-it only builds or tests. The same tree gives the same file: it has no time in it, and its number is a hash.
+Parts: every crate of Cargo.lock (`cargo metadata --locked`), every module of fhe/go.mod, and the packages of Python
+that the wheel needs at run time, or that tools and tests are pinned to. A part is `required` if a program that is
+shipped holds it, and `excluded` if it only builds or tests. The same tree gives the same file: it has no time in it,
+and its number is a hash.
 
-Licences of crates are compared with the list in deny.toml; those of Go modules with the texts that they come with, if they are on
-this machine, and with `GO_LICENCES` below. What only builds or tests in Python is listed without a licence: nothing of it is shipped.
+Licences of crates are compared with the list in deny.toml; those of Go modules with the texts that they come with, if
+they are on this machine, and with `GO_LICENCES` below. What only builds or tests in Python is listed without a licence:
+nothing of it is shipped.
 
 Needs Python 3.11, cargo, and the crates of Cargo.lock fetched once; nothing else.
 """
@@ -16,6 +18,7 @@ Needs Python 3.11, cargo, and the crates of Cargo.lock fetched once; nothing els
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -70,48 +73,19 @@ def spdx(expression: str) -> str:
 
 
 def allowed_by(expression: str, allow: set[str]) -> bool:
-    """Whether an SPDX expression can be met with the licences in `allow`. AND binds closer than OR."""
-    tokens = re.findall(r"\(|\)|[^\s()]+", expression)
-    at = 0
+    """Whether an SPDX expression can be met with the licences in `allow`. AND binds closer than OR, as in Python."""
 
-    def one() -> bool:
-        nonlocal at
-        if at < len(tokens) and tokens[at] == "(":
-            at += 1
-            value = any_of()
-            if at >= len(tokens) or tokens[at] != ")":
-                raise ValueError(f"no licence expression: {expression}")
-            at += 1
-            return value
-        if at >= len(tokens) or tokens[at] in (")", "AND", "OR", "WITH"):
-            raise ValueError(f"no licence expression: {expression}")
-        name = tokens[at]
-        at += 1
-        if tokens[at : at + 1] == ["WITH"]:
-            name = " ".join([name, *tokens[at : at + 2]])
-            at += 2
-        return name in allow
+    def word(match: re.Match[str]) -> str:
+        return {"AND": "and", "OR": "or"}.get(match[0]) or str(match[0] in allow)
 
-    def all_of() -> bool:
-        nonlocal at
-        value = one()
-        while tokens[at : at + 1] == ["AND"]:
-            at += 1
-            value = one() and value
-        return value
-
-    def any_of() -> bool:
-        nonlocal at
-        value = all_of()
-        while tokens[at : at + 1] == ["OR"]:
-            at += 1
-            value = all_of() or value
-        return value
-
-    value = any_of()
-    if at != len(tokens):
+    text = re.sub(r"AND\b|OR\b|[^\s()]+(?: WITH [^\s()]+)?", word, expression)
+    try:
+        parsed = ast.parse(text, mode="eval")
+    except SyntaxError:
+        raise ValueError(f"no licence expression: {expression}") from None
+    if not all(isinstance(node, (ast.Expression, ast.BoolOp, ast.boolop, ast.Constant)) for node in ast.walk(parsed)):
         raise ValueError(f"no licence expression: {expression}")
-    return value
+    return eval(compile(parsed, expression, "eval"))
 
 
 def cargo_metadata() -> dict:
@@ -132,7 +106,8 @@ def shipped(metadata: dict) -> set[str]:
             continue
         seen.add(package)
         for dep in nodes[package]["deps"]:
-            # A kind of none is a normal dependency; procedural macros and build scripts are of other kinds, or end up here too.
+            # A kind of none is a normal dependency; procedural macros and build scripts are of other kinds, or are
+            # here too.
             if any(kind["kind"] is None for kind in dep["dep_kinds"]):
                 todo.append(dep["pkg"])
     return seen
@@ -145,22 +120,14 @@ def crates(metadata: dict, lock: dict) -> tuple[list[dict], list[dict]]:
     refs = {p["id"]: f"pkg:cargo/{p['name']}@{p['version']}" for p in metadata["packages"]}
     components = []
     for package in metadata["packages"]:
-        component = {
-            "type": "library",
-            "bom-ref": refs[package["id"]],
-            "name": package["name"],
-            "version": package["version"],
-            "scope": "required" if package["id"] in required else "excluded",
-            "purl": refs[package["id"]],
-        }
-        if package.get("license"):
-            component["licenses"] = [{"expression": spdx(package["license"])}]
-        checksum = checksums.get((package["name"], package["version"]))
-        if checksum:
-            component["hashes"] = [{"alg": "SHA-256", "content": checksum}]
+        name, version = package["name"], package["version"]
+        licence = spdx(package["license"]) if package.get("license") else None
+        part = component("cargo", name, version, package["id"] in required, licence)
+        if checksum := checksums.get((name, version)):
+            part["hashes"] = [{"alg": "SHA-256", "content": checksum}]
         if package.get("repository"):
-            component["externalReferences"] = [{"type": "vcs", "url": package["repository"]}]
-        components.append(component)
+            part["externalReferences"] = [{"type": "vcs", "url": package["repository"]}]
+        components.append(part)
     graph = [
         {"ref": refs[node["id"]], "dependsOn": sorted({refs[dep["pkg"]] for dep in node["deps"]})}
         for node in metadata["resolve"]["nodes"]
@@ -168,23 +135,25 @@ def crates(metadata: dict, lock: dict) -> tuple[list[dict], list[dict]]:
     return components, graph
 
 
+def component(kind: str, name: str, version: str, required: bool, licence: str | None = None) -> dict:
+    """A part, of a kind of package URL. Without a version it is any."""
+    purl = f"pkg:{kind}/{name.lower() if kind == 'pypi' else name}" + (f"@{version}" if version else "")
+    found = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    found["scope"] = "required" if required else "excluded"
+    if not version:
+        del found["version"]
+    if licence:
+        found["licenses"] = [{"expression": licence}]
+    return found
+
+
 def go_modules(root: Path) -> list[dict]:
     """The modules of fhe/go.mod."""
-    components = []
-    for path, version in re.findall(r"^\s*(?:require )?([\w./-]+\.[\w./-]+) (v[\w.+-]+)", (root / "fhe/go.mod").read_text(), re.M):
-        purl = f"pkg:golang/{path}@{version}"
-        component = {
-            "type": "library",
-            "bom-ref": purl,
-            "name": path,
-            "version": version,
-            "scope": "excluded" if path in GO_TESTS else "required",
-            "purl": purl,
-        }
-        if path in GO_LICENCES:
-            component["licenses"] = [{"expression": GO_LICENCES[path]}]
-        components.append(component)
-    return components
+    line = re.compile(r"^\s*(?:require )?([\w./-]+\.[\w./-]+) (v[\w.+-]+)", re.M)
+    return [
+        component("golang", path, version, path not in GO_TESTS, GO_LICENCES.get(path))
+        for path, version in line.findall((root / "fhe/go.mod").read_text())
+    ]
 
 
 def python_packages(root: Path) -> list[dict]:
@@ -193,16 +162,13 @@ def python_packages(root: Path) -> list[dict]:
     manifest = tomllib.loads((root / "python/jaguar/pyproject.toml").read_text())
     for requirement in manifest["project"]["dependencies"]:
         name = re.match(r"[\w-]+", requirement).group()
-        component = {"type": "library", "bom-ref": f"pkg:pypi/{name}", "name": name, "scope": "required", "purl": f"pkg:pypi/{name}"}
-        component["properties"] = [{"name": "jaguar:requirement", "value": requirement}]
-        if name in PYTHON_LICENCES:
-            component["licenses"] = [{"expression": PYTHON_LICENCES[name]}]
-        components[component["bom-ref"]] = component
+        part = component("pypi", name, "", True, PYTHON_LICENCES.get(name))
+        components[name] = part | {"properties": [{"name": "jaguar:requirement", "value": requirement}]}
     for folder in REQUIREMENTS:
-        for name, version in re.findall(r"^([\w-]+)==([\w.]+)", (root / folder / "requirements.txt").read_text(), re.M):
-            purl = f"pkg:pypi/{name.lower()}@{version}"
-            component = {"type": "library", "bom-ref": purl, "name": name, "version": version, "scope": "excluded", "purl": purl}
-            components[purl] = component
+        text = (root / folder / "requirements.txt").read_text()
+        for name, version in re.findall(r"^([\w-]+)==([\w.]+)", text, re.M):
+            part = component("pypi", name, version, False)
+            components[part["purl"]] = part
     return list(components.values())
 
 
@@ -211,7 +177,7 @@ def bill(root: Path, metadata: dict) -> dict:
     lock = tomllib.loads((root / "Cargo.lock").read_text())
     components, graph = crates(metadata, lock)
     components += go_modules(root) + python_packages(root)
-    components.sort(key=lambda component: component["bom-ref"])
+    components.sort(key=lambda part: part["bom-ref"])
     graph.sort(key=lambda entry: entry["ref"])
     version = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     content = hashlib.sha256(json.dumps([components, graph], sort_keys=True).encode()).hexdigest()
@@ -238,28 +204,28 @@ def bill(root: Path, metadata: dict) -> dict:
 def licence_problems(components: list[dict], allow: set[str]) -> list[str]:
     """What has no licence, or one that is not allowed. Of Python, only what is shipped."""
     bad = []
-    for component in components:
-        if component["purl"].startswith("pkg:pypi/") and component["scope"] == "excluded":
+    for part in components:
+        if part["purl"].startswith("pkg:pypi/") and part["scope"] == "excluded":
             continue
-        expression = "".join(licence["expression"] for licence in component.get("licenses", []))
+        expression = "".join(licence["expression"] for licence in part.get("licenses", []))
         if not expression:
-            bad.append(f"{component['purl']}: no licence")
+            bad.append(f"{part['purl']}: no licence")
         elif not allowed_by(expression, allow):
-            bad.append(f"{component['purl']}: {expression} is not allowed by deny.toml")
+            bad.append(f"{part['purl']}: {expression} is not allowed by deny.toml")
     return bad
 
 
 def go_problems(modules: Path, components: list[dict]) -> list[str]:
     """Go modules whose text, where it is on this machine, is of another licence than the table says."""
     bad = []
-    for component in components:
-        if not component["purl"].startswith("pkg:golang/"):
+    for part in components:
+        if not part["purl"].startswith("pkg:golang/"):
             continue
-        folder = modules / (re.sub(r"[A-Z]", lambda m: "!" + m.group().lower(), component["name"]) + "@" + component["version"])
-        texts = [path.read_text(errors="replace") for path in folder.glob("LICEN[CS]E*")] if folder.is_dir() else []
-        for licence in GO_LICENCES.get(component["name"], "").split(" AND "):
+        name = re.sub(r"[A-Z]", lambda m: "!" + m.group().lower(), part["name"])
+        texts = [path.read_text(errors="replace") for path in modules.glob(f"{name}@{part['version']}/LICEN[CS]E*")]
+        for licence in GO_LICENCES.get(part["name"], "").split(" AND "):
             if texts and not any(GO_MARKS.get(licence, licence) in text for text in texts):
-                bad.append(f"{component['purl']}: its LICENSE does not read as {licence}")
+                bad.append(f"{part['purl']}: its LICENSE does not read as {licence}")
     return bad
 
 
@@ -277,7 +243,7 @@ def main() -> int:
     if args.out and not args.check:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(found, indent=2) + "\n")
-    required = sum(component["scope"] == "required" for component in found["components"])
+    required = sum(part["scope"] == "required" for part in found["components"])
     print(f"{len(found['components'])} parts, {required} of them shipped; {len(bad)} problems with licences")
     return 1 if bad else 0
 

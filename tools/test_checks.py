@@ -181,7 +181,7 @@ class Licences(Planted):
             ("MIT WITH LLVM-exception", False),
         ]:
             self.assertEqual(sbom.allowed_by(expression, allow), allowed, expression)
-        for broken in ("", "MIT OR", "(MIT", "MIT Apache-2.0", "AND MIT"):
+        for broken in ("", "()", "MIT OR", "(MIT", "MIT Apache-2.0", "MIT (MIT)", "AND MIT"):
             with self.assertRaises(ValueError, msg=broken):
                 sbom.allowed_by(broken, allow)
 

@@ -31,18 +31,9 @@ NAMED_NOWHERE: dict[tuple[str, str], str] = {}
 
 def metadata() -> dict[str, Any]:
     """The members of the workspace."""
-    command = [
-        os.environ.get("CARGO", "cargo"),
-        "metadata",
-        "--locked",
-        "--offline",
-        "--no-deps",
-        "--format-version",
-        "1",
-    ]
-    found: dict[str, Any] = json.loads(
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    )
+    command = [os.environ.get("CARGO", "cargo"), "metadata", "--locked", "--offline", "--no-deps", "--format-version=1"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -60,12 +51,8 @@ def code_of(paths: list[Path], tests_too: bool) -> str:
 
 def named(code: str, name: str) -> bool:
     """Whether code names a crate: by a path, or by `use` or `extern crate`."""
-    return (
-        re.search(
-            rf"(?<![\w.]){name}\s*::|\buse\s+(?:::)?{name}\b|\bextern\s+crate\s+{name}\b|[{{,]\s*{name}\s+as\b", code
-        )
-        is not None
-    )
+    used = rf"\buse\s+(?:::)?{name}\b|\bextern\s+crate\s+{name}\b|[{{,]\s*{name}\s+as\b"
+    return re.search(rf"(?<![\w.]){name}\s*::|{used}", code) is not None
 
 
 def unused(package: dict[str, Any]) -> list[str]:
@@ -141,9 +128,8 @@ def main() -> int:
     for line in found:
         print(line, file=sys.stderr)
     if not found:
-        print(
-            f"dependencies: {sum(len(p['dependencies']) for p in packages)} of {len(packages)} crates, all named"
-        )
+        count = sum(len(package["dependencies"]) for package in packages)
+        print(f"dependencies: {count} of {len(packages)} crates, all named")
     return 1 if found else 0
 
 
