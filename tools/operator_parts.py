@@ -1,8 +1,10 @@
-"""What tools/operator_run.py runs: servers, clients, a relay with faults, HAProxy and Prometheus with the files of packaging/."""
+"""What tools/operator_run.py and tools/soak.py run: servers, clients, a relay with faults; HAProxy and Prometheus with the
+files of packaging/."""
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import socket
 import struct
@@ -95,11 +97,11 @@ def page(address: str, path: str) -> str:
 class Server:
     """`jaguar serve` with metrics."""
 
-    def __init__(self, place: Place, name: str, arguments: list[str], ports: tuple[int, int]) -> None:
+    def __init__(self, place: Place, name: str, arguments: list[str], ports: tuple[int, int], tls: str = "on") -> None:
         self.ports = ports
         self.address, self.metrics = (f"127.0.0.1:{port}" for port in ports)
-        command = [place.jaguar, "serve", *arguments, "--listen", self.address, "--metrics", self.metrics, "--calibrate", "off",
-                   "--log", "json", "--tls", "on"]
+        command = [place.jaguar, "serve", *arguments, "--listen", self.address, "--metrics", self.metrics]
+        command += ["--calibrate", "off", "--log", "json", "--tls", tls]
         self.process, self.log = place.start(name, command), place.folder / f"{name}.log"
         until(f"{name} is ready", lambda: self.process.poll() is not None or page(self.metrics, "/ready"))
         if self.process.poll() is not None:
@@ -109,12 +111,14 @@ class Server:
         lines = [line for line in self.log.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
         return [event for event in map(json.loads, lines) if event.get("event") == kind]
 
+    def figures(self) -> dict[str, float]:
+        """All figures, by name and labels."""
+        lines = [line for line in page(self.metrics, "/metrics").splitlines() if line and not line.startswith("#")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
     def figure(self, name: str) -> float:
         """A figure of that name and labels; 0 if there is none."""
-        for line in page(self.metrics, "/metrics").splitlines():
-            if line.startswith(f"{name} "):
-                return float(line.rsplit(" ", 1)[1])
-        return 0.0
+        return self.figures().get(name, 0.0)
 
     def quiet(self) -> None:
         """Waits until nobody is served: a client may be gone before its place is free."""
@@ -130,9 +134,10 @@ class Client:
     """`jaguar predict`, and what it says."""
 
     def __init__(self, place: Place, command: list[str]) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True)
-        place.processes.append(self.process)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        self.running = place.processes
+        self.running.append(self.process)
         self.answers: list[dict[str, Any]] = []
         self.times = [time.monotonic()]
         self.errors = ""
@@ -171,15 +176,19 @@ class Client:
         self.process.wait(timeout=PATIENCE)
         for reader in self.readers:
             reader.join()
+        # It is let go, and its pipes with it: there may be thousands of clients.
+        if self.process in self.running:
+            self.running.remove(self.process)
         return " ".join(self.errors.split())
 
 
 class Relay:
-    """Passes connections on. After `after` bytes from a client it does `what` with one connection: "hold" them until `go`,
-    "silence" both directions, "cut", "reset", or "flip", "lose", "repeat" the next bytes."""
+    """Passes connections on, at most `rate` bytes a second and direction. After `after` bytes from a client it does
+    `what` with one connection: "hold" them until `go`, "silence" both directions, "cut", "reset", or "flip", "lose",
+    "repeat" the next bytes."""
 
-    def __init__(self, address: str, what: str, after: int) -> None:
-        self.target, self.what, self.after = address, what, after
+    def __init__(self, address: str, what: str = "", after: float = math.inf, rate: float = math.inf) -> None:
+        self.target, self.what, self.after, self.rate = address, what, after, rate
         self.reached, self.go = threading.Event(), threading.Event()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
@@ -203,6 +212,7 @@ class Relay:
                 elif not up and self.what == "silence" and self.reached.is_set():
                     self.go.wait()
                 sink.sendall(data)
+                time.sleep(len(data) / self.rate)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             for end in (source, sink):
@@ -239,7 +249,8 @@ class Prometheus:
         shutil.copy(PACKAGING / "alerts.yml", folder)
         interval = f"scrape_interval: {self.INTERVAL}s\n  evaluation_interval: {self.INTERVAL}s"
         (folder / "prometheus.yml").write_text(changed("prometheus.yml", (json.dumps(metrics), interval)))
-        subprocess.run(["promtool", "check", "config", folder / "prometheus.yml"], check=True, stdout=subprocess.DEVNULL)
+        check = ["promtool", "check", "config", folder / "prometheus.yml"]
+        subprocess.run(check, check=True, stdout=subprocess.DEVNULL)
         self.address = f"127.0.0.1:{free_port()}"
         place.start("prometheus", ["prometheus", f"--config.file={folder / 'prometheus.yml'}",
                                    f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={self.address}"])
