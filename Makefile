@@ -177,8 +177,6 @@ lint: toolchain lint-fhe
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) -m unittest discover params
 	$(PYTHON) tools/benchmark_tables.py --check
-	$(PYTHON) tools/benchmark_tables.py --check docs/protocols/convfhe.md
-	$(PYTHON) tools/benchmark_tables.py --check docs/protocols/fregata.md
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-fuzz --features coverage --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-gpu --features cuda --all-targets --locked -- -D warnings

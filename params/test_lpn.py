@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import random
-import sys
 import tempfile
 import unittest
 from contextlib import redirect_stdout
@@ -14,7 +13,6 @@ from io import StringIO
 from pathlib import Path
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).parent))
 import lpn
 import lpn_demo
 import lpn_tables
@@ -128,7 +126,8 @@ class Record(unittest.TestCase):
     def test_a_figure_that_does_not_come_out_is_told(self):
         record = json.loads(lpn.RECORD.read_text())
         entry = min(record["sets"], key=lambda e: e["k"])
-        for sets, wrong in (([entry], 0), ([entry | {"safe": not entry["safe"]}], 1), ([entry | {"bits": entry["bits"] | {"gauss": [1.0] * 4}}], 1)):
+        unsafe, other = {"safe": not entry["safe"]}, {"bits": entry["bits"] | {"gauss": [1.0] * 4}}
+        for sets, wrong in (([entry], 0), ([entry | unsafe], 1), ([entry | other], 1)):
             with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()):
                 path = Path(folder, "lpn.json")
                 path.write_text(json.dumps(record | {"sets": sets}))
@@ -167,7 +166,3 @@ class Record(unittest.TestCase):
         # What follows the tests is no test.
         self.assertEqual(self.claims(safe + "#[cfg(test)]\nmod tests;\n" + weak), 1)
         self.assertEqual(self.claims(safe + "#[cfg(test)]\nmod tests {\n    fn f() { g(); }\n}\n" + weak), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

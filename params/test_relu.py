@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import sys
 import tempfile
 import unittest
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).parent))
 import relu
 
 # One polynomial, which is quick to compute, and one as a paper might print it: x^3 less than x.
@@ -62,7 +60,3 @@ class Claims(unittest.TestCase):
         # (Without an error.)
         silent = self.published().rsplit(",", 1)[0] + "}"
         self.assertEqual(self.told(self.minimax(), silent)[0], 1)
-
-
-if __name__ == "__main__":
-    unittest.main()
