@@ -2,27 +2,24 @@
 
     .venv/torch/bin/python tools/export_hyena.py [--to models] [NAME ...]
 
-(`make torch-models` makes that environment.) The networks are VGG-16, ResNet-20 in its ImageNet form and MobileNetV1, all on
-pictures of 224x224. The paper does not print ResNet-20's layers. It says that there are seventeen convolutions, of which nine have
-inputs of 32x32 or more, and its Table 2 has 64 channels at 56x56 and 128 at 28x28: those are ResNet-18's, and with the three
-shortcuts of 1x1 they are twenty. MobileNetV1 has 27 convolutions and plain ReLUs, as its paper does (Howard et al., Table 1).
+(`make torch-models` makes that environment.) The networks are VGG-16, ResNet-20 in its ImageNet form and MobileNetV1,
+all on pictures of 224x224. The paper does not print ResNet-20's layers. It says that there are seventeen convolutions,
+of which nine have inputs of 32x32 or more, and its Table 2 has 64 channels at 56x56 and 128 at 28x28: those are
+ResNet-18's, and with the three shortcuts of 1x1 they are twenty. MobileNetV1 has 27 convolutions and plain ReLUs, as
+its paper does (Howard et al., Table 1).
 
-What private inference costs does not depend on the values. Weights are He-initialised, and batch norms see some noise, as in
-`export_torchvision.py`; the exporter folds the norms into the convolutions.
+What private inference costs does not depend on the values. Weights are He-initialised, and batch norms see some noise,
+as in `export_torchvision.py`; the exporter folds the norms into the convolutions.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torchvision
 
-import export_torchvision
-from export_torchvision import MODELS, SEED
+from export_torchvision import block, export_named, head
 
 SIZE = 224
 # Channels and stride of MobileNetV1's separable convolutions, behind a first one of 32 channels and stride 2.
@@ -31,52 +28,25 @@ SEPARABLE = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 
 
 def mobilenet_v1(width: float = 1.0, classes: int = 1000) -> torch.nn.Module:
     """MobileNetV1. All channels are multiplied by `width`."""
-
-    def block(channels: int, out: int, kernel: int, stride: int, groups: int = 1) -> list[torch.nn.Module]:
-        convolution = torch.nn.Conv2d(channels, out, kernel, stride, kernel // 2, groups=groups, bias=False)
-        torch.nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
-        return [convolution, torch.nn.BatchNorm2d(out), torch.nn.ReLU()]
-
     channels = int(32 * width)
     layers = block(3, channels, 3, 2)
     for out, stride in SEPARABLE:
         out = int(out * width)
-        layers += block(channels, channels, 3, stride, channels) + block(channels, out, 1, 1)
+        layers += block(channels, channels, 3, stride, channels) + block(channels, out, 1)
         channels = out
-    head = [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(channels, classes)]
-    return torch.nn.Sequential(*layers, *head)
+    return torch.nn.Sequential(*layers, *head(channels, classes))
 
 
-NETWORKS: dict[str, Callable[[], torch.nn.Module]] = {
-    "vgg16": lambda: torchvision.models.vgg16_bn(weights=None),
-    "resnet20_imagenet": lambda: torchvision.models.resnet18(weights=None),
-    "mobilenet_v1": mobilenet_v1,
+NETWORKS = {
+    "vgg16": (lambda: torchvision.models.vgg16_bn(weights=None), SIZE),
+    "resnet20_imagenet": (lambda: torchvision.models.resnet18(weights=None), SIZE),
+    "mobilenet_v1": (mobilenet_v1, SIZE),
 }
-
-
-def build(name: str) -> torch.nn.Module:
-    torch.manual_seed(SEED)
-    return export_torchvision.settle(NETWORKS[name](), SIZE)
 
 
 def convolutions(model: torch.nn.Module) -> list[torch.nn.Conv2d]:
     return [module for module in model.modules() if isinstance(module, torch.nn.Conv2d)]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(NETWORKS)}; all of them unless named")
-    parser.add_argument("--to", type=Path, default=MODELS)
-    args = parser.parse_args()
-    unknown = set(args.names) - set(NETWORKS)
-    if unknown:
-        parser.error(f"there is no network {', '.join(sorted(unknown))}")
-    args.to.mkdir(parents=True, exist_ok=True)
-    for name in args.names or NETWORKS:
-        path = args.to / f"{name}.onnx"
-        export_torchvision.export(build(name), export_torchvision.noise(1, SIZE), path, 13, False, False)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(export_named(__doc__, NETWORKS))

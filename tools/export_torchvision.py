@@ -1,7 +1,8 @@
 """Exports networks of torchvision with random weights, to try what runs and what it costs.
 
     python3 -m venv .venv/torch
-    .venv/torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 onnxscript==0.7.2 pillow==13.0.0
+    .venv/torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 onnxscript==0.7.2 \
+      pillow==13.0.0
     .venv/torch/bin/python tools/export_torchvision.py [--variants] [NAME ...]
 
 No package ships trained full-width weights of these networks. What private inference costs does not depend on
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,10 +149,38 @@ def export(model: torch.nn.Module, x: torch.Tensor, path: Path, opset: int, dyna
     print(f"{path} ({path.stat().st_size / 1e6:.0f} MB): logits deviate by {want.std():.2f}; {', '.join(operators)}")
 
 
+def block(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> list[torch.nn.Module]:
+    """A convolution, a batch norm and a ReLU."""
+    convolution = torch.nn.Conv2d(channels, out, kernel, stride, kernel // 2, groups=groups, bias=False)
+    torch.nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+    return [convolution, torch.nn.BatchNorm2d(out), torch.nn.ReLU()]
+
+
+def head(channels: int, classes: int) -> list[torch.nn.Module]:
+    """What such networks end in."""
+    return [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(channels, classes)]
+
+
+def export_named(about: str, networks: dict[str, tuple[Callable[[], torch.nn.Module], int]]) -> int:
+    """The program of `export_hyena.py` and `export_convfhe.py`. By name: what makes a network, its pictures' side."""
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(networks)}; all of them unless named")
+    parser.add_argument("--to", type=Path, default=MODELS)
+    args = parser.parse_args()
+    if unknown := set(args.names) - set(networks):
+        parser.error(f"there is no network {', '.join(sorted(unknown))}")
+    args.to.mkdir(parents=True, exist_ok=True)
+    for name in args.names or networks:
+        make, size = networks[name]
+        torch.manual_seed(SEED)
+        export(settle(make(), size), noise(1, size), args.to / f"{name}.onnx", 13, False, False)
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="networks by torchvision's names; all of them unless named")
-    parser.add_argument("--variants", action="store_true", help="the small ones in other opsets and by the newer exporter too")
+    parser.add_argument("--variants", action="store_true", help="the small ones in other ways too")
     parser.add_argument("--to", type=Path, default=MODELS)
     args = parser.parse_args()
     folder = args.to / "torchvision"

@@ -231,6 +231,7 @@ class Checkpoints(unittest.TestCase):
 
 try:
     import export_hyena
+    import export_torchvision
 except ImportError as missing:
     export_hyena, why = None, f"{missing.name} is not installed (make torch-models)"
 else:
@@ -241,7 +242,7 @@ else:
 class HyenaNetworks(unittest.TestCase):
     def shapes(self, name: str) -> list[tuple[int, ...]]:
         """Of each convolution: output channels, input channels of a group, kernel, stride."""
-        model = export_hyena.NETWORKS[name]()
+        model = export_hyena.NETWORKS[name][0]()
         return [(*c.weight.shape[:3], c.stride[0]) for c in export_hyena.convolutions(model)]
 
     def test_they_have_the_convolutions_that_the_paper_counts(self):
@@ -266,11 +267,11 @@ class HyenaNetworks(unittest.TestCase):
         import onnx
         import onnxruntime
 
-        model = export_hyena.export_torchvision.settle(export_hyena.mobilenet_v1(0.25, 10), 32)
-        x = export_hyena.export_torchvision.noise(1, 32)
+        model = export_torchvision.settle(export_hyena.mobilenet_v1(0.25, 10), 32)
+        x = export_torchvision.noise(1, 32)
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             path = Path(folder) / "small.onnx"
-            export_hyena.export_torchvision.export(model, x, path, 13, False, False)
+            export_torchvision.export(model, x, path, 13, False, False)
             operators = [node.op_type for node in onnx.load(path).graph.node]
             session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
             (logits,) = session.run(None, {"input": x.numpy()})
