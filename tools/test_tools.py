@@ -158,25 +158,6 @@ except ImportError:
     checkpoints = None
 
 
-# What a checkpoint names; pickle looks the names up in their modules when it writes.
-class FloatStorage:
-    pass
-
-
-def _rebuild_tensor_v2(*_):
-    raise AssertionError("only its name is used")
-
-
-def _pose_as(thing, module: str) -> None:
-    parent = sys.modules.setdefault(module, type(sys)(module))
-    setattr(parent, thing.__name__, thing)
-    thing.__module__ = module
-
-
-_pose_as(FloatStorage, "torch")
-_pose_as(_rebuild_tensor_v2, "torch._utils")
-
-
 @unittest.skipIf(checkpoints is None, "numpy is not installed")
 class Checkpoints(unittest.TestCase):
     def test_a_pickle_cannot_run_code(self):
@@ -409,3 +390,23 @@ class Recipes(unittest.TestCase):
         for version, side in (("V1", 256), ("V2", 232)):
             own = [size for name, size in sizes.items() if name.endswith(version)]
             self.assertGreater(2 * own.count((side, 224, "bilinear")), len(own), version)
+
+
+# What a checkpoint names; pickle looks the names up in their modules when it writes. (Here, where all that needs torch
+# has it.)
+class FloatStorage:
+    pass
+
+
+def _rebuild_tensor_v2(*_):
+    raise AssertionError("only its name is used")
+
+
+def _pose_as(thing, module: str) -> None:
+    parent = sys.modules.setdefault(module, type(sys)(module))
+    setattr(parent, thing.__name__, thing)
+    thing.__module__ = module
+
+
+_pose_as(FloatStorage, "torch")
+_pose_as(_rebuild_tensor_v2, "torch._utils")
