@@ -4,7 +4,7 @@
 pub mod table;
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{self, Write};
 
 /// The most threads that may be asked for.
 const MAX_THREADS: usize = 1024;
@@ -54,13 +54,24 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Bytes that a thread takes when it starts: its stack, and what signals and the allocator put beside it.
+const THREAD_BYTES: usize = 5 << 19;
+
 /// Limits the threads of the linear layers and the preparation; 0 leaves it to the number of cores.
 ///
 /// # Errors
 /// When the threads were started already, or cannot be: there is no memory for them, say.
-pub fn set_threads(threads: usize) -> std::io::Result<()> {
-    let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-    started.map_err(|e| std::io::Error::other(format!("starting the threads that compute: {e}")))
+pub fn set_threads(threads: usize) -> io::Result<()> {
+    let failed =
+        |why: &dyn std::fmt::Display| io::Error::other(format!("starting the threads that compute: {why}"));
+    let count = if threads == 0 { std::thread::available_parallelism()?.get() } else { threads };
+    // A thread that finds no memory for what it begins with ends the process by a panic. So room for all is looked for first.
+    let mut room = Vec::<u8>::new();
+    let found = room.try_reserve_exact(count.saturating_mul(THREAD_BYTES));
+    // (An allocation that nobody sees would be optimised away.)
+    drop(std::hint::black_box(room));
+    found.map_err(|_| failed(&format!("there is no memory for {count}")))?;
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().map_err(|e| failed(&e))
 }
 
 /// How many threads the linear layers and the preparation have.
