@@ -124,7 +124,7 @@ impl backend::Layer for Layer {
         let before = |role: usize| engine.offline[role] + engine.online[role] + engine.online_parallel[role];
         let (words, outputs) = (self.sent() as f64, self.out_shape.iter().product::<usize>() as f64);
         let len = product_len(&self.spec, self.out_shape);
-        let rate = costs.online.online(&self.spec, len);
+        let rate = costs.online.at(&self.spec, len);
         let taps = self.spec.kernel[0] * self.spec.kernel[1];
         let terms = self.in_shape[0] / self.spec.groups * taps;
         let products = self.out_shape[0] as f64 * terms as f64 * positions(len) as f64;

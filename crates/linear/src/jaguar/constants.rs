@@ -46,7 +46,7 @@ pub(crate) fn positions(len: usize) -> usize {
 
 impl PerProduct {
     /// Online, of a layer with so many positions side by side.
-    pub(crate) fn online(&self, spec: &Linear, len: usize) -> f64 {
+    pub(crate) fn at(&self, spec: &Linear, len: usize) -> f64 {
         self.of(spec, len < WIDE)
     }
 

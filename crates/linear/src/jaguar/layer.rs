@@ -250,7 +250,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
         let wanted = layout.parts() * len;
         work.offline[0] += per_tile * on_line(&costs.client_response, wanted);
         work.offline[1] += per_tile * on_line(&costs.server_response, wanted);
-        let rate = costs.online.online(spec, len);
+        let rate = costs.online.at(spec, len);
         // In parts it may be by frequencies, which the machine's rates are not of.
         let share = if layout.parts() > 1 { layout.online_share(len) } else { 1.0 };
         work.online_parallel[1] += channels * terms * positions(len) as f64 * rate * share;
