@@ -24,7 +24,7 @@ pub(super) fn parameters(ring: ChosenRing) -> Result<Parameters, ParameterError>
 /// Seconds of a multiply-add of a small weight and a word, by the shape that decides how well it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerProduct {
-    /// At least [`WIDE`] positions side by side, one group.
+    /// At least 128 positions side by side, one group.
     pub wide: f64,
     /// Fewer positions, one group. For the a half: layers that pack at least four maps into a ciphertext, at the
     /// distance of a power of two.
