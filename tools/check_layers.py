@@ -38,9 +38,9 @@ ARROWS: dict[str, set[str]] = {
     "graph": {"cpu", "share", "semantics", "mpc"},
     "samples": {"graph"},
     "linear": {"cpu", "gpu", "share", "semantics", "he", "ring", "wire", "graph"},
-    "plan": {"share", "graph", "linear", "mpc", "he"},
+    "plan": {"share", "graph", "linear", "mpc"},
     "bundle": {"graph", "ring"},
-    "profile": {"cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "bundle"},
+    "profile": {"cpu", "ring", "wire", "graph", "ot", "mpc", "linear", "plan", "bundle"},
     "compile": {"cpu", "graph", "plan", "bundle"},
     "engine": {"cpu", "ring", "wire", "graph", "ot", "mpc", "linear", "plan", "bundle"},
     "convfhe": {"graph", "ring", "wire", "bundle", "engine"},
@@ -50,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
     "report": {"terminal", "graph", "plan", "compile"},
     "bench": {"terminal", "accuracy", "samples", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "profile", "engine"},
-    "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "cpu", "ring", "wire", "net", "graph", "he", "mpc", "linear", "plan", "profile", "engine"},
+    "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "cpu", "ring", "wire", "net", "graph", "mpc", "linear", "plan", "profile", "engine"},
     # Foreign bytes for every reader, in `fuzz`.
     "fuzz": {"accuracy", "bundle", "convfhe", "cpu", "engine", "graph", "linear", "mpc", "net", "ot", "plan", "ring", "samples", "serve", "wire"},
     # The native part of the Python package, in `python/jaguar`.
@@ -145,8 +145,6 @@ def pages_map(tree: Path) -> list[str]:
 # Where backends may be named besides their folders, tests and documentation, and why.
 MAY_NAME_BACKENDS = {
     "crates/bench/": "compares the backends by name, piece by piece",
-    "crates/profile/src/measure.rs": "times the power-of-two ring's kernels, which planners price by, where they run",
-    "crates/profile/src/measure/rns.rs": "times the steps of layers in RNS rings",
     "crates/plan/src/kit.rs": "is the standard kit",
     "crates/cli/src/kit.rs": "is the command's kit",
     "python/jaguar/src/kit.rs": "is the package's kit",

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use jaguar_cpu::Cpu;
 use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
+use jaguar_plan::Kit;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
 use jaguar_profile::{Imitated, When, kept, link};
 use jaguar_tables::plan::words;
@@ -55,7 +56,8 @@ struct Measured<'a> {
 pub fn run(args: &Args) -> Result<()> {
     jaguar_terminal::set_threads(args.threads)?;
     let cache = kept::cache(args.cache.as_deref());
-    let Some(machine) = kept::machine(Cpu::detect(), When::Anew, cache.as_deref(), &mut tell)? else {
+    let kit = kit();
+    let Some(machine) = kept::machine(Cpu::detect(), &kit, When::Anew, cache.as_deref(), &mut tell)? else {
         return Ok(());
     };
     let measured = match &args.link_to {
@@ -63,7 +65,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(server) => {
             let cache = cache.context("no cache folder is known; name one with --cache")?;
             let channel = link::channel(args.trust.dialer(server)?.connect(Options::default())?, args.link);
-            let ready = connect(&kit(), channel, &Limits::default())?.prepare_client(Place::Memory)?;
+            let ready = connect(&kit, channel, &Limits::default())?.prepare_client(Place::Memory)?;
             let (link, ready) = ready.measure_link()?;
             ready.leave()?;
             // An imitated link says nothing of the real one.
@@ -81,52 +83,26 @@ pub fn run(args: &Args) -> Result<()> {
         say!("{}", serde_json::to_string_pretty(&figures)?);
         return Ok(());
     }
-    show(&machine);
+    show(&machine, &kit);
     if let (Some(server), Some(measured)) = (&args.link_to, &measured) {
         say!("{server}: {}", words(measured));
     }
     Ok(())
 }
 
-fn show(machine: &Machine) {
-    say!("{}, {} threads ({:.2} times one on linear layers)", machine.cpu, machine.threads, machine.speedup);
-    let mut rings = plain(
-        &[
-            "ring",
-            "ciphertext µs",
-            "response µs, client",
-            "server",
-            "hint µs",
-            "word ns, client",
-            "server",
-            "output ns",
-            "products G/s: wide",
-            "narrow",
-            "grouped",
-        ],
-        1,
+fn show(machine: &Machine, kit: &Kit) {
+    say!(
+        "{}, {} threads ({:.2} times one on linear layers)\n",
+        machine.cpu,
+        machine.threads,
+        machine.speedup
     );
-    let span = |points: &[(usize, f64)]| {
-        let us = |p: Option<&(usize, f64)>| p.map_or(0.0, |p| p.1 * 1e6);
-        format!("{:.1} to {:.1}", us(points.first()), us(points.last()))
-    };
-    for r in &machine.rings {
-        let rate = |seconds: f64| format!("{:.1}", 1e-9 / seconds);
-        rings.add_row([
-            format!("N = {}, k = {}", r.ring_dim, r.modulus_bits),
-            format!("{:.1}", r.ciphertext * 1e6),
-            span(&r.client_response),
-            span(&r.server_response),
-            format!("{:.1}", r.hint_response * 1e6),
-            format!("{:.2}", r.client_word * 1e9),
-            format!("{:.2}", r.server_word * 1e9),
-            format!("{:.2}", r.server_output * 1e9),
-            rate(r.online.wide),
-            rate(r.online.narrow),
-            rate(r.online.grouped),
-        ]);
+    for table in kit.probes().into_iter().map(|probe| probe.table(&machine.linear)) {
+        let [head, rows @ ..] = &table[..] else { continue };
+        let mut shown = plain(&head.iter().map(String::as_str).collect::<Vec<_>>(), 1);
+        shown.add_rows(rows);
+        say!("{}\n", trimmed(&shown));
     }
-    say!("\n{}\n", trimmed(&rings));
     let mut nonlinear = plain(
         &["nonlinear", "digits", "a COT ns: sent", "received", "a byte online ns: client", "server", "both"],
         1,

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::{Linear, Shape};
-use jaguar_he::params::Parameters;
 use jaguar_linear::backend::Request;
 use jaguar_plan::{BackendId, Choices, Plan, WEIGHT_MEMORY};
 use jaguar_terminal::say;
@@ -104,7 +103,7 @@ pub fn run(args: &Args) -> Result<()> {
                     product_bits: args.activation_bits + args.shift,
                     packing: Default::default(),
                     images: 1,
-                    params: Parameters::DEFAULT,
+                    ring: args.backend.backend().rings().first().copied().unwrap_or_default(),
                     backend: args.backend.name(),
                     weight_memory: WEIGHT_MEMORY,
                 })

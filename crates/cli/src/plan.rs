@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> Result<()> {
     let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
     let network = &bundle.model.network;
     let cache = kept::cache(args.cache.as_deref());
-    let machine = kept::machine(Cpu::detect(), args.calibrate, cache.as_deref(), &mut tell)?;
+    let machine = kept::machine(Cpu::detect(), &kit::kit(), args.calibrate, cache.as_deref(), &mut tell)?;
     let site = machine.as_ref().map(|machine| args.link.site(machine, args.prefer.into()));
     let choices = match &site {
         None => args.memory.apply(Choices::among(network, args.backends.named())?),

@@ -250,7 +250,7 @@ pub fn run(args: &Args) -> Result<()> {
             say!("({caveat})");
         }
     }
-    let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
+    let machine = kept::known_machine(Cpu::detect(), &kit(), cache.as_deref());
     let between = Between::to(cache.as_deref(), &args.reach.host(), args.link);
     let site = machine
         .as_ref()

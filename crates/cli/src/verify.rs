@@ -69,7 +69,8 @@ pub fn run(args: &Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
-    let machine = kept::machine(Cpu::detect(), args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+    let figures = kept::cache(None);
+    let machine = kept::machine(Cpu::detect(), &kit::kit(), args.calibrate, figures.as_deref(), &mut tell)?;
     let network = &bundle.model.network;
     let choices = match &machine {
         None => args.memory.apply(Choices::among(network, args.backends.named())?),

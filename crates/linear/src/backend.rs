@@ -21,11 +21,12 @@ use std::sync::Arc;
 
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_he::params::{Estimate, ParameterError, Parameters};
+use jaguar_he::params::{Estimate, ParameterError};
 pub use jaguar_share::{Domain, Modulus};
 use jaguar_wire::{Channel, WireError};
 use zeroize::Zeroizing;
 
+use crate::constants::{Measured, Probe};
 use crate::layout::{LayoutError, Packing};
 use crate::product::Hardware;
 
@@ -55,11 +56,34 @@ pub struct Request<'a> {
     pub product_bits: u32,
     /// How densely inputs are packed, where the backend leaves a choice.
     pub packing: Packing,
-    /// The ring that was chosen for backends over Z_{2^k}.
-    pub params: Parameters,
+    /// The ring that was chosen, where the backend leaves a choice ([`Backend::rings`]).
+    pub ring: ChosenRing,
     /// Bytes that the server may keep of all layers' weights as polynomials: those of further layers are made in every
     /// query.
     pub weight_memory: u64,
+}
+
+/// A ring as a planner chooses it, one for all layers of a plan. Nobody checked it: a backend that computes in it makes a parameter set
+/// of it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenRing {
+    /// N.
+    pub ring_dim: u32,
+    /// log2 of q.
+    pub modulus_bits: u32,
+}
+
+/// What a plan says of its ring where none of its backends leaves a choice. (Parties compare it: it is in a plan's digest.)
+impl Default for ChosenRing {
+    fn default() -> Self {
+        Self { ring_dim: 2048, modulus_bits: 48 }
+    }
+}
+
+impl std::fmt::Display for ChosenRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "N = {}, q = 2^{}", self.ring_dim, self.modulus_bits)
+    }
 }
 
 /// Why a backend cannot run a layer.
@@ -155,8 +179,8 @@ pub trait Layer: Debug + Send + Sync {
     /// What passes.
     fn traffic(&self) -> Traffic;
 
-    /// What it takes on a machine with these constants; `None` where they do not cover it.
-    fn work(&self, machine: &dyn Constants) -> Option<Work>;
+    /// What it takes on a machine of which this was measured; `None` where that does not cover it.
+    fn work(&self, machine: &Measured) -> Option<Work>;
 
     /// Standard deviation of the noise, in units of the network's last place, at worst-case weights.
     fn noise_ulps(&self) -> f64;
@@ -462,6 +486,16 @@ pub trait Backend: Sync {
     /// [`Request::product_bits`].
     fn keeps_products(&self) -> bool;
 
+    /// What its layers need to know of a machine to say what they take ([`Layer::work`]); none of a backend that says nothing. It has no
+    /// default: a backend that forgot it would never be weighed.
+    fn probes(&self) -> Vec<Probe>;
+
+    /// The rings that a planner weighs for it, the one first that is taken where nothing was measured. None of a backend that does not
+    /// read [`Request::ring`].
+    fn rings(&self) -> &'static [ChosenRing] {
+        &[]
+    }
+
     /// Plans these layers.
     ///
     /// # Errors
@@ -541,200 +575,5 @@ impl Deref for Planned {
 
     fn deref(&self) -> &Self::Target {
         self.layers.layer(self.node).expect("checked when it was made")
-    }
-}
-
-/// A machine's measured constants, as backends look them up.
-pub trait Constants {
-    /// Those of `Z_(2^k)[X]/(X^N + 1)`: measured for the same N and the narrowest modulus that is at least as wide.
-    fn power_of_two(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts>;
-
-    /// Those of an RNS ring with N and so many primes of 30 bits.
-    fn rns(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts>;
-
-    /// Those of rings of SIMD slots with N and primes of `limb_bits` bits: measured for the same N and the narrowest primes
-    /// that are at least as wide (kernels know two widths).
-    fn slots(&self, ring_dim: usize, limb_bits: u32) -> Option<&SlotCosts>;
-}
-
-/// Seconds of a multiply-add of a small weight and a word, by the shape that decides how well it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct PerProduct {
-    /// At least [`WIDE`] positions side by side, one group.
-    pub wide: f64,
-    /// Fewer positions, one group. For the a half: layers that pack at least four maps into a ciphertext, at the
-    /// distance of a power of two.
-    pub narrow: f64,
-    /// Several groups (depthwise layers).
-    pub grouped: f64,
-}
-
-/// What one power-of-two ring's linear layers take, in seconds of one core.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct RingCosts {
-    /// N.
-    pub ring_dim: usize,
-    /// k.
-    pub modulus_bits: u32,
-    /// Offline, client: one input ciphertext (e − a·s).
-    pub ciphertext: f64,
-    /// Offline, client: one response, by the number of coefficients from the first to the last one that is exported;
-    /// ascending, in between by straight lines.
-    pub client_response: Vec<(usize, f64)>,
-    /// Offline, server: the same.
-    pub server_response: Vec<(usize, f64)>,
-    /// Once per client, server: one response of the hint, the a half being there.
-    pub hint_response: f64,
-    /// Online, client: one word of b.
-    pub client_word: f64,
-    /// Online, server: one word of b.
-    pub server_word: f64,
-    /// Online, server: one output value.
-    pub server_output: f64,
-    /// Online, server: one multiply-add.
-    pub online: PerProduct,
-    /// Once per model, server: one multiply-add.
-    pub a_half: PerProduct,
-}
-
-/// What one RNS ring's linear layers take, in seconds of one core, transforms included: each is a whole step.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct RnsCosts {
-    /// N.
-    pub ring_dim: usize,
-    /// How many primes q has.
-    pub limbs: usize,
-    /// Once per model, server: one polynomial of weights transformed.
-    pub weights: f64,
-    /// Offline, client: one ciphertext's e − a·s, a being expanded.
-    pub ciphertext: f64,
-    /// Offline, server: the randomness of one response.
-    pub zero: f64,
-    /// Online, client: one ciphertext's message added.
-    pub encryption: f64,
-    /// Online, server: both halves of one ciphertext transformed, its share being added.
-    pub input: f64,
-    /// Online, server: one ciphertext times one polynomial of weights, added up. Reading the weights is most of it.
-    pub product: f64,
-    /// Online, server: one response: an encryption of zero added, transformed back, rounded and masked.
-    pub response: f64,
-    /// Online, client: one response decrypted.
-    pub decryption: f64,
-}
-
-/// What encryption in slots takes in rings of one N, in seconds of one core: of N words modulo one prime, where nothing
-/// else is said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct SlotCosts {
-    /// N.
-    pub ring_dim: usize,
-    /// The primes' bits, at most.
-    pub limb_bits: u32,
-    /// Seconds of each kind of work.
-    #[serde(flatten)]
-    pub each: SlotWork,
-}
-
-/// Work on N words modulo one prime, by what is done with them: how often, or how long each takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct SlotWork {
-    /// Transformed, forwards or back.
-    pub transform: f64,
-    /// Times others, added up.
-    pub product: f64,
-    /// Times a number, added up in 128 bits.
-    pub scalar: f64,
-    /// Such a sum reduced, at its end.
-    pub sum: f64,
-    /// Made of small numbers, before it is transformed: a digit, or a plaintext.
-    pub small: f64,
-    /// Of one digit of a ciphertext: moved by an automorphism, times both halves of a key.
-    pub switch: f64,
-    /// Of an encryption of zero under the secret key, with its a half from a seed.
-    pub encryption: f64,
-    /// Of an encryption of zero under the public key, in both halves.
-    pub zero: f64,
-    /// Packed or unpacked.
-    pub packing: f64,
-    /// Drawn from a seed.
-    pub uniform: f64,
-    /// N slots to a plaintext, or back; all of them, once.
-    pub encoding: f64,
-    /// A plaintext times q/p, or a phase rounded to one.
-    pub rounding: f64,
-}
-
-impl SlotWork {
-    /// All figures.
-    pub fn all(self) -> [f64; 12] {
-        let Self { transform, product, scalar, sum, small, switch, .. } = self;
-        let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = self;
-        [
-            transform, product, scalar, sum, small, switch, encryption, zero, packing, uniform, encoding,
-            rounding,
-        ]
-    }
-
-    /// The figures that [`all`](Self::all) gives.
-    fn of(all: [f64; 12]) -> Self {
-        let [transform, product, scalar, sum, small, switch, rest @ ..] = all;
-        let [encryption, zero, packing, uniform, encoding, rounding] = rest;
-        Self {
-            transform,
-            product,
-            scalar,
-            sum,
-            small,
-            switch,
-            encryption,
-            zero,
-            packing,
-            uniform,
-            encoding,
-            rounding,
-        }
-    }
-
-    /// Work done so often each, in seconds where each takes so long.
-    pub fn seconds(self, costs: &SlotCosts) -> f64 {
-        self.all().iter().zip(costs.each.all()).map(|(count, cost)| count * cost).sum()
-    }
-}
-
-impl std::ops::Add for SlotWork {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        let (a, b) = (self.all(), other.all());
-        Self::of(std::array::from_fn(|i| a[i] + b[i]))
-    }
-}
-
-impl std::ops::Mul<f64> for SlotWork {
-    type Output = Self;
-
-    fn mul(self, times: f64) -> Self {
-        Self::of(self.all().map(|count| count * times))
-    }
-}
-
-/// From so many positions a product counts as wide.
-pub const WIDE: usize = 128;
-
-/// Positions are computed a vector at a time.
-const VECTOR: usize = 16;
-
-/// For how many positions a product of `len` costs.
-pub fn positions(len: usize) -> usize {
-    len.next_multiple_of(VECTOR)
-}
-
-/// The value at `x` of the line through `points`, constant beyond its ends.
-pub fn on_line(points: &[(usize, f64)], x: usize) -> f64 {
-    let at = points.partition_point(|p| p.0 < x);
-    match (at.checked_sub(1).map(|i| points[i]), points.get(at)) {
-        (Some((x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) as f64 / (x1 - x0) as f64,
-        (None, Some(&(_, y))) | (Some((_, y)), None) => y,
-        (None, None) => 0.0,
     }
 }

@@ -3,7 +3,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`backend`] | what a backend is: the traits that plans and sessions know |
-//! | [`probe`] | single layers whose steps are timed |
+//! | [`constants`] | what a backend needs to know of a machine, and how that is measured |
+//! | [`timing`] | how probes are timed |
 //! | [`layout`] | where inputs and outputs sit in ring elements |
 //! | [`inputs`] | the same of the inputs, in runs, for a layer to keep |
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
@@ -14,6 +15,7 @@
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
 pub mod cheetah;
+pub mod constants;
 pub mod fregata;
 pub mod guard;
 pub mod hyena;
@@ -23,9 +25,9 @@ pub mod jaguar;
 mod known_coins;
 pub mod layout;
 pub mod plaintext_insecure;
-pub mod probe;
 pub mod product;
 pub mod published_insecure;
+pub mod timing;
 
 /// Cuts `values` into pieces of the given lengths.
 pub(crate) fn cut<T>(mut values: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {

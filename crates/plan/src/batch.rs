@@ -179,7 +179,7 @@ pub fn total<'a>(costs: impl Iterator<Item = &'a Cost>) -> Cost {
 fn cost(layer: &Planned, [inputs, outputs]: [usize; 2], site: Option<&Site<'_>>) -> Cost {
     let (geometry, traffic) = (layer.geometry(), layer.traffic());
     let filled = |values: usize, of: usize| values as f64 / (of * geometry.ring_dim).max(1) as f64;
-    let seconds = |of: &dyn Fn(Work) -> f64| Some(of(layer.work(site?.machine)?));
+    let seconds = |of: &dyn Fn(Work) -> f64| Some(of(layer.work(&site?.machine.linear)?));
     let of_party = |role: usize| {
         seconds(&|work: Work| work.offline[role] + work.online[role] + work.online_parallel[role])
     };

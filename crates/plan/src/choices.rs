@@ -1,14 +1,13 @@
 //! What a planner is free to choose, and both parties then follow.
 
 use jaguar_graph::network::Network;
-use jaguar_he::params::Parameters;
-use jaguar_linear::backend::BackendId;
+use jaguar_linear::backend::{BackendId, ChosenRing};
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::MOST_FACTOR_BITS;
 use jaguar_mpc::cost::Instances;
 use serde::{Deserialize, Serialize};
 
-use crate::kit::{UnknownBackend, in_order, named};
+use crate::kit::{UnknownBackend, in_order, named, rings};
 use crate::{Plan, PlanError};
 
 /// How ReLUs, ReLU6s and max-pools compare. (An argmax is always sealed.)
@@ -74,9 +73,9 @@ pub struct Allowed {
 pub struct Choices<B = BackendId> {
     /// By node: which backend runs it, if it is linear.
     pub backends: Vec<B>,
-    /// N of the linear layers' ring.
+    /// N of the ring, for backends that leave a choice ([`Choices::ring`]).
     pub ring_dim: u32,
-    /// k, where q = 2^k.
+    /// log2 of its q.
     pub modulus_bits: u32,
     /// By node: how far apart the maps of its input ciphertexts stand, if it is linear.
     pub packings: Vec<Packing>,
@@ -126,13 +125,13 @@ impl Choices<String> {
 }
 
 impl Choices {
-    /// What a plan follows when nobody has measured anything: the default ring, the fewest rounds.
+    /// What a plan follows when nobody has measured anything: the backend's first ring, the fewest rounds.
     pub fn standard(network: &Network, backend: BackendId) -> Self {
-        let params = Parameters::DEFAULT;
+        let ChosenRing { ring_dim, modulus_bits } = rings(&[backend])[0];
         Self {
             backends: vec![backend; network.nodes.len()],
-            ring_dim: params.ring_dim() as u32,
-            modulus_bits: params.modulus_bits(),
+            ring_dim,
+            modulus_bits,
             packings: vec![Packing::default(); network.nodes.len()],
             digits: vec![DIGIT as u8; network.nodes.len()],
             instances: Instances::default(),
@@ -140,6 +139,17 @@ impl Choices {
             weight_memory: WEIGHT_MEMORY,
             images: 1,
         }
+    }
+
+    /// The ring of linear layers whose backends leave a choice.
+    pub fn ring(&self) -> ChosenRing {
+        ChosenRing { ring_dim: self.ring_dim, modulus_bits: self.modulus_bits }
+    }
+
+    /// The same in another ring.
+    #[must_use]
+    pub fn in_ring(self, ChosenRing { ring_dim, modulus_bits }: ChosenRing) -> Self {
+        Self { ring_dim, modulus_bits, ..self }
     }
 
     /// The same for queries of `images` images. What hints of single images are bound to, ring, packings and backends, stays.
@@ -154,7 +164,7 @@ impl Choices {
     /// When none is allowed, or none can run some layer: what the last one says.
     pub fn among(network: &Network, allowed: &[BackendId]) -> Result<Self, PlanError> {
         let first = *allowed.first().ok_or_else(|| PlanError::Choices("no backend is allowed".into()))?;
-        let mut choices = Self::standard(network, first);
+        let mut choices = Self::standard(network, first).in_ring(rings(allowed)[0]);
         // How far each node has come: a backend that is allowed twice is tried once.
         let mut tried = vec![0; network.nodes.len()];
         loop {
@@ -172,17 +182,16 @@ impl Choices {
     }
 
     /// The same with comparisons that **leak signs and sizes** ([`Comparison::PmaxLeaky`]): with as many bits of factors as the
-    /// ring takes, up to 8. Where it takes none, another ring of the planner's is taken.
+    /// ring takes, up to 8. Where it takes none, another one of the backends' rings is taken.
     ///
     /// # Errors
     /// When no ring can hold the network with a factor of one bit: what the present one says.
     pub fn leaking_signs(self, network: &Network) -> Result<Self, PlanError> {
-        let mine = (self.ring_dim, self.modulus_bits);
         let mut error = None;
-        for (ring_dim, modulus_bits) in std::iter::once(mine).chain(crate::machine::RINGS) {
+        for ring in std::iter::once(self.ring()).chain(rings(&self.backends)) {
             for factor_bits in (1..=FACTOR_BITS).rev() {
                 let comparison = Comparison::PmaxLeaky { factor_bits };
-                let choices = Self { ring_dim, modulus_bits, comparison, ..self.clone() };
+                let choices = Self { comparison, ..self.clone() }.in_ring(ring);
                 let allowed = Allowed { insecure_backends: true, sign_leakage: true };
                 match Plan::allowing(network, choices.clone(), allowed) {
                     Ok(_) => return Ok(choices),
@@ -194,12 +203,12 @@ impl Choices {
         Err(error.expect("something was tried"))
     }
 
-    /// The parameter set, if these choices are sound for `network`.
+    /// Whether these choices are sound for `network`. (Its ring is looked at by the backends that compute in it, when they plan: they refuse
+    /// one that is not on record as secure.)
     ///
     /// # Errors
-    /// When the parameter set is not on record as secure, a backend protects nothing, comparisons leak, or a choice is out of range
-    /// or for another network.
-    pub fn check(&self, network: &Network) -> Result<Parameters, PlanError> {
+    /// When a backend protects nothing, comparisons leak, or a choice is out of range or for another network.
+    pub fn check(&self, network: &Network) -> Result<(), PlanError> {
         self.check_allowing(network, Allowed::default())
     }
 
@@ -207,11 +216,7 @@ impl Choices {
     ///
     /// # Errors
     /// As `check`.
-    pub(crate) fn check_allowing(
-        &self,
-        network: &Network,
-        allowed: Allowed,
-    ) -> Result<Parameters, PlanError> {
+    pub(crate) fn check_allowing(&self, network: &Network, allowed: Allowed) -> Result<(), PlanError> {
         let insecure = self.backends.iter().find(|b| !b.backend().is_secure());
         if let Some(backend) = insecure.filter(|_| !allowed.insecure_backends) {
             return Err(PlanError::Choices(format!("the backend {backend} protects nothing")));
@@ -227,7 +232,6 @@ impl Choices {
                 return Err(PlanError::Choices(text));
             }
         }
-        let params = Parameters::new(self.ring_dim as usize, self.modulus_bits)?;
         for (what, count) in [
             ("digits", self.digits.len()),
             ("packings", self.packings.len()),
@@ -246,7 +250,7 @@ impl Choices {
                 "comparisons in digits of {digit} bits (1 to 4 are possible)"
             )));
         }
-        Ok(params)
+        Ok(())
     }
 
     /// Whether a query may have so many images.

@@ -28,7 +28,6 @@
 use std::sync::Arc;
 
 use jaguar_graph::network::{Excess, Makes, Network, Node, NodeId, Place, Shape, Shares, Sign, Takes, Work};
-use jaguar_he::params::Parameters;
 use jaguar_linear::backend::{BackendId, Layers, Planned, Request};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
 use jaguar_share::{Domain, Modulus};
@@ -163,11 +162,11 @@ fn excess_of(node: &Node) -> Option<Excess> {
     }
 }
 
-pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> Result<Planning, PlanError> {
+pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, PlanError> {
     let nodes = &network.nodes;
     // 1. Excess.
     let values = Values::new(network, choices)?;
-    let (mut planned, layers) = plan_layers(&values, params, choices)?;
+    let (mut planned, layers) = plan_layers(&values, choices)?;
     // 2. and 3. Where values live.
     let odd = odd_moduli(&values, &planned);
     let needed = needed_bits(&values, &planned, &odd);
@@ -274,11 +273,7 @@ pub(crate) fn plan(network: &Network, params: Parameters, choices: &Choices) -> 
 type PlannedLayers = (Vec<Option<Planned>>, Vec<Arc<dyn Layers>>);
 
 /// Asks every backend for its layers.
-fn plan_layers(
-    values: &Values<'_>,
-    params: Parameters,
-    choices: &Choices,
-) -> Result<PlannedLayers, PlanError> {
+fn plan_layers(values: &Values<'_>, choices: &Choices) -> Result<PlannedLayers, PlanError> {
     let network = values.network;
     let nodes = &network.nodes;
     let opened = opened(network);
@@ -310,7 +305,7 @@ fn plan_layers(
                     opened: opened[id],
                     product_bits: values.product_bits,
                     packing: choices.packings[id],
-                    params,
+                    ring: choices.ring(),
                     weight_memory: choices.weight_memory,
                 })
             })

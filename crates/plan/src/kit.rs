@@ -3,7 +3,8 @@
 //! [`Kit::standard`] is what a product needs; a backend of one's own, or a paper's, is added by [`Kit::with`]. Names that come
 //! from a file or from a peer mean something only in a kit.
 
-use jaguar_linear::backend::BackendId;
+use jaguar_linear::backend::{BackendId, ChosenRing};
+use jaguar_linear::constants::Probe;
 use jaguar_linear::{cheetah, jaguar};
 
 /// What there is to compute with.
@@ -53,6 +54,17 @@ impl Kit {
         &self.backends
     }
 
+    /// What its backends need to know of a machine; each family of figures once.
+    pub fn probes(&self) -> Vec<Probe> {
+        let mut probes: Vec<Probe> = Vec::new();
+        for probe in self.backends.iter().flat_map(|id| id.backend().probes()) {
+            if probes.iter().all(|other| other.name() != probe.name()) {
+                probes.push(probe);
+            }
+        }
+        probes
+    }
+
     /// Those that protect both parties.
     pub fn secure(&self) -> Vec<BackendId> {
         self.backends.iter().copied().filter(|id| id.backend().is_secure()).collect()
@@ -78,6 +90,17 @@ pub(crate) fn named(name: &str, among: &[BackendId]) -> Result<BackendId, Unknow
         name: name.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
         known: among.iter().map(|id| id.name()).collect(),
     })
+}
+
+/// The rings that are weighed for backends `among` these, each once; the default one where they leave no choice.
+pub(crate) fn rings(among: &[BackendId]) -> Vec<ChosenRing> {
+    let mut rings: Vec<ChosenRing> = Vec::new();
+    for ring in among.iter().flat_map(|id| id.backend().rings()) {
+        if !rings.contains(ring) {
+            rings.push(*ring);
+        }
+    }
+    if rings.is_empty() { vec![ChosenRing::default()] } else { rings }
 }
 
 /// In which order the backends of a session speak: those of the standard kit, then by name. Both parties must agree on it, whatever

@@ -13,7 +13,6 @@
 use std::sync::Arc;
 
 use jaguar_graph::network::{Network, Node, NodeId, Work};
-use jaguar_he::params::{ParameterError, Parameters};
 pub use jaguar_linear::backend::BackendId;
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, MpcError, Nonlinear, TruncateParams};
@@ -40,9 +39,6 @@ pub use kit::{Kit, UnknownBackend};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The parameter set is not one that may be used.
-    #[error(transparent)]
-    Parameters(#[from] ParameterError),
     /// A choice that cannot be followed.
     #[error("a choice that cannot be followed: {0}")]
     Choices(String),
@@ -216,8 +212,6 @@ impl Step {
 pub struct Plan {
     /// What was chosen.
     pub choices: Choices,
-    /// The parameter set of all linear layers.
-    pub params: Parameters,
     /// By node of the network.
     pub steps: Vec<Step>,
     /// The linear layers by backend.
@@ -257,11 +251,11 @@ impl Plan {
     /// # Errors
     /// As `new`.
     pub fn allowing(network: &Network, choices: Choices, allowed: Allowed) -> Result<Self, PlanError> {
-        let params = choices.check_allowing(network, allowed)?;
-        let domains::Planning { steps, layers } = domains::plan(network, params, &choices)?;
-        let hint_digest = hint_digest(network, &params, &steps);
+        choices.check_allowing(network, allowed)?;
+        let domains::Planning { steps, layers } = domains::plan(network, &choices)?;
+        let hint_digest = hint_digest(network, &choices, &steps);
         let digest = digest(&hint_digest, &choices, &steps);
-        Ok(Self { choices, params, steps, backends: layers, digest, hint_digest })
+        Ok(Self { choices, steps, backends: layers, digest, hint_digest })
     }
 
     /// What two parties must have in common before they talk about secrets.
@@ -374,11 +368,11 @@ fn opened(network: &Network) -> Vec<bool> {
 
 /// Covers what follows from the network too, so that two builds that plan alike by name only do not meet, and no hint is used
 /// with another layout than it was made for.
-fn hint_digest(network: &Network, params: &Parameters, steps: &[Step]) -> [u8; 32] {
+fn hint_digest(network: &Network, choices: &Choices, steps: &[Step]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("jaguar plan of linear layers");
     hasher.update(&PROTOCOL_VERSION.to_le_bytes());
-    hasher.update(&(params.ring_dim() as u64).to_le_bytes());
-    hasher.update(&params.modulus_bits().to_le_bytes());
+    hasher.update(&u64::from(choices.ring_dim).to_le_bytes());
+    hasher.update(&choices.modulus_bits.to_le_bytes());
     hasher.update(&postcard::to_stdvec(network).expect("plain data serialises"));
     for layer in steps.iter().filter_map(|s| s.layer.as_ref()) {
         let figures = layer.absorb();

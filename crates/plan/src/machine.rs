@@ -3,21 +3,13 @@
 //! They are measured by `jaguar_profile::measure`, with the code that sessions run; this module only says what they mean.
 //! All times are seconds of one processor core, however many threads share the work in a session.
 
-use jaguar_linear::backend::Constants;
-pub use jaguar_linear::backend::{PerProduct, RingCosts, RnsCosts, SlotCosts, SlotWork};
+pub use jaguar_linear::constants::Impossible;
+use jaguar_linear::constants::{Measured, Probe};
 pub use jaguar_mpc::Kind;
 use jaguar_mpc::cost::{Bin, Drawn, Instances, Width};
 use serde::{Deserialize, Serialize};
 
-/// (N, k): the sets that are looked at, all of them with an estimate of 128 bits or more on record. Widths in between cost what
-/// the next one here does: limbs have 16 bits, and up to 48 bits two primes hold a product of N = 2048.
-pub const RINGS: [(u32, u32); 4] = [(2048, 48), (2048, 32), (2048, 53), (4096, 48)];
-
-/// (N, primes of 30 bits): the RNS rings that backends use.
-pub const RNS_RINGS: [(usize, usize); 2] = [(4096, 2), (4096, 3)];
-
-/// (N, bits of primes): the rings of SIMD slots that backends use. Vector kernels know two widths of primes.
-pub const SLOT_RINGS: [(usize, u32); 4] = [(4096, 50), (4096, 60), (8192, 50), (8192, 60)];
+use crate::Kit;
 
 /// A connection between the two parties.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,36 +71,20 @@ pub const LEAST_COT: f64 = 5e-10;
 /// than so many times what the other one takes.
 pub const MOST_APART: f64 = 16.0;
 
-/// A figure that no machine can have.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{figure}: {found}, where {expected}")]
-pub struct Impossible {
-    /// Which one.
-    pub figure: String,
-    /// What was found.
-    pub found: String,
-    /// What any machine has.
-    pub expected: String,
-}
-
 impl PerCot {
     /// What no machine takes for the COTs of `what`.
     fn impossible(self, what: &str) -> Option<Impossible> {
-        let ns = |seconds: f64| format!("{:.1} ns", seconds * 1e9);
-        let found = |figure: &str, found, expected| {
-            Some(Impossible { figure: format!("{figure} of {what}"), found, expected })
-        };
-        for (figure, seconds) in [("a COT sent", self.sent), ("a COT received", self.received)] {
-            if !(seconds.is_finite() && seconds >= LEAST_COT) {
-                return found(figure, ns(seconds), format!("no processor takes less than {}", ns(LEAST_COT)));
-            }
-        }
-        (self.sent > MOST_APART * self.received || self.received > MOST_APART * self.sent).then(|| {
-            Impossible {
+        let each = [("sent", self.sent), ("received", self.received)];
+        let too_fast = each
+            .into_iter()
+            .find_map(|(side, t)| Impossible::time(format_args!("a COT {side} of {what}"), t, LEAST_COT));
+        let apart = self.sent > MOST_APART * self.received || self.received > MOST_APART * self.sent;
+        too_fast.or_else(|| {
+            apart.then(|| Impossible {
                 figure: format!("a COT sent and received of {what}"),
-                found: format!("{} and {}", ns(self.sent), ns(self.received)),
+                found: format!("{:.1} ns and {:.1} ns", self.sent * 1e9, self.received * 1e9),
                 expected: format!("one takes at most {MOST_APART} times the other"),
-            }
+            })
         })
     }
 }
@@ -124,12 +100,8 @@ pub struct Machine {
     pub threads: usize,
     /// How many times faster a linear layer is with all of them than with one.
     pub speedup: f64,
-    /// By ring with a power of two as modulus.
-    pub rings: Vec<RingCosts>,
-    /// By RNS ring.
-    pub rns: Vec<RnsCosts>,
-    /// By N and the bits of primes, rings of SIMD slots.
-    pub slots: Vec<SlotCosts>,
+    /// What backends need to know of it to say what their layers take.
+    pub linear: Measured,
     /// Seconds in which a party makes a correlation, sent or received, without its pads: by width and bins.
     pub making: [[f64; Bin::ALL.len()]; Width::ALL.len()],
     /// Offline, with the default instances: by [`Kind`].
@@ -140,31 +112,7 @@ pub struct Machine {
     pub loopback: Link,
 }
 
-impl Constants for Machine {
-    fn power_of_two(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts> {
-        self.ring(ring_dim, modulus_bits)
-    }
-
-    fn rns(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts> {
-        self.rns.iter().find(|r| (r.ring_dim, r.limbs) == (ring_dim, limbs))
-    }
-
-    fn slots(&self, ring_dim: usize, limb_bits: u32) -> Option<&SlotCosts> {
-        let fits = |r: &&SlotCosts| r.ring_dim == ring_dim && r.limb_bits >= limb_bits;
-        self.slots.iter().filter(fits).min_by_key(|r| r.limb_bits)
-    }
-}
-
 impl Machine {
-    /// The constants of the ring (N, k): those measured for the same N and the narrowest modulus that is at least as wide
-    /// (the kernels know widths in steps of 16 bits only). `None` where none was measured.
-    pub fn ring(&self, ring_dim: usize, modulus_bits: u32) -> Option<&RingCosts> {
-        self.rings
-            .iter()
-            .filter(|r| r.ring_dim == ring_dim && r.modulus_bits >= modulus_bits)
-            .min_by_key(|r| r.modulus_bits)
-    }
-
     /// A nonlinear step's figures. Digits that are not measured count as the nearest that is.
     pub fn nonlinear(&self, kind: Kind, digit: u32) -> PerByte {
         let digit = digit.clamp(DIGITS[0], DIGITS[DIGITS.len() - 1]);
@@ -177,9 +125,10 @@ impl Machine {
         drawn.bits as f64 * each(Width::Bit) + drawn.vectors as f64 * each(Width::Vector)
     }
 
-    /// The first figure that no machine can have: one that cannot be calculated with, or a time of a correlation that
-    /// other work on the machine spoilt. `None` of a machine that can be.
-    pub fn impossible(&self) -> Option<Impossible> {
+    /// The first figure that no machine can have: one that cannot be calculated with, or a time that other work on the machine spoilt.
+    /// `None` of a machine that can be. Of what backends need, that is looked at which those of `kit` know and which is there
+    /// ([`lacks`](Self::lacks)).
+    pub fn impossible(&self, kit: &Kit) -> Option<Impossible> {
         let of_kind = |(kind, cot): (Kind, PerCot)| cot.impossible(&format!("{kind:?}").to_lowercase());
         let unsound = || Impossible {
             figure: "a time".into(),
@@ -188,41 +137,20 @@ impl Machine {
         };
         let cot = Kind::ALL.into_iter().zip(self.cots).find_map(of_kind);
         cot.or_else(|| (!self.is_finite()).then(unsound))
+            .or_else(|| kit.probes().into_iter().find_map(|probe| probe.impossible(&self.linear)))
     }
 
-    /// Whether every figure is one that a machine can have.
-    pub fn is_sound(&self) -> bool {
-        self.impossible().is_none()
+    /// The probes of `kit` of which nothing was measured that can be read.
+    pub fn lacks(&self, kit: &Kit) -> Vec<Probe> {
+        kit.probes().into_iter().filter(|probe| !probe.is_in(&self.linear)).collect()
     }
 
-    /// Whether every figure is one that can be calculated with.
+    /// Whether every figure that no backend has is one that can be calculated with.
     fn is_finite(&self) -> bool {
         let time = |t: f64| t.is_finite() && t >= 0.0;
-        let product = |p: &PerProduct| [p.wide, p.narrow, p.grouped].into_iter().all(time);
-        let lines = |l: &[(usize, f64)]| {
-            !l.is_empty() && l.iter().all(|p| time(p.1)) && l.windows(2).all(|w| w[0].0 < w[1].0)
-        };
-        let ring = |r: &RingCosts| {
-            [r.ciphertext, r.hint_response, r.client_word, r.server_word, r.server_output]
-                .into_iter()
-                .all(time)
-                && product(&r.online)
-                && product(&r.a_half)
-                && lines(&r.client_response)
-                && lines(&r.server_response)
-        };
-        let rns = |r: &RnsCosts| {
-            let steps =
-                [r.weights, r.ciphertext, r.zero, r.encryption, r.input, r.product, r.response, r.decryption];
-            steps.into_iter().all(time)
-        };
         self.threads > 0
             && self.speedup.is_finite()
             && self.speedup >= 1.0
-            && !self.rings.is_empty()
-            && self.rings.iter().all(ring)
-            && self.rns.iter().all(rns)
-            && self.slots.iter().flat_map(|slots| slots.each.all()).all(time)
             && self.making.iter().flatten().all(|&t| time(t))
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
             && self.loopback.is_sound()
@@ -231,13 +159,27 @@ impl Machine {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use jaguar_linear::backend::ChosenRing;
+    use jaguar_linear::cheetah::{RNS_RINGS, RnsCosts, RnsRings};
+    use jaguar_linear::constants::Constants;
+    use jaguar_linear::hyena::{SLOT_RINGS, SlotCosts, SlotRings, SlotWork};
+    use jaguar_linear::jaguar::{PerProduct, RINGS, RingCosts, Rings};
+
     use super::*;
+    use crate::tests::kit;
+
+    /// Changes what was measured for backends.
+    pub(crate) fn change<T: Constants + Clone>(machine: &mut Machine, how: impl FnOnce(&mut T)) {
+        let mut figures: T = machine.linear.get::<T>().expect("it was measured").clone();
+        how(&mut figures);
+        machine.linear.insert(figures).unwrap();
+    }
 
     /// A machine on which everything takes a round figure.
     pub(crate) fn round_figures() -> Machine {
-        let ring = |(ring_dim, modulus_bits): (u32, u32)| RingCosts {
-            ring_dim: ring_dim as usize,
-            modulus_bits,
+        let ring = |ring: ChosenRing| RingCosts {
+            ring_dim: ring.ring_dim as usize,
+            modulus_bits: ring.modulus_bits,
             ciphertext: 1e-5,
             client_response: vec![(1, 1e-5), (1001, 2e-5)],
             server_response: vec![(1, 1e-5)],
@@ -278,14 +220,16 @@ pub(crate) mod tests {
                 rounding: 2e-5,
             },
         };
+        let mut linear = Measured::default();
+        linear.insert(Rings(RINGS.map(ring).to_vec())).unwrap();
+        linear.insert(RnsRings(RNS_RINGS.map(rns).to_vec())).unwrap();
+        linear.insert(SlotRings(SLOT_RINGS.map(slots).to_vec())).unwrap();
         Machine {
             cpu: "round".into(),
             kernel: "none".into(),
             threads: 2,
             speedup: 2.0,
-            rings: RINGS.map(ring).to_vec(),
-            rns: RNS_RINGS.map(rns).to_vec(),
-            slots: SLOT_RINGS.map(slots).to_vec(),
+            linear,
             making: [[1e-8, 2e-8, 4e-8, 8e-8]; 2],
             cots: [PerCot { sent: 2e-8, received: 1e-8 }; Kind::ALL.len()],
             nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; Kind::ALL.len()],
@@ -294,26 +238,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn straight_lines_between_points() {
-        let points = [(10, 1.0), (20, 3.0), (40, 3.5)];
-        for (x, y) in [(0, 1.0), (10, 1.0), (15, 2.0), (20, 3.0), (30, 3.25), (40, 3.5), (1000, 3.5)] {
-            assert_eq!(jaguar_linear::backend::on_line(&points, x), y, "at {x}");
-        }
-    }
-
-    #[test]
-    fn rings_and_digits_are_found() {
-        let machine = round_figures();
-        assert!(machine.is_sound());
-        assert_eq!(machine.ring(2048, 45).unwrap().modulus_bits, 48);
-        assert_eq!(machine.ring(2048, 16).unwrap().modulus_bits, 32);
-        assert!(machine.ring(2048, 54).is_none() && machine.ring(1024, 32).is_none());
-        assert_eq!(machine.rns(4096, 3).unwrap().limbs, 3);
-        assert!(machine.rns(4096, 4).is_none() && machine.rns(2048, 2).is_none());
-        assert_eq!(machine.slots(8192, 41).unwrap().limb_bits, 50);
-        assert_eq!(machine.slots(8192, 51).unwrap().limb_bits, 60);
-        assert!(machine.slots(8192, 61).is_none() && machine.slots(2048, 50).is_none());
-        let mut other = machine;
+    fn digits_are_found() {
+        let mut other = round_figures();
+        assert_eq!(other.impossible(&kit()), None);
         other.nonlinear[Kind::MaxPool as usize][1].client = 7.0;
         assert_eq!(other.nonlinear(Kind::MaxPool, 3).client, 7.0);
         assert_eq!(other.nonlinear(Kind::MaxPool, 1), other.nonlinear(Kind::MaxPool, 2));
@@ -324,19 +251,30 @@ pub(crate) mod tests {
         let unsound = |change: &dyn Fn(&mut Machine)| {
             let mut machine = round_figures();
             change(&mut machine);
-            !machine.is_sound()
+            machine.impossible(&kit()).is_some()
         };
         assert!(unsound(&|m| m.threads = 0));
         assert!(unsound(&|m| m.speedup = f64::NAN));
-        assert!(unsound(&|m| m.rings.clear()));
-        assert!(unsound(&|m| m.rings[0].client_response.clear()));
-        assert!(unsound(&|m| m.rings[1].server_response = vec![(5, 1.0), (5, 2.0)]));
-        assert!(unsound(&|m| m.rings[2].online.grouped = -1e-9));
-        assert!(unsound(&|m| m.rns[0].product = f64::NAN));
-        assert!(unsound(&|m| m.slots[0].each.switch = -1.0));
+        assert!(unsound(&|m| change(m, |rings: &mut Rings| rings.0.clear())));
+        assert!(unsound(&|m| change(m, |rings: &mut Rings| rings.0[0].client_response.clear())));
+        assert!(unsound(&|m| change(m, |rings: &mut Rings| rings.0[2].online.grouped = -1e-9)));
+        assert!(unsound(&|m| change(m, |rings: &mut RnsRings| rings.0[0].product = f64::NAN)));
+        assert!(unsound(&|m| change(m, |slots: &mut SlotRings| slots.0[0].each.switch = -1.0)));
         assert!(unsound(&|m| m.nonlinear[3][2].both = f64::INFINITY));
         assert!(unsound(&|m| m.making[1][3] = f64::NAN));
         assert!(unsound(&|m| m.loopback.bytes_per_second = 0.0));
+    }
+
+    /// A kit's backends say what a machine lacks; others' figures are nobody's business.
+    #[test]
+    fn what_backends_need_is_asked_of_the_kit() {
+        let mut machine = round_figures();
+        assert!(machine.lacks(&kit()).is_empty());
+        machine.linear = Measured::default();
+        let names = |kit: &Kit| machine.lacks(kit).iter().map(|probe| probe.name()).collect::<Vec<_>>();
+        assert_eq!(names(&Kit::standard()), [Rings::NAME, RnsRings::NAME]);
+        assert_eq!(names(&kit()), [Rings::NAME, RnsRings::NAME, SlotRings::NAME]);
+        assert_eq!(machine.impossible(&kit()), None, "what is not there is lacking, not impossible");
     }
 
     /// What a fit may find when other work has the cores is refused, by name.
@@ -345,8 +283,7 @@ pub(crate) mod tests {
         let with = |sent: f64, received: f64| {
             let mut machine = round_figures();
             machine.cots[Kind::Relu as usize] = PerCot { sent, received };
-            assert_eq!(machine.is_sound(), machine.impossible().is_none());
-            machine.impossible().map(|why| why.to_string())
+            machine.impossible(&kit()).map(|why| why.to_string())
         };
         assert_eq!(with(20e-9, 10e-9), None);
         assert_eq!(with(150e-9, 10e-9), None);

@@ -15,7 +15,7 @@
 //!
 //! | choice | among | bound to a hint |
 //! |---|---|---|
-//! | ring | [`RINGS`]; those whose noise would show, or whose modulus is too narrow, are out | yes |
+//! | ring | those of the backends ([`Backend::rings`](jaguar_linear::backend::Backend::rings)); those whose noise would show, or whose modulus is too narrow, are out | yes |
 //! | packing, by linear layer | the two of `Packing` | yes |
 //! | backend, by linear layer | those that are allowed; the first that can run it, unless the whole query gains | yes |
 //! | digits, by nonlinear layer | [`DIGITS`] | no |
@@ -31,13 +31,12 @@
 //! passes its former choices to [`choose`], which then only picks the digits and the LPN instances anew.
 
 use jaguar_graph::network::Network;
-use jaguar_linear::backend::Constants;
 use jaguar_linear::layout::Packing;
 use jaguar_mpc::cost::{self, Drawn, Instances};
 use serde::Serialize;
 
-use crate::machine::{DIGITS, Machine};
-pub use crate::machine::{RINGS, RNS_RINGS, SLOT_RINGS};
+use crate::kit;
+use crate::machine::DIGITS;
 use crate::predict::{self, Session, Site, step_seconds};
 use crate::{BackendId, Choices, DIGIT, Plan, PlanError, Step, WEIGHT_MEMORY};
 
@@ -205,8 +204,8 @@ fn bound_to_hint(
     let standard = Choices { weight_memory, ..Choices::among(network, allowed)? };
     let mut best: Option<(Choices, Option<f64>)> = None;
     let mut first_error = None;
-    for (ring_dim, modulus_bits) in RINGS {
-        let choices = Choices { ring_dim, modulus_bits, ..standard.clone() };
+    for ring in kit::rings(allowed) {
+        let choices = standard.clone().in_ring(ring);
         match Plan::new(network, choices.clone()) {
             Err(e) => first_error = first_error.or(Some(e)),
             Ok(plan) => {
@@ -308,7 +307,7 @@ fn step_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
 /// What a linear layer adds to what is minimised.
 fn layer_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
     let layer = step.layer.as_ref()?;
-    let work = layer.work(site.machine)?;
+    let work = layer.work(&site.machine.linear)?;
     let speedup = site.machine.speedup;
     let hint = (work.hint / speedup).hypot(layer.traffic().hint as f64 / site.link.bytes_per_second);
     Some(step_weighed(step, site)? + hint / QUERIES_PER_CLIENT + work.model / speedup / QUERIES_PER_MODEL)
@@ -389,17 +388,16 @@ pub(crate) fn planned(network: &Network, choices: Choices) -> Result<Plan, PlanE
 /// there are bytes and no seconds.
 pub fn explain(network: &Network, plan: &Plan, among: &[BackendId], site: Option<&Site<'_>>) -> Explanation {
     let choices = &plan.choices;
-    let mine = (choices.ring_dim, choices.modulus_bits);
-    let mut candidates = RINGS.to_vec();
+    let mine = choices.ring();
+    let mut candidates = kit::rings(among);
     if !candidates.contains(&mine) {
         candidates.push(mine);
     }
     let rings: Vec<Alternative> = candidates
         .into_iter()
-        .map(|(ring_dim, modulus_bits)| {
-            let other = planned(network, Choices { ring_dim, modulus_bits, ..choices.clone() });
-            let what = format!("N = {ring_dim}, q = 2^{modulus_bits}");
-            alternative(what, (ring_dim, modulus_bits) == mine, other, site)
+        .map(|ring| {
+            let other = planned(network, choices.clone().in_ring(ring));
+            alternative(ring.to_string(), ring == mine, other, site)
         })
         .collect();
     let activations = ACTIVATIONS
@@ -585,11 +583,4 @@ fn reason(alternatives: &[Alternative], sticky: bool) -> String {
             format!("chosen elsewhere: {what} would be {:.1} % faster here", (1.0 - other / mine) * 100.0)
         }
     }
-}
-
-/// Whether `machine` has what every ring of the planner needs.
-pub fn covers(machine: &Machine) -> bool {
-    RINGS.iter().all(|&(n, k)| machine.ring(n as usize, k).is_some())
-        && RNS_RINGS.iter().all(|&(n, limbs)| machine.rns(n, limbs).is_some())
-        && SLOT_RINGS.iter().all(|&(n, bits)| machine.slots(n, bits).is_some())
 }

@@ -313,7 +313,7 @@ pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> 
 fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<Work>> {
     match &step.layer {
         None => Some(None),
-        Some(layer) => Some(Some(layer.work(site.machine)?)),
+        Some(layer) => Some(Some(layer.work(&site.machine.linear)?)),
     }
 }
 

@@ -3,13 +3,16 @@
 use jaguar_graph::network::{
     InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Relu, Relu6, SumPool, Window,
 };
+use jaguar_he::params::Parameters;
+use jaguar_linear::cheetah::RnsRings;
+use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
 use jaguar_linear::{fregata, hyena as hyena_backends, plaintext_insecure};
 use jaguar_mpc::cost::{Bin, Drawn, Instances};
 
-use crate::machine::tests::round_figures;
+use crate::machine::tests::{change, round_figures};
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
-use crate::planner::{MARGIN, RINGS, choose, choose_within, explain};
+use crate::planner::{MARGIN, choose, choose_within, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
 use crate::{BackendId, Choices, Comparison, Exchange, Kit, Plan, PlanError, Schedule};
 
@@ -79,10 +82,10 @@ fn a_linear_layer_by_hand() {
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     // 28 rows, 29 apart: 811 coefficients from the first to the last. Three maps, two to a ciphertext.
     let Op::Linear(spec) = &network.nodes[1].op else { panic!("a linear layer") };
-    let layout = Layout::new(plan.params.ring_dim(), spec, network.nodes[0].shape).unwrap();
+    let layout = Layout::new(plan.choices.ring_dim as usize, spec, network.nodes[0].shape).unwrap();
     let bits = network.weight_bits + spec.max_exponent;
     let n = network.activation_bits;
-    let layer = jaguar_linear::jaguar::Layer::new(plan.params, layout, 1, n, bits, false).unwrap();
+    let layer = jaguar_linear::jaguar::Layer::new(Parameters::DEFAULT, layout, 1, n, bits, false).unwrap();
     let layout = layer.layout();
     assert_eq!(
         (layout.responses(), layout.ciphertexts(), layout.export_len(&layout.tiles()[0])),
@@ -150,7 +153,7 @@ fn phases_by_hand() {
 #[test]
 fn without_constants_there_are_bytes_and_no_seconds() {
     let (network, mut machine) = (network(), round_figures());
-    machine.rings.retain(|r| r.ring_dim == 4096);
+    change(&mut machine, |rings: &mut Rings| rings.0.retain(|r| r.ring_dim == 4096));
     let p = predict(&standard(&network), &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     assert_eq!((p.offline.seconds, p.online.seconds, p.hint_seconds), (None, None, None));
     assert!(p.online.bytes_up > 0 && p.hint_bytes > 0);
@@ -218,10 +221,9 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
     let network = network();
     let packing = |ciphertext: f64, a_half: f64| {
         let mut machine = round_figures();
-        for ring in &mut machine.rings {
-            ring.ciphertext = ciphertext;
-            ring.a_half.wide = a_half;
-        }
+        change(&mut machine, |rings: &mut Rings| {
+            rings.0.iter_mut().for_each(|r| (r.ciphertext, r.a_half.wide) = (ciphertext, a_half));
+        });
         let site = site(&machine, FREE, Placement::Apart);
         choose(&network, &[Kit::JAGUAR], &site, None).unwrap().packings[4]
     };
@@ -235,10 +237,9 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
     first.out_channels = 40;
     let of = |ciphertext: f64, a_half: f64| {
         let mut machine = round_figures();
-        for ring in &mut machine.rings {
-            ring.ciphertext = ciphertext;
-            ring.a_half.wide = a_half;
-        }
+        change(&mut machine, |rings: &mut Rings| {
+            rings.0.iter_mut().for_each(|r| (r.ciphertext, r.a_half.wide) = (ciphertext, a_half));
+        });
         let site = site(&machine, FREE, Placement::Apart);
         choose(&wider, &[Kit::JAGUAR], &site, None).unwrap().packings[4]
     };
@@ -257,12 +258,12 @@ fn what_hints_are_bound_to_stays() {
     // The next calibration differs by a few per cent, up and down.
     for factor in [0.97, 1.03] {
         let mut other = machine.clone();
-        for ring in &mut other.rings {
-            if ring.ring_dim == 4096 || ring.modulus_bits == 53 {
+        change(&mut other, |rings: &mut Rings| {
+            for ring in rings.0.iter_mut().filter(|r| r.ring_dim == 4096 || r.modulus_bits == 53) {
                 ring.client_response.iter_mut().for_each(|p| p.1 *= factor);
                 ring.ciphertext *= factor;
             }
-        }
+        });
         let again = choose(&network, &[Kit::JAGUAR], &site(&other, FREE, Placement::Apart), None).unwrap();
         assert_eq!(digest(&again), digest(&first));
     }
@@ -359,15 +360,17 @@ fn backends_are_weighed() {
     };
 
     let mut slow = round_figures();
-    slow.rns.iter_mut().for_each(|r| (r.product, r.response, r.decryption) = (1.0, 1.0, 1.0));
+    change(&mut slow, |rings: &mut RnsRings| {
+        rings.0.iter_mut().for_each(|r| (r.product, r.response, r.decryption) = (1.0, 1.0, 1.0));
+    });
     let (choices, ..) = of(&slow, &both);
     assert_eq!(choices, of(&slow, &[Kit::JAGUAR]).0);
     assert!(linear(&choices).iter().all(|&b| b == Kit::JAGUAR));
 
     let mut fast = round_figures();
-    for ring in &mut fast.rings {
-        ring.client_response.iter_mut().for_each(|p| p.1 = 1.0);
-    }
+    change(&mut fast, |rings: &mut Rings| {
+        rings.0.iter_mut().flat_map(|r| &mut r.client_response).for_each(|p| p.1 = 1.0);
+    });
     let (choices, weighed, why) = of(&fast, &both);
     assert!(linear(&choices).iter().all(|&b| b == Kit::CHEETAH), "{choices:?}");
     let alone = of(&fast, &[Kit::JAGUAR]).1;
@@ -393,7 +396,7 @@ fn backends_are_weighed() {
     // A single layer, the only one with few positions, is slow by itself: it moves, whatever the others do, and the mixture
     // costs no more than either backend everywhere.
     let mut mixed = round_figures();
-    mixed.rings.iter_mut().for_each(|r| r.online.narrow = 1e-3);
+    change(&mut mixed, |rings: &mut Rings| rings.0.iter_mut().for_each(|r| r.online.narrow = 1e-3));
     let (choices, weighed, _) = of(&mixed, &both);
     assert_eq!(choices.backends[6], Kit::CHEETAH);
     for id in both {

@@ -12,7 +12,7 @@ use jaguar_cpu::Cpu;
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Machine};
 use jaguar_plan::predict::{Aim, Site};
-use jaguar_plan::{BackendId, Choices, PROTOCOL_VERSION, PlanError, planner};
+use jaguar_plan::{BackendId, Choices, Kit, PROTOCOL_VERSION, PlanError, planner};
 use jaguar_ring::Kernel;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,11 +86,11 @@ fn machine_path(cpu: Cpu, cache: &Path) -> PathBuf {
     cache.join(format!("machine-{}-{}.json", Kernel::of(cpu).name(), rayon::current_num_threads()))
 }
 
-/// What was measured before, if it belongs to this machine and the threads in use.
+/// What was measured before, if it belongs to this machine and the threads in use. Something that backends of `kit` need may be lacking.
 ///
 /// # Errors
 /// Why it cannot be used.
-fn kept_machine(cpu: Cpu, path: &Path) -> Result<Option<Machine>, Unusable> {
+fn kept_machine(cpu: Cpu, kit: &Kit, path: &Path) -> Result<Option<Machine>, Unusable> {
     let Some(machine) = Kept::<Machine>::read(path)? else { return Ok(None) };
     if machine.cpu != measure::processor() {
         return Err(Unusable::Processor(machine.cpu));
@@ -101,40 +101,43 @@ fn kept_machine(cpu: Cpu, path: &Path) -> Result<Option<Machine>, Unusable> {
     if machine.threads != rayon::current_num_threads() {
         return Err(Unusable::Threads(machine.threads));
     }
-    if let Some(why) = machine.impossible() {
+    if let Some(why) = machine.impossible(kit) {
         return Err(why.into());
-    }
-    if !planner::covers(&machine) {
-        return Err(Unusable::Unsound);
     }
     Ok(Some(machine))
 }
 
-/// This machine's constants, linear layers being computed with the instructions that `cpu` has, and with as many threads as
-/// the current pool has; measured now if `when` says so, which takes
-/// seconds. `None` if it says never, or if other work spoilt what was measured and `when` does not ask for it. What was
-/// measured is kept in the folder `cache`, if there is one and it takes it.
+/// This machine's constants, with what the backends of `kit` need to know, linear layers being computed with the instructions that `cpu`
+/// has, and with as many threads as the current pool has; measured now if `when` says so, which takes seconds. If only something is lacking
+/// that backends need, that alone is measured. `None` if `when` says never, or if other work spoilt what was measured and `when` does not
+/// ask for it. What was measured is kept in the folder `cache`, if there is one and it takes it.
 ///
 /// # Errors
-/// When the machine cannot be measured: no sockets, no threads; asked for, when other work has its cores.
+/// When the machine cannot be measured: no sockets, no threads, a backend's probe fails; asked for, when other work has its cores.
 pub fn machine(
     cpu: Cpu,
+    kit: &Kit,
     when: When,
     cache: Option<&Path>,
     tell: &mut dyn FnMut(Note),
 ) -> Result<Option<Machine>, ProfileError> {
     let path = cache.map(|cache| machine_path(cpu, cache));
-    match (when, &path) {
+    let kept = match (when, &path) {
         (When::Off, _) => return Ok(None),
-        (When::Auto, Some(path)) => match kept_machine(cpu, path) {
-            Ok(Some(machine)) => return Ok(Some(machine)),
-            Ok(None) => {}
-            Err(why) => tell(Note::MeasuringAnew(path.clone(), why)),
-        },
-        (When::Anew, _) | (When::Auto, None) => {}
-    }
-    tell(Note::Measuring);
-    let machine = match usable(when, measure::measure(cpu), tell)? {
+        (When::Auto, Some(path)) => kept_machine(cpu, kit, path).unwrap_or_else(|why| {
+            tell(Note::MeasuringAnew(path.clone(), why));
+            None
+        }),
+        (When::Anew, _) | (When::Auto, None) => None,
+    };
+    let measured = match kept {
+        Some(machine) if machine.lacks(kit).is_empty() => return Ok(Some(machine)),
+        kept => {
+            tell(Note::Measuring);
+            kept.map_or_else(|| measure::measure(cpu, kit), |machine| measure::complete(&machine, cpu, kit))
+        }
+    };
+    let machine = match usable(when, measured, tell)? {
         Some(machine) => machine,
         None => return Ok(None),
     };
@@ -163,9 +166,9 @@ fn usable(
     }
 }
 
-/// What was measured before with these instructions, without measuring.
-pub fn known_machine(cpu: Cpu, cache: Option<&Path>) -> Option<Machine> {
-    kept_machine(cpu, &machine_path(cpu, cache?)).ok().flatten()
+/// What was measured before with these instructions, without measuring. Something that backends of `kit` need may be lacking.
+pub fn known_machine(cpu: Cpu, kit: &Kit, cache: Option<&Path>) -> Option<Machine> {
+    kept_machine(cpu, kit, &machine_path(cpu, cache?)).ok().flatten()
 }
 
 fn link_path(cache: &Path, address: &str) -> PathBuf {
@@ -271,9 +274,14 @@ pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use jaguar_linear::backend::{Backend, LayerError, Layers, Request};
+    use jaguar_linear::cheetah::{RNS_RINGS, RnsCosts, RnsRings};
+    use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
+    use jaguar_linear::jaguar::{PerProduct, RINGS, RingCosts, Rings};
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::Kit;
-    use jaguar_plan::machine::{PerByte, PerCot, PerProduct, RingCosts, RnsCosts, SlotCosts, SlotWork};
+    use jaguar_plan::machine::{PerByte, PerCot};
 
     use super::*;
     use crate::link::{Between, Imitated, NoLink};
@@ -284,10 +292,11 @@ mod tests {
         text.parse()
     }
 
+    /// A machine as the standard kit wants it.
     fn some_machine() -> Machine {
-        let rings = planner::RINGS.iter().map(|&(n, k)| RingCosts {
-            ring_dim: n as usize,
-            modulus_bits: k,
+        let rings = RINGS.map(|ring| RingCosts {
+            ring_dim: ring.ring_dim as usize,
+            modulus_bits: ring.modulus_bits,
             ciphertext: 1e-5,
             client_response: vec![(1, 1e-6), (100, 1e-5)],
             server_response: vec![(1, 1e-6)],
@@ -298,31 +307,75 @@ mod tests {
             online: PerProduct::default(),
             a_half: PerProduct::default(),
         });
-        let rns = planner::RNS_RINGS.iter().map(|&(ring_dim, limbs)| RnsCosts {
+        let rns = RNS_RINGS.map(|(ring_dim, limbs)| RnsCosts {
             ring_dim,
             limbs,
-            product: 1e-6,
+            weights: 1e-6,
+            ciphertext: 1e-6,
+            zero: 1e-6,
+            encryption: 1e-6,
             input: 1e-6,
+            product: 1e-6,
             response: 1e-6,
-            ..RnsCosts::default()
+            decryption: 1e-6,
         });
-        let slots = planner::SLOT_RINGS.iter().map(|&(ring_dim, limb_bits)| SlotCosts {
-            ring_dim,
-            limb_bits,
-            each: SlotWork { transform: 1e-4, scalar: 1e-6, sum: 1e-6, ..SlotWork::default() },
-        });
+        let mut linear = Measured::default();
+        linear.insert(Rings(rings.to_vec())).unwrap();
+        linear.insert(RnsRings(rns.to_vec())).unwrap();
         Machine {
             cpu: measure::processor(),
             kernel: Kernel::of(Cpu::detect()).name().into(),
             threads: rayon::current_num_threads(),
             speedup: 1.0,
-            rings: rings.collect(),
-            rns: rns.collect(),
-            slots: slots.collect(),
+            linear,
             making: [[1e-8; 4]; 2],
             cots: [PerCot { sent: 1e-8, received: 1e-8 }; 6],
             nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 6],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
+        }
+    }
+
+    /// What the probe of [`Own`] finds.
+    static FOUND: Mutex<f64> = Mutex::new(0.0);
+
+    /// A figure of a backend of one's own: at least a second.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Own(f64);
+
+    impl Constants for Own {
+        const NAME: &'static str = "own";
+
+        fn measure(_: Cpu) -> Result<Self, ProbeError> {
+            Ok(Self(*FOUND.lock().unwrap()))
+        }
+
+        fn impossible(&self) -> Option<Impossible> {
+            Impossible::time("its time", self.0, 1.0)
+        }
+    }
+
+    /// That backend, which runs nothing.
+    struct OwnBackend;
+
+    impl Backend for OwnBackend {
+        fn name(&self) -> &'static str {
+            "own"
+        }
+
+        fn about(&self) -> &'static str {
+            "for tests"
+        }
+
+        fn keeps_products(&self) -> bool {
+            false
+        }
+
+        fn probes(&self) -> Vec<Probe> {
+            vec![Probe::of::<Own>()]
+        }
+
+        fn plan(&self, _: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
+            Err((0, LayerError::Refused("for tests".into())))
         }
     }
 
@@ -344,32 +397,60 @@ mod tests {
 
     #[test]
     fn what_was_measured_is_found_again() {
-        let folder = Folder::new("constants");
-        assert_eq!(known_machine(Cpu::detect(), Some(&folder.0)), None);
+        let (folder, kit) = (Folder::new("constants"), Kit::standard());
+        assert_eq!(known_machine(Cpu::detect(), &kit, Some(&folder.0)), None);
         let machine = some_machine();
         Kept::new(machine.clone()).write(&machine_path(Cpu::detect(), &folder.0)).unwrap();
-        assert_eq!(known_machine(Cpu::detect(), Some(&folder.0)), Some(machine.clone()));
+        assert_eq!(known_machine(Cpu::detect(), &kit, Some(&folder.0)), Some(machine.clone()));
         // Kept: nothing is measured.
         assert_eq!(
-            super::machine(Cpu::detect(), When::Auto, Some(&folder.0), &mut silent).unwrap(),
+            super::machine(Cpu::detect(), &kit, When::Auto, Some(&folder.0), &mut silent).unwrap(),
             Some(machine)
         );
-        assert_eq!(super::machine(Cpu::detect(), When::Off, Some(&folder.0), &mut silent).unwrap(), None);
+        assert_eq!(
+            super::machine(Cpu::detect(), &kit, When::Off, Some(&folder.0), &mut silent).unwrap(),
+            None
+        );
+    }
+
+    /// A backend of one's own brings what it needs to know: that is measured where a kept file lacks it, and nothing else is.
+    #[test]
+    fn what_a_new_backend_needs_is_measured_besides() {
+        let (folder, cpu) = (Folder::new("own"), Cpu::detect());
+        let kit = Kit::standard().with([BackendId::new(&OwnBackend)]);
+        Kept::new(some_machine()).write(&machine_path(cpu, &folder.0)).unwrap();
+        let mut told = Vec::new();
+        let mut machine = || {
+            super::machine(cpu, &kit, When::Auto, Some(&folder.0), &mut |note| told.push(note.to_string()))
+        };
+        // Other work spoils it: nothing is used, and the file stays as it was.
+        *FOUND.lock().unwrap() = 0.5;
+        assert_eq!(machine().unwrap(), None);
+        *FOUND.lock().unwrap() = 2.0;
+        let found = machine().unwrap().unwrap();
+        assert_eq!(found.linear.get(), Some(&Own(2.0)));
+        assert_eq!(Machine { linear: some_machine().linear, ..found.clone() }, some_machine());
+        assert!(found.lacks(&kit).is_empty());
+        // Kept now, for kits with that backend and for others.
+        *FOUND.lock().unwrap() = 3.0;
+        assert_eq!(machine().unwrap(), Some(found.clone()));
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[1].contains("its time: 500000000.0 ns, where no processor takes less"), "{told:?}");
+        assert_eq!(known_machine(cpu, &Kit::standard(), Some(&folder.0)), Some(found));
     }
 
     #[test]
     fn foreign_and_damaged_files_say_what_they_are() {
-        let folder = Folder::new("foreign");
+        let (folder, kit) = (Folder::new("foreign"), Kit::standard());
         let path = machine_path(Cpu::detect(), &folder.0);
         let refused = |content: Machine| {
             Kept::new(content).write(&path).unwrap();
-            kept_machine(Cpu::detect(), &path).unwrap_err().to_string()
+            kept_machine(Cpu::detect(), &kit, &path).unwrap_err().to_string()
         };
         let good = some_machine();
         assert!(refused(Machine { cpu: "another".into(), ..good.clone() }).contains("another processor"));
         assert!(refused(Machine { kernel: "old".into(), ..good.clone() }).contains("old kernels"));
         assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
-        assert!(refused(Machine { rings: vec![], ..good.clone() }).contains("damaged"));
         assert!(
             refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 6], ..good.clone() })
                 .contains("damaged")
@@ -377,23 +458,26 @@ mod tests {
         // As a busy machine once left them.
         let why = refused(Machine { cots: [PerCot { sent: 83e-9, received: 1e-13 }; 6], ..good.clone() });
         assert!(why.contains("a COT received of relu: 0.0 ns") && why.contains("other work"), "{why}");
-        let mut few = good.clone();
-        few.rings.truncate(1);
-        assert!(refused(few).contains("damaged"));
-        let mut few = good.clone();
-        few.rns.truncate(1);
-        assert!(refused(few).contains("damaged"));
-        let mut few = good.clone();
-        few.slots.truncate(1);
-        assert!(refused(few).contains("damaged"));
+        for count in [0, 1] {
+            let mut few = good.clone();
+            let rings = good.linear.get::<Rings>().unwrap().0[..count].to_vec();
+            few.linear.insert(Rings(rings)).unwrap();
+            assert!(refused(few).contains("damaged"));
+            let mut few = good.clone();
+            let rings = good.linear.get::<RnsRings>().unwrap().0[..count].to_vec();
+            few.linear.insert(RnsRings(rings)).unwrap();
+            assert!(refused(few).contains("damaged"));
+        }
 
         std::fs::write(&path, b"{ \"format\": 1").unwrap();
-        assert!(kept_machine(Cpu::detect(), &path).unwrap_err().to_string().contains("damaged"));
+        assert!(kept_machine(Cpu::detect(), &kit, &path).unwrap_err().to_string().contains("damaged"));
         let mut old = serde_json::to_value(Kept::new(good)).unwrap();
         old["format"] = 0.into();
         old["content"] = "of another shape".into();
         std::fs::write(&path, old.to_string()).unwrap();
-        assert!(kept_machine(Cpu::detect(), &path).unwrap_err().to_string().contains("another version"));
+        assert!(
+            kept_machine(Cpu::detect(), &kit, &path).unwrap_err().to_string().contains("another version")
+        );
     }
 
     /// A fit that cannot be is an error for `jaguar calibrate`; a server starts without it.
@@ -401,7 +485,7 @@ mod tests {
     fn a_disturbed_measurement_is_refused_and_said() {
         let mut machine = some_machine();
         machine.cots[0] = PerCot { sent: 83e-9, received: 1e-13 };
-        let disturbed = || Err(ProfileError::Disturbed(machine.impossible().unwrap(), 3));
+        let disturbed = || Err(ProfileError::Disturbed(machine.impossible(&Kit::standard()).unwrap(), 3));
         let why = usable(When::Anew, disturbed(), &mut silent).unwrap_err().to_string();
         for part in ["a COT received of relu", "0.0 ns", "less than 0.5 ns", "3 times", "jaguar calibrate"] {
             assert!(why.contains(part), "{part}: {why}");

@@ -19,10 +19,11 @@ pub mod memory;
 use std::path::PathBuf;
 
 use jaguar_bundle::FileError;
+use jaguar_linear::constants::ProbeError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
+use jaguar_plan::UnknownBackend;
 use jaguar_plan::machine::Impossible;
-use jaguar_plan::{PlanError, UnknownBackend};
 use jaguar_wire::WireError;
 
 pub use kept::When;
@@ -41,9 +42,9 @@ pub enum ProfileError {
     /// A probe of a nonlinear layer.
     #[error("nonlinear layer: {0}")]
     Mpc(#[from] MpcError),
-    /// A probe of a linear layer, or a network that cannot be planned.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
+    /// What a backend measures.
+    #[error("measuring {0}: {1}")]
+    Probe(&'static str, #[source] ProbeError),
     /// The probes' threads.
     #[error("starting a thread: {0}")]
     Thread(#[from] rayon::ThreadPoolBuildError),
@@ -71,9 +72,6 @@ pub enum Unusable {
     /// It is no file of this kind, or was cut off.
     #[error("damaged ({0})")]
     Damaged(#[from] serde_json::Error),
-    /// Some of its figures are missing.
-    #[error("damaged (figures are missing)")]
-    Unsound,
     /// It has a figure that no machine has.
     #[error("damaged or measured while other work had the cores ({0})")]
     Impossible(#[from] Impossible),

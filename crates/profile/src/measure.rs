@@ -1,41 +1,30 @@
 //! Measures the constants of the cost model, with the code that sessions run.
 //!
-//! Nothing is timed that a session would not do: single linear layers of a few shapes, both roles one after the other,
-//! on one thread; nonlinear layers between two threads over TCP on loopback, with real correlated OTs. From the times
-//! of whole steps the constants follow by small systems of equations (each probe is dominated by the one that it is
+//! Nothing is timed that a session would not do: what linear layers take is their backends' to measure, on one thread
+//! ([`jaguar_linear::constants`]); nonlinear layers run between two threads over TCP on loopback, with real correlated OTs.
+//! From the times of whole steps the constants follow by small systems of equations (each probe is dominated by the one that it is
 //! for). Every probe runs several times and the least time counts: what disturbs a machine only ever adds. Where that
 //! was not enough, a fit may find what no machine can have: then all is measured again, and in the end refused.
 
-use std::slice::{from_mut, from_ref};
 use std::sync::Arc;
 use std::time::Instant;
 
 use jaguar_cpu::Cpu;
-use jaguar_graph::network::{Bias, Linear, Shape, Weights};
-use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
-use jaguar_linear::jaguar::{Layer, LayerError, ServerLayer, prepare};
-use jaguar_linear::layout::Layout;
+use jaguar_linear::constants::{Measured, Probe};
+use jaguar_linear::timing::{REPEATS, solve, timed};
 use jaguar_mpc::{
     Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PmaxLeakyParams, PoolParams, PoolShape,
     Pooling, ProductParams, Range, Relu6Params, ReluParams, run_blocks,
 };
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
-use jaguar_plan::PlanError;
-use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, PerProduct, RingCosts};
-use jaguar_plan::planner::{RINGS, RNS_RINGS, SLOT_RINGS};
+use jaguar_plan::Kit;
+use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot};
 use jaguar_ring::Kernel;
-use jaguar_ring::prg::Prg;
+use jaguar_wire::Channel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
-use jaguar_wire::{Channel, memory_pair};
-use rayon::ThreadPoolBuilder;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::ProfileError;
-
-mod rns;
-mod slots;
-mod timing;
-
-use timing::{LEAST_REPEATS, PATIENCE, REPEATS, WEIGHT_BITS, positive, refused, solve, timed};
 
 /// How often all nonlinear layers run, and the probe of threads.
 const ROUNDS: usize = 3;
@@ -47,22 +36,40 @@ const VALUES: usize = 1 << 18;
 /// How often all of it is measured before a machine is taken for too busy.
 const ATTEMPTS: usize = 3;
 
-/// Measures this machine, linear layers being computed with the instructions that `cpu` has, and with as many threads
-/// as the current pool has. Takes a few seconds, a few times as many where other work disturbs it.
+/// Measures this machine, and what the backends of `kit` need to know of it, linear layers being computed with the instructions that
+/// `cpu` has, and with as many threads as the current pool has. Takes a few seconds, a few times as many where other work disturbs it.
 ///
 /// # Errors
-/// When sockets or threads cannot be had, or when what is found cannot be ([`Machine::impossible`]), as often as it is
-/// tried.
-pub fn measure(cpu: Cpu) -> Result<Machine, ProfileError> {
-    possible(|| once(cpu))
+/// When sockets or threads cannot be had, when a backend's probe fails, or when what is found cannot be ([`Machine::impossible`]), as often
+/// as it is tried.
+pub fn measure(cpu: Cpu, kit: &Kit) -> Result<Machine, ProfileError> {
+    possible(kit, || once(cpu, kit))
+}
+
+/// A machine that was measured for others, with what the backends of `kit` need besides: that alone is measured.
+///
+/// # Errors
+/// As [`measure`].
+pub fn complete(machine: &Machine, cpu: Cpu, kit: &Kit) -> Result<Machine, ProfileError> {
+    let single = single()?;
+    possible(kit, || {
+        let mut machine = machine.clone();
+        for probe in machine.lacks(kit) {
+            linear(probe, cpu, &single, &mut machine.linear)?;
+        }
+        Ok(machine)
+    })
 }
 
 /// The first of [`ATTEMPTS`] measurements that a machine can have.
-fn possible(mut measure: impl FnMut() -> Result<Machine, ProfileError>) -> Result<Machine, ProfileError> {
+fn possible(
+    kit: &Kit,
+    mut measure: impl FnMut() -> Result<Machine, ProfileError>,
+) -> Result<Machine, ProfileError> {
     let mut attempts = 1;
     loop {
         let machine = measure()?;
-        match machine.impossible() {
+        match machine.impossible(kit) {
             None => return Ok(machine),
             Some(why) if attempts == ATTEMPTS => return Err(ProfileError::Disturbed(why, attempts)),
             Some(_) => attempts += 1,
@@ -71,37 +78,31 @@ fn possible(mut measure: impl FnMut() -> Result<Machine, ProfileError>) -> Resul
 }
 
 /// The same, once.
-fn once(cpu: Cpu) -> Result<Machine, ProfileError> {
-    let threads = rayon::current_num_threads();
-    let single = ThreadPoolBuilder::new().num_threads(1).build()?;
-    let mut rings = Vec::new();
-    for (ring_dim, modulus_bits) in RINGS {
-        let params = Parameters::new(ring_dim as usize, modulus_bits).map_err(PlanError::from)?;
-        rings.push(single.install(|| ring_costs(cpu, params))?);
+fn once(cpu: Cpu, kit: &Kit) -> Result<Machine, ProfileError> {
+    let (single, mut measured) = (single()?, Measured::default());
+    for probe in kit.probes() {
+        linear(probe, cpu, &single, &mut measured)?;
     }
-    let rns =
-        RNS_RINGS.iter().map(|&ring| single.install(|| rns::costs(cpu, ring))).collect::<Result<_, _>>()?;
-    let slots = SLOT_RINGS
-        .iter()
-        .map(|&ring| single.install(|| slots::costs(cpu, ring)))
-        .collect::<Result<_, _>>()?;
-    let speedup = if threads > 1 { speedup(cpu, threads, &single)? } else { 1.0 };
+    let speedup = speedup(cpu, kit, &single)?;
     let (cots, nonlinear) = nonlinear()?;
     let making = making()?;
     let loopback = loopback()?;
     Ok(Machine {
         cpu: processor(),
         kernel: Kernel::of(cpu).name().into(),
-        threads,
+        threads: rayon::current_num_threads(),
         speedup,
-        rings,
-        rns,
-        slots,
+        linear: measured,
         making,
         cots,
         nonlinear,
         loopback,
     })
+}
+
+/// A pool of one thread.
+fn single() -> Result<ThreadPool, ProfileError> {
+    Ok(ThreadPoolBuilder::new().num_threads(1).build()?)
 }
 
 /// The processor's name.
@@ -113,223 +114,32 @@ pub fn processor() -> String {
 
 // ---- Linear layers ----
 
-/// One layer of no importance, and what runs it.
-struct Probe {
-    cpu: Cpu,
-    layer: Layer,
-    weights: Weights,
-    ring: Ring,
+/// What some backends need to know, on a single thread.
+fn linear(probe: Probe, cpu: Cpu, single: &ThreadPool, into: &mut Measured) -> Result<(), ProfileError> {
+    single.install(|| probe.measure(cpu, into)).map_err(|e| ProfileError::Probe(probe.name(), e))
 }
 
-/// Seconds of the steps of one layer.
-#[derive(Clone, Copy)]
-struct Times {
-    a_half: f64,
-    hint: f64,
-    client_prepare: f64,
-    server_prepare: f64,
-    client_run: f64,
-    server_run: f64,
-}
-
-impl Times {
-    /// No time at all is longer.
-    const LONGEST: Self = Self {
-        a_half: f64::INFINITY,
-        hint: f64::INFINITY,
-        client_prepare: f64::INFINITY,
-        server_prepare: f64::INFINITY,
-        client_run: f64::INFINITY,
-        server_run: f64::INFINITY,
-    };
-
-    fn least(self, other: Self) -> Self {
-        Self {
-            a_half: self.a_half.min(other.a_half),
-            hint: self.hint.min(other.hint),
-            client_prepare: self.client_prepare.min(other.client_prepare),
-            server_prepare: self.server_prepare.min(other.server_prepare),
-            client_run: self.client_run.min(other.client_run),
-            server_run: self.server_run.min(other.server_run),
-        }
+/// How much faster work is with all threads than with one that they share as they share linear layers: that of the first backend of the kit
+/// that has such.
+fn speedup(cpu: Cpu, kit: &Kit, single: &ThreadPool) -> Result<f64, ProfileError> {
+    let threads = rayon::current_num_threads();
+    if threads == 1 {
+        return Ok(1.0);
     }
-}
-
-impl Probe {
-    /// A convolution of `kernel` x `kernel` with "same" padding.
-    fn new(
-        cpu: Cpu,
-        params: Parameters,
-        in_shape: Shape,
-        out_channels: usize,
-        kernel: usize,
-        groups: usize,
-    ) -> Result<Self, ProfileError> {
-        // Two limbs leave little room above the noise; the time does not depend on these widths.
-        let (activation_bits, shift) = if params.modulus_bits() < 40 { (6, 8) } else { (16, 12) };
-        let spec = Linear { groups, ..Linear::same(out_channels, kernel, shift) };
-        let layer = Layout::new(params.ring_dim(), &spec, in_shape)
-            .map_err(LayerError::from)
-            .and_then(|layout| Layer::new(params, layout, 0, activation_bits, WEIGHT_BITS, false))
-            .map_err(|e| refused(e.to_string()))?;
-        let count = out_channels * layer.layout().terms_per_output();
-        let mut words = vec![0; count];
-        Prg::new([1; 32]).fill_words(&mut words, WEIGHT_BITS - 1);
-        let middle = 1i64 << (WEIGHT_BITS - 2);
-        let weights = Weights {
-            weights: words.into_iter().map(|w| (w as i64 - middle) as i16).collect(),
-            exponents: Vec::new(),
-            bias: Bias::PerChannel(vec![1; out_channels]),
-        };
-        Ok(Self { cpu, layer, weights, ring: Ring::new(cpu, params) })
-    }
-
-    /// The least times of several runs.
-    fn measure(&self) -> Result<Times, ProfileError> {
-        let (start, mut least) = (Instant::now(), Times::LONGEST);
-        for run in 0..REPEATS {
-            if run >= LEAST_REPEATS && start.elapsed() > PATIENCE {
-                break;
-            }
-            least = least.least(self.once()?);
-        }
-        Ok(least)
-    }
-
-    fn once(&self) -> Result<Times, ProfileError> {
-        let Self { cpu, layer, weights, ring } = self;
-        let public = PublicSeed([2; 32]);
-        let (hint_key, mask_seed) = ([3; 32], [4; 32]);
-        let server = ServerLayer::new(*cpu, layer.clone(), weights, WEIGHT_BITS);
-        let (a_half, ()) = timed(|| server.prepare_model(&public));
-        let p1 = public.p1(ring.params());
-        let wide = ring.prepare_wide(&p1);
-        let responses = 0..layer.layout().responses();
-        let (hint_seconds, hint) = timed(|| server.hint(ring, &public, &wide, &hint_key, responses));
-        let mut secret = QuerySecret::fresh(ring);
-        let p0 = ZeroKey::new(ring, &secret.zero_key(ring, &p1), &mut Prg::from_os());
-        let (client_prepare, client) =
-            timed(|| prepare(layer, ring, &public, &hint, from_mut(&mut secret), &mask_seed));
-        let (server_prepare, prepared) = timed(|| server.prepare(ring, &hint_key, from_ref(&p0), &mask_seed));
-        let (mut up, mut down) = memory_pair();
-        let x = vec![1; layer.layout().in_shape().iter().product()];
-        let (client_run, sent) = timed(|| client.run(layer, &mut up, &x).and_then(|_| up.flush()));
-        sent?;
-        let (server_run, answered) = timed(|| server.receive(&mut down).map(|b| server.run(prepared, b, &x)));
-        answered?;
-        Ok(Times { a_half, hint: hint_seconds, client_prepare, server_prepare, client_run, server_run })
-    }
-
-    fn responses(&self) -> f64 {
-        self.layer.layout().responses() as f64
-    }
-
-    fn ciphertexts(&self) -> f64 {
-        self.layer.layout().ciphertexts() as f64
-    }
-
-    fn words(&self) -> f64 {
-        self.layer.upload().0 as f64
-    }
-
-    fn outputs(&self) -> f64 {
-        self.layer.layout().outputs() as f64
-    }
-
-    /// Multiply-adds: online over the exported stretches, of the a half over whole responses.
-    fn products(&self) -> (f64, f64) {
-        let layout = self.layer.layout();
-        let terms = layout.spec().out_channels as f64 * layout.terms_per_output() as f64;
-        let positions: usize =
-            layout.tiles().iter().map(|t| jaguar_linear::backend::positions(layout.export_len(t))).sum();
-        (terms * positions as f64, terms * (layout.tiles().len() * layout.ring_dim()) as f64)
-    }
-}
-
-/// Maps of so many values are exported, to see what a response takes: up to the largest that fit N = 2048.
-const EXPORTS: [usize; 6] = [1, 4, 7, 14, 28, 45];
-
-fn ring_costs(cpu: Cpu, params: Parameters) -> Result<RingCosts, ProfileError> {
-    let new = |shape, out, kernel, groups| Probe::new(cpu, params, shape, out, kernel, groups);
-    // Many ciphertexts and few responses, few ciphertexts and many responses.
-    let inputs = new([96, 28, 28], 8, 1, 1)?;
-    let outputs = new([8, 28, 28], 64, 1, 1)?;
-    let (many_in, many_out) = (inputs.measure()?, outputs.measure()?);
-
-    // 1. Before the input: two equations for a ciphertext and a response, then responses by what they export.
-    let [ciphertext, _] = solve(
-        [inputs.ciphertexts(), inputs.responses(), many_in.client_prepare],
-        [outputs.ciphertexts(), outputs.responses(), many_out.client_prepare],
-    );
-    let (mut client_response, mut server_response) = (Vec::new(), Vec::new());
-    for side in EXPORTS {
-        let probe = new([1, side, side], 32, 1, 1)?;
-        let times = probe.measure()?;
-        let client = times.client_prepare - probe.ciphertexts() * ciphertext;
-        client_response.push((side * side, positive(client / probe.responses())));
-        server_response.push((side * side, positive(times.server_prepare / probe.responses())));
-    }
-
-    // 2. Online: words and outputs from the same two layers, products from layers that have many. Each round corrects for
-    // what the others leave in it.
-    let wide = new([32, 56, 56], 32, 3, 1)?;
-    let narrow = new([128, 7, 7], 64, 3, 1)?;
-    let grouped = new([48, 28, 28], 48, 3, 48)?;
-    let (t_wide, t_narrow, t_grouped) = (wide.measure()?, narrow.measure()?, grouped.measure()?);
-    let mut online = PerProduct::default();
-    let (mut server_word, mut server_output) = (0.0, 0.0);
-    for _ in 0..8 {
-        // Products are no small part of these layers, whatever a disturbed run of another makes of the rest.
-        let rest = |p: &Probe, t: &Times| {
-            let rest = t.server_run - p.words() * server_word - p.outputs() * server_output;
-            rest.max(t.server_run / 4.0) / p.products().0
-        };
-        online = PerProduct {
-            wide: rest(&wide, &t_wide),
-            narrow: rest(&narrow, &t_narrow),
-            grouped: rest(&grouped, &t_grouped),
-        };
-        let [word, output] = solve(
-            [inputs.words(), inputs.outputs(), many_in.server_run - inputs.products().0 * online.wide],
-            [outputs.words(), outputs.outputs(), many_out.server_run - outputs.products().0 * online.wide],
-        );
-        (server_word, server_output) = (word, output);
-    }
-
-    // 3. Once per model and client.
-    let packed = new([32, 14, 14], 64, 3, 1)?;
-    let t_packed = packed.measure()?;
-    let a_half = PerProduct {
-        wide: t_wide.a_half / wide.products().1,
-        narrow: t_packed.a_half / packed.products().1,
-        grouped: t_grouped.a_half / grouped.products().1,
-    };
-    Ok(RingCosts {
-        ring_dim: params.ring_dim(),
-        modulus_bits: params.modulus_bits(),
-        ciphertext,
-        client_response,
-        server_response,
-        hint_response: many_out.hint / outputs.responses(),
-        client_word: many_in.client_run / inputs.words(),
-        server_word,
-        server_output,
-        online,
-        a_half,
-    })
-}
-
-/// How much faster a layer's preparation is with all threads than with one.
-fn speedup(cpu: Cpu, threads: usize, single: &rayon::ThreadPool) -> Result<f64, ProfileError> {
-    let probe = Probe::new(cpu, Parameters::DEFAULT, [64, 28, 28], 256, 1, 1)?;
     // By turns and more often than others: threads that wake up late spoil many runs.
-    let (mut one, mut all) = (Times::LONGEST, Times::LONGEST);
+    let (mut one, mut all) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..ROUNDS {
-        one = one.least(single.install(|| probe.measure())?);
-        all = all.least(probe.measure()?);
+        let shared = |probe: &Probe| {
+            let on_one = single.install(|| probe.shared_work(cpu))?;
+            let on_all = probe.shared_work(cpu)?;
+            let both = on_one.and_then(|one| Ok((one, on_all?)));
+            Some(both.map_err(|e| ProfileError::Probe(probe.name(), e)))
+        };
+        let Some(both) = kit.probes().iter().find_map(shared) else { return Ok(1.0) };
+        let both = both?;
+        (one, all) = (one.min(both.0), all.min(both.1));
     }
-    let ratio = (one.client_prepare + one.server_prepare) / (all.client_prepare + all.server_prepare);
-    Ok(ratio.clamp(1.0, threads as f64))
+    Ok((one / all).clamp(1.0, threads as f64))
 }
 
 // ---- Nonlinear layers ----
@@ -575,21 +385,7 @@ mod tests {
             kernel: "none".into(),
             threads: 1,
             speedup: 1.0,
-            rings: vec![RingCosts {
-                ring_dim: 2048,
-                modulus_bits: 48,
-                ciphertext: 1e-5,
-                client_response: vec![(1, 1e-6)],
-                server_response: vec![(1, 1e-6)],
-                hint_response: 1e-5,
-                client_word: 1e-9,
-                server_word: 1e-9,
-                server_output: 1e-9,
-                online: PerProduct::default(),
-                a_half: PerProduct::default(),
-            }],
-            rns: Vec::new(),
-            slots: Vec::new(),
+            linear: Measured::default(),
             making: [[1e-8; 4]; 2],
             cots: [PerCot { sent: 83e-9, received }; Kind::ALL.len()],
             nonlinear: PerKind::default(),
@@ -600,10 +396,10 @@ mod tests {
     #[test]
     fn what_cannot_be_is_measured_again_and_then_refused() {
         let mut found = [1e-13, 20e-9, 30e-9].into_iter();
-        let machine = possible(|| Ok(with(found.next().unwrap()))).unwrap();
+        let machine = possible(&Kit::standard(), || Ok(with(found.next().unwrap()))).unwrap();
         assert_eq!((machine.cots[0].received, found.next()), (20e-9, Some(30e-9)));
         let mut tried = 0;
-        let refused = possible(|| {
+        let refused = possible(&Kit::standard(), || {
             tried += 1;
             Ok(with(1e-13))
         });
@@ -616,6 +412,6 @@ mod tests {
     fn a_fit_of_disturbed_measurements_finds_no_time() {
         let [received, sent] = solve([2.0, 1.0, 50.0], [1.0, 2.0, 130.0]);
         assert!(received < LEAST_COT && sent > 0.0);
-        assert!(with(received * 1e-9).impossible().is_some());
+        assert!(with(received * 1e-9).impossible(&Kit::standard()).is_some());
     }
 }

@@ -97,17 +97,18 @@ const KINDS: usize = 6;
 /// A machine on which everything takes a round figure.
 fn machine() -> Machine {
     let product = json!({ "wide": 1e-9, "narrow": 2e-9, "grouped": 1e-8 });
-    let ring = |(dim, bits): (u32, u32)| {
+    let jaguar = Kit::JAGUAR.backend();
+    let rings = jaguar.rings().iter().map(|ring| {
         json!({
-            "ring_dim": dim, "modulus_bits": bits, "ciphertext": 1e-3, "client_response": [[1, 1e-3]],
+            "ring_dim": ring.ring_dim, "modulus_bits": ring.modulus_bits, "ciphertext": 1e-3, "client_response": [[1, 1e-3]],
             "server_response": [[1, 1e-3]], "hint_response": 1e-3, "client_word": 1e-7, "server_word": 2e-7,
             "server_output": 3e-7, "online": product, "a_half": product,
         })
-    };
+    });
     let byte = json!({ "client": 1e-7, "server": 2e-7, "both": 2.5e-7 });
     serde_json::from_value(json!({
         "cpu": NAMES[1], "kernel": "none", "threads": 2, "speedup": 2.0,
-        "rings": jaguar_plan::planner::RINGS.map(ring), "rns": [], "slots": [],
+        "linear": { jaguar.probes()[0].name(): rings.collect::<Vec<_>>() },
         "making": [[1e-8, 2e-8, 4e-8, 8e-8], [1e-8, 2e-8, 4e-8, 8e-8]],
         // Of each kind of nonlinear step; of each digit.
         "cots": vec![json!({ "sent": 2e-6, "received": 1e-6 }); KINDS], "nonlinear": vec![vec![byte; 3]; KINDS],

@@ -98,6 +98,6 @@ impl Planning {
     fn machine(&self, cache: Option<&Path>, task: &Task) -> Result<Option<Machine>, Failure> {
         let values = [("auto", When::Auto), ("anew", When::Anew), ("off", When::Off)];
         let when = one_of("measure", &self.measure, &values)?;
-        Ok(kept::machine(Cpu::detect(), when, cache, &mut tell(task))?)
+        Ok(kept::machine(Cpu::detect(), &kit(), when, cache, &mut tell(task))?)
     }
 }

@@ -414,7 +414,7 @@ impl Client {
             };
             predictions.truncate(inputs.len());
             let cache = kept::cache(inner.cache.as_deref());
-            let machine = kept::known_machine(Cpu::detect(), cache.as_deref());
+            let machine = kept::known_machine(Cpu::detect(), &kit(), cache.as_deref());
             let between = {
                 let address = inner.way.dialer.address();
                 let host = address.host_and_port().map_or_else(|| address.to_string(), str::to_owned);

@@ -26,6 +26,7 @@ use serde::Serialize;
 
 use crate::conv::shapes::{Conv, mobilenet_v2, resnet18, resnet50};
 use crate::conv::ways::{Data, OurLayer, Ours};
+use crate::kit::kit;
 use crate::limits::Peaks;
 use crate::report::{Output, Report};
 use crate::setting::{Instructions, Setting};
@@ -139,7 +140,7 @@ pub fn networks() -> [(&'static str, Vec<Conv>); 3] {
 
 /// Milliseconds of a query by the planner's figures, both parties, on one thread.
 fn predicted(layer: &jaguar::Layer, machine: &Machine) -> Option<f64> {
-    let work = layer.work(machine)?;
+    let work = layer.work(&machine.linear)?;
     Some(1e3 * [work.offline, work.online, work.online_parallel].as_flattened().iter().sum::<f64>())
 }
 
@@ -216,7 +217,7 @@ pub fn run(args: &Args) -> Result<()> {
     let threads = format!("threads a party, taking turns: {}", rayon::current_num_threads());
     let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats).with_least();
     let peaks = Peaks::measure(cpu)?;
-    let machine = kept::known_machine(cpu, kept::cache(None).as_deref());
+    let machine = kept::known_machine(cpu, &kit(), kept::cache(None).as_deref());
     let mut rows = Vec::new();
     for conv in &shapes {
         eprintln!("{} ...", conv.name());

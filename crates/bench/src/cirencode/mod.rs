@@ -19,7 +19,6 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, ensure};
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{BLOCK_SIZES, BlockKind, Blocks, Linear, possible_sizes};
-use jaguar_he::params::Parameters;
 use jaguar_linear::backend::{Layers, Party, Request};
 use jaguar_linear::hyena::{BlockPacking, Form, Places, Wanted, search};
 use jaguar_ring::prg::Prg;
@@ -155,7 +154,7 @@ impl Ready {
             product_bits: 0,
             packing: Default::default(),
             images: 1,
-            params: Parameters::DEFAULT,
+            ring: Default::default(),
             weight_memory: WEIGHT_MEMORY,
         };
         let layers = backend.plan(&[request]).map_err(|(_, why)| why)?;

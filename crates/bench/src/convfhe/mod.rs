@@ -30,6 +30,7 @@ use serde::Serialize;
 use self::program::{Convolution, Keys, Layer, Line, Polynomial};
 use crate::e2e::Run;
 use crate::e2e::session::{Session, Way};
+use crate::kit::kit;
 use crate::limits::Peaks;
 use crate::report::{Output, Report};
 use crate::setting::{Setting, hardware_threads, link_text};
@@ -219,7 +220,7 @@ fn interactive(args: &Args, cpu: Cpu, peaks: &Peaks, threads: usize) -> Result<V
     let mut tell = |note: Note| eprintln!("{note}");
     let machine = match args.models.is_empty() {
         true => None,
-        false => kept::machine(cpu, When::Auto, kept::cache(None).as_deref(), &mut tell)?,
+        false => kept::machine(cpu, &kit(), When::Auto, kept::cache(None).as_deref(), &mut tell)?,
     };
     let mut runs = Vec::new();
     for path in &args.models {

@@ -175,7 +175,7 @@ pub fn run(args: &Args) -> Result<()> {
     // Each with the peaks and the plan of its instructions; those of the first are reported.
     let mut first_peaks = None;
     for cpu in cpus {
-        let machine = kept::machine(cpu, args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+        let machine = kept::machine(cpu, &kit(), args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
         let peaks = Peaks::measure(cpu)?;
         for path in &args.models {
             eprintln!("{}, {} ...", path.display(), Kernel::of(cpu).name());

@@ -33,7 +33,7 @@ use serde::Serialize;
 
 use crate::e2e::Run;
 use crate::e2e::session::{Session, Way};
-use crate::kit::backend;
+use crate::kit::{backend, kit};
 use crate::limits::Peaks;
 use crate::plot::Dots;
 use crate::report::{Output, Report};
@@ -151,7 +151,8 @@ pub fn run(args: &Args) -> Result<()> {
         Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
         note => eprintln!("{note}"),
     };
-    let machine = kept::machine(hardware.cpu, args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+    let machine =
+        kept::machine(hardware.cpu, &kit(), args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
     let peaks = Peaks::measure(hardware.cpu)?;
     let measure = |bundle: &(dyn Fn() -> Result<Bundle> + Sync), ways: &[Way]| {
         let session = Session {

@@ -14,6 +14,7 @@ use jaguar_wire::tcp::WIRE_VERSION;
 
 use super::date::{DAY, day, seconds};
 use super::{Cache, Findings};
+use crate::kit::kit;
 
 /// Below so much, few networks run.
 const LITTLE_MEMORY: u64 = 512 << 20;
@@ -59,7 +60,7 @@ fn processor_and_kernels(Cache(cache): &Cache<'_>, findings: &mut Findings) {
     } else {
         findings.ok("processor", found);
     }
-    match kept::known_machine(cpu, *cache) {
+    match kept::known_machine(cpu, &kit(), *cache) {
         Some(_) => findings.ok("measured", "this machine's figures are kept: plans are made by them"),
         None => findings
             .ok("measured", "no figures of this machine: the first `jaguar serve` takes seconds for them"),

@@ -23,6 +23,7 @@ use super::ModelOptions;
 use super::file::unknown;
 use super::settings::{ModelTable, Settings};
 use crate::guard;
+use crate::kit::kit;
 use crate::leakage;
 use crate::notes::{self, tell, warning_of_memory};
 
@@ -227,7 +228,7 @@ impl Builder {
     /// What to do how. What hints are bound to stays as it was chosen when this model was first served.
     fn choose(&self, options: &ModelOptions, bundle: &Bundle) -> Result<Choices> {
         let (network, cache) = (&bundle.model.network, self.cache.as_deref());
-        let Some(machine) = kept::machine(Cpu::detect(), self.calibrate, cache, &mut tell)? else {
+        let Some(machine) = kept::machine(Cpu::detect(), &kit(), self.calibrate, cache, &mut tell)? else {
             return Ok(options.memory.apply(Choices::among(network, options.backends.named())?));
         };
         let between = match (&options.plan_for, self.link) {

@@ -18,13 +18,14 @@ use jaguar_wire::{Channel, Stage};
 use zeroize::Zeroizing;
 
 use super::{
-    ClientPrepared, Encoding, Layer, MAX_WINDOWS, PublicKey, Response, Secret, ServerLayer, ServerPrepared,
-    Upload, Windows,
+    ClientPrepared, Encoding, Layer, MAX_WINDOWS, PublicKey, Response, RnsRings, Secret, ServerLayer,
+    ServerPrepared, Upload, Windows,
 };
 use crate::backend::{
-    self, Backend, BackendError, BackendId, Constants, Domain, Geometry, LayerError, Layers, Model, Online,
-    Output, Party, Request, Rlwe, Traffic, Work,
+    self, Backend, BackendError, BackendId, Domain, Geometry, LayerError, Layers, Model, Online, Output,
+    Party, Request, Rlwe, Traffic, Work,
 };
+use crate::constants::{Measured, Probe};
 use crate::product::Hardware;
 
 /// The baseline: Cheetah (Huang et al., USENIX Security 2022), everything at full width.
@@ -52,6 +53,10 @@ impl Backend for Cheetah {
 
     fn keeps_products(&self) -> bool {
         true
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        vec![Probe::of::<RnsRings>()]
     }
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
@@ -241,8 +246,8 @@ impl<E: Encoding> backend::Layer for Layer<E> {
         [passing[0] + passing[1], polys(2 * l.ciphertexts()) + passing[1]]
     }
 
-    fn work(&self, machine: &dyn Constants) -> Option<Work> {
-        let costs = machine.rns(self.layout.ring_dim(), self.limbs())?;
+    fn work(&self, machine: &Measured) -> Option<Work> {
+        let costs = machine.get::<RnsRings>()?.of(self.layout.ring_dim(), self.limbs())?;
         let l = &self.layout;
         let (ciphertexts, responses) = (l.ciphertexts() as f64, l.responses() as f64);
         let weights = l.products_per_tile() as f64 * costs.weights;
@@ -451,7 +456,7 @@ mod tests {
             product_bits: 37,
             packing: Default::default(),
             images: 1,
-            params: jaguar_he::params::Parameters::DEFAULT,
+            ring: Default::default(),
             backend: "cheetah",
             weight_memory: 0,
         };

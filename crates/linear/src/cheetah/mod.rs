@@ -39,6 +39,7 @@
 //! bytes ([`Windows::FewestBytes`]); depthwise layers are packed by the same rule.
 
 mod client;
+mod constants;
 mod encoding;
 mod error;
 mod layer;
@@ -57,6 +58,7 @@ use jaguar_wire::{Channel, WireError, pack};
 use crate::backend::Rlwe;
 
 pub use client::{ClientPrepared, Secret};
+pub use constants::{RNS_RINGS, RnsCosts, RnsRings};
 pub use encoding::Encoding;
 pub use error::LayerError;
 pub(crate) use error::MAX_WINDOWS;
@@ -64,7 +66,6 @@ pub use layer::{CHEETAH, Cheetah};
 pub(crate) use layer::{RnsLayers, allowed_noise};
 pub use layout::{Layout, Windows};
 pub(crate) use layout::{Sizes, parts};
-pub use probe::Probe;
 pub use server::{ServerLayer, ServerPrepared};
 
 /// N.

@@ -12,10 +12,13 @@ use super::client::Client;
 use super::layer::{FregataLayers, FregataModel, Layer};
 use super::places::Places;
 use super::server::Server;
-use crate::backend::{self, Backend, BackendId, LayerError, Layers, Model, Party, Planned, Request, Rlwe};
+use crate::backend::{
+    self, Backend, BackendId, ChosenRing, LayerError, Layers, Model, Party, Planned, Request, Rlwe,
+};
 use crate::cheetah::Cheetah;
+use crate::constants::Probe;
 use crate::inputs::{LISTED, MAX_LISTED};
-use crate::jaguar::Jaguar;
+use crate::jaguar::{Jaguar, Rings};
 use crate::product::{Hardware, ProductShape};
 
 /// Fregata: plain integers online, with an engine that multiplies before the input.
@@ -64,6 +67,17 @@ impl Backend for Fregata {
 
     fn keeps_products(&self) -> bool {
         false
+    }
+
+    /// Its engine's, and Jaguar's for what it does online.
+    fn probes(&self) -> Vec<Probe> {
+        let mut probes = self.engine.probes();
+        probes.push(Probe::of::<Rings>());
+        probes
+    }
+
+    fn rings(&self) -> &'static [ChosenRing] {
+        self.engine.rings()
     }
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {

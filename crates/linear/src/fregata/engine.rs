@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::matrix::{self, Matrix, Tilings};
 use crate::backend::{Backend, LayerError, Layers, Request};
-use crate::cheetah::{Encoding, Layer, MAX_WINDOWS, RnsLayers, allowed_noise};
+use crate::cheetah::{Encoding, Layer, MAX_WINDOWS, RnsLayers, RnsRings, allowed_noise};
+use crate::constants::Probe;
 
 /// Fregata's homomorphic matrix product, with the keys and the export of Cheetah's layers.
 pub struct Hme;
@@ -20,6 +21,10 @@ impl Backend for Hme {
 
     fn keeps_products(&self) -> bool {
         true
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        vec![Probe::of::<RnsRings>()]
     }
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {

@@ -7,9 +7,9 @@ use jaguar_graph::network::{Linear, Shape};
 use jaguar_wire::pack;
 
 use super::places::Places;
-use crate::backend::{
-    self, Constants, Domain, Geometry, Layers, Model, Planned, Traffic, WIDE, Work, positions,
-};
+use crate::backend::{self, Domain, Geometry, Layers, Model, Planned, Traffic, Work};
+use crate::constants::Measured;
+use crate::jaguar::{Rings, positions};
 use crate::product::{Product, product_len};
 
 /// What both parties know of one layer.
@@ -118,17 +118,13 @@ impl backend::Layer for Layer {
 
     /// Online by the constants of Jaguar's layers of so many bits, which compute the same products and pack as many
     /// words.
-    fn work(&self, machine: &dyn Constants) -> Option<Work> {
+    fn work(&self, machine: &Measured) -> Option<Work> {
         let engine = self.engine.work(machine)?;
-        let costs = machine.power_of_two(ONLINE_RING_DIM, self.bits())?;
+        let costs = machine.get::<Rings>()?.of(ONLINE_RING_DIM, self.bits())?;
         let before = |role: usize| engine.offline[role] + engine.online[role] + engine.online_parallel[role];
         let (words, outputs) = (self.sent() as f64, self.out_shape.iter().product::<usize>() as f64);
         let len = product_len(&self.spec, self.out_shape);
-        let rate = match () {
-            () if self.spec.groups > 1 => costs.online.grouped,
-            () if len >= WIDE => costs.online.wide,
-            () => costs.online.narrow,
-        };
+        let rate = costs.online.at(&self.spec, len);
         let taps = self.spec.kernel[0] * self.spec.kernel[1];
         let terms = self.in_shape[0] / self.spec.groups * taps;
         let products = self.out_shape[0] as f64 * terms as f64 * positions(len) as f64;

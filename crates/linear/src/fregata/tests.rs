@@ -7,7 +7,6 @@ use std::thread;
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_graph::reference::linear_exact;
-use jaguar_he::params::Parameters;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::memory_pair;
 use proptest::prelude::*;
@@ -242,7 +241,7 @@ fn request<'a>(spec: &'a Linear, in_shape: Shape) -> Request<'a> {
         product_bits: 0,
         packing: Default::default(),
         images: 1,
-        params: Parameters::DEFAULT,
+        ring: Default::default(),
         backend: "",
         weight_memory: 0,
     }

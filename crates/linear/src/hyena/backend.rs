@@ -11,8 +11,9 @@ use super::client::Client;
 use super::layer::HyenaLayers;
 use super::search::{self, Wanted};
 use super::server::{HyenaModel, Server};
-use super::{Form, Layer};
+use super::{Form, Layer, SlotRings};
 use crate::backend::{self, Backend, BackendId, KeyBytes, LayerError, Layers, Model, Party, Request, Rlwe};
+use crate::constants::Probe;
 use crate::product::Hardware;
 
 /// Hyena, in one of its forms.
@@ -89,6 +90,10 @@ impl Backend for Hyena {
 
     fn keeps_products(&self) -> bool {
         false
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        vec![Probe::of::<SlotRings>()]
     }
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {

@@ -1,11 +1,11 @@
 //! What a layer costs: counts of work on N words modulo one prime, by what is done with them ([`Units`]). The
 //! search multiplies them by figures of its own, the planner by a machine's.
 
-use super::Form;
 use super::blocks::GroupWork;
 use super::places::Places;
 use super::search::{Fitted, Sizes};
-use crate::backend::{SlotCosts, SlotWork as Units, Work};
+use super::{Form, SlotWork as Units};
+use crate::backend::Work;
 
 impl Sizes {
     /// N words, all primes: encoded, and made a polynomial that ciphertexts are multiplied by.
@@ -148,7 +148,7 @@ impl Fitted {
         sizes: Sizes,
         ahead: [usize; 2],
         (plaintexts, held): (usize, bool),
-        costs: &SlotCosts,
+        costs: &Units,
     ) -> Work {
         let seconds = |units: Units| units.seconds(costs);
         let all = [self.packing.ciphertexts(), self.packing.responses()];

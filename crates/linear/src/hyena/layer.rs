@@ -7,8 +7,9 @@ use jaguar_graph::network::Linear;
 use jaguar_he::rns::Ring;
 
 use super::search::{Chosen, Found, Wanted, Weighed};
-use super::{AHEAD, Encoding, Form, Layer, Places};
-use crate::backend::{self, Constants, Domain, Geometry, Traffic, Work};
+use super::{AHEAD, Encoding, Form, Layer, Places, SlotRings};
+use crate::backend::{self, Domain, Geometry, Traffic, Work};
+use crate::constants::Measured;
 
 /// Public: the layers by node.
 #[derive(Debug)]
@@ -114,8 +115,8 @@ impl backend::Layer for Layer {
         Traffic { online: self.fitted.bytes(&self.ring), rounds: 1, ..Traffic::default() }
     }
 
-    fn work(&self, machine: &dyn Constants) -> Option<Work> {
-        let costs = machine.slots(self.packing().slots(), self.ring.limb_bits())?;
+    fn work(&self, machine: &Measured) -> Option<Work> {
+        let costs = machine.get::<SlotRings>()?.of(self.packing().slots(), self.ring.limb_bits())?;
         let held = (self.plaintexts(), self.held);
         Some(self.fitted.work(self.ring.sizes(), self.ahead, held, costs))
     }

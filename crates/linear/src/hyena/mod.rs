@@ -58,11 +58,13 @@
 mod backend;
 mod blocks;
 mod client;
+mod constants;
 mod cost;
 mod layer;
 mod packing;
 mod places;
 mod plaintexts;
+mod probe;
 mod search;
 mod server;
 pub mod steps;
@@ -80,6 +82,7 @@ use zeroize::Zeroizing;
 
 pub use backend::{ALL, Hyena};
 pub use blocks::{BlockPacking, Counts, Parts};
+pub use constants::{SLOT_RINGS, SlotCosts, SlotRings, SlotWork};
 pub use packing::{Outputs, Packing};
 pub use places::Places;
 pub use plaintexts::{PlainPrime, Scaling, row_pattern};

@@ -13,12 +13,11 @@ use jaguar_he::params::{Estimate, RnsParameters};
 use jaguar_he::rns::Noise;
 use jaguar_ring::modular::NARROW_BITS;
 
-use super::Form;
 use super::blocks::BlockPacking;
 use super::packing::Packing;
 use super::places::Places;
 use super::plaintexts::{PlainPrime, Scaling, row_pattern};
-use crate::backend::{SlotCosts, SlotWork};
+use super::{Form, SlotWork};
 
 /// log2 of the largest chance that a layer's response is wrong anywhere, in one query.
 pub const MOST_FAILURES: f64 = -40.0;
@@ -373,26 +372,22 @@ impl Fitted {
 }
 
 /// Figures of a processor as the search sees all of them, in nanoseconds.
-pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product }: &Costs) -> SlotCosts {
+pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product }: &Costs) -> SlotWork {
     let n = ring_dim as f64;
     let transform = butterfly * n * n.log2() / 2.0;
-    SlotCosts {
-        ring_dim,
-        limb_bits: 0,
-        each: SlotWork {
-            transform,
-            product: product * n,
-            scalar: LAZY * n,
-            sum: product * n,
-            small: LAZY * n,
-            switch: (2.0 * product + LAZY) * n,
-            encryption: transform + 4.0 * product * n,
-            zero: 3.0 * transform + 4.0 * product * n,
-            packing: LAZY * n,
-            uniform: product * n,
-            encoding: transform + product * n,
-            rounding: product * n,
-        },
+    SlotWork {
+        transform,
+        product: product * n,
+        scalar: LAZY * n,
+        sum: product * n,
+        small: LAZY * n,
+        switch: (2.0 * product + LAZY) * n,
+        encryption: transform + 4.0 * product * n,
+        zero: 3.0 * transform + 4.0 * product * n,
+        packing: LAZY * n,
+        uniform: product * n,
+        encoding: transform + product * n,
+        rounding: product * n,
     }
 }
 

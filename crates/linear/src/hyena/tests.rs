@@ -6,7 +6,7 @@ use std::thread;
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{BLOCK_SIZES, Bias, BlockKind, Blocks, Linear, Shape, Weights, block_size};
 use jaguar_graph::reference::linear_exact;
-use jaguar_he::params::{Parameters, RnsParameters, largest_primes};
+use jaguar_he::params::{RnsParameters, largest_primes};
 use jaguar_he::rns::{Ciphertext, GaloisKey, SecretKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::double::Recorder;
@@ -91,7 +91,7 @@ impl Case {
             product_bits: 30,
             packing: Default::default(),
             images: 1,
-            params: Parameters::DEFAULT,
+            ring: Default::default(),
             backend: form.name(),
             weight_memory: 4 << 30,
         }

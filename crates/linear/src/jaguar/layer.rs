@@ -12,11 +12,13 @@ use jaguar_ring::product::WideNtt;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
+use super::constants::{RINGS, RingCosts, Rings, on_line, parameters, positions};
 use super::{ClientPrepared, Layer, ServerLayer, ServerPrepared, Upload, Widths, prepare};
 use crate::backend::{
-    self, Backend, BackendError, BackendId, Constants, Domain, Geometry, LayerError, Layers, Model, Online,
-    Output, Party, Request, RingCosts, Rlwe, Traffic, WIDE, Work, on_line, positions,
+    self, Backend, BackendError, BackendId, ChosenRing, Domain, Geometry, LayerError, Layers, Model, Online,
+    Output, Party, Request, Rlwe, Traffic, Work,
 };
+use crate::constants::{Measured, Probe};
 use crate::inputs::{LISTED, MAX_LISTED};
 use crate::layout::Layout;
 use crate::product::Hardware;
@@ -44,8 +46,17 @@ impl Backend for Jaguar {
         true
     }
 
+    fn probes(&self) -> Vec<Probe> {
+        vec![Probe::of::<Rings>()]
+    }
+
+    fn rings(&self) -> &'static [ChosenRing] {
+        &RINGS
+    }
+
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
-        let params = requests.first().map_or(Parameters::DEFAULT, |r| r.params);
+        let ring = requests.first().map_or(RINGS[0], |r| r.ring);
+        let params = parameters(ring).map_err(|e| (0, e.into()))?;
         let mut by_node: Vec<Option<Layer>> = Vec::new();
         let mut listed = 0;
         for (i, r) in requests.iter().enumerate() {
@@ -174,8 +185,8 @@ impl backend::Layer for Layer {
         Traffic { hint: self.hint_bytes(), online: (self.upload_bytes(), 0), ..Traffic::default() }
     }
 
-    fn work(&self, machine: &dyn Constants) -> Option<Work> {
-        let costs = machine.power_of_two(self.params.ring_dim(), self.params.modulus_bits())?;
+    fn work(&self, machine: &Measured) -> Option<Work> {
+        let costs = machine.get::<Rings>()?.of(self.params.ring_dim(), self.params.modulus_bits())?;
         Some(work(self, costs))
     }
 
@@ -239,13 +250,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
         let wanted = layout.parts() * len;
         work.offline[0] += per_tile * on_line(&costs.client_response, wanted);
         work.offline[1] += per_tile * on_line(&costs.server_response, wanted);
-        let rate = if spec.groups > 1 {
-            costs.online.grouped
-        } else if len >= WIDE {
-            costs.online.wide
-        } else {
-            costs.online.narrow
-        };
+        let rate = costs.online.at(spec, len);
         // In parts it may be by frequencies, which the machine's rates are not of.
         let share = if layout.parts() > 1 { layout.online_share(len) } else { 1.0 };
         work.online_parallel[1] += channels * terms * positions(len) as f64 * rate * share;
@@ -256,13 +261,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
     work.online[0] = words * costs.client_word;
     work.online[1] = words * costs.server_word + layout.outputs() as f64 * costs.server_output;
     let responses = layer.hint_responses() as f64;
-    let rate = if spec.groups > 1 {
-        costs.a_half.grouped
-    } else if layout.transforms() {
-        costs.a_half.narrow
-    } else {
-        costs.a_half.wide
-    };
+    let rate = costs.a_half.of(spec, layout.transforms());
     work.model = responses * terms * layout.ring_dim() as f64 * rate;
     work.hint = responses * costs.hint_response;
     work

@@ -26,7 +26,9 @@
 //! channels become known ([`ClientPrepared::send`], [`ServerLayer::receive_ready`]).
 
 mod client;
+mod constants;
 mod layer;
+mod probe;
 mod server;
 
 use std::sync::Arc;
@@ -42,6 +44,8 @@ use crate::inputs::Inputs;
 use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
+pub(crate) use constants::positions;
+pub use constants::{PerProduct, RINGS, RingCosts, Rings};
 pub use layer::{JAGUAR, Jaguar};
 pub(crate) use server::gemm_terms;
 pub use server::{ServerLayer, ServerOutput, ServerPrepared, Upload};

@@ -12,9 +12,9 @@ use super::client::Client;
 use super::server::Server;
 use super::{Layer, PlaintextLayers, PlaintextModel, SEED_BYTES};
 use crate::backend::{
-    self, Backend, BackendId, Constants, Geometry, LayerError, Layers, Model, Party, Request, Rlwe, Traffic,
-    Work,
+    self, Backend, BackendId, Geometry, LayerError, Layers, Model, Party, Request, Rlwe, Traffic, Work,
 };
+use crate::constants::{Measured, Probe};
 use crate::product::Hardware;
 
 /// **Insecure**: the client's share in the clear.
@@ -60,6 +60,11 @@ impl Backend for Plaintext {
 
     fn keeps_products(&self) -> bool {
         false
+    }
+
+    /// It is not measured.
+    fn probes(&self) -> Vec<Probe> {
+        Vec::new()
     }
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
@@ -142,7 +147,7 @@ impl backend::Layer for Layer {
     }
 
     /// It is not measured.
-    fn work(&self, _: &dyn Constants) -> Option<Work> {
+    fn work(&self, _: &Measured) -> Option<Work> {
         None
     }
 

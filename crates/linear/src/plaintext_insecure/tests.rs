@@ -6,7 +6,6 @@ use std::thread;
 use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
-use jaguar_he::params::Parameters;
 use jaguar_wire::double::Recorder;
 use jaguar_wire::{Channel, memory_pair, memory_transports};
 use proptest::prelude::*;
@@ -32,7 +31,7 @@ fn request(spec: &Linear, in_shape: Shape) -> Request<'_> {
         product_bits: 30,
         packing: Default::default(),
         images: 1,
-        params: Parameters::DEFAULT,
+        ring: Default::default(),
         backend: "",
         weight_memory: 0,
     }

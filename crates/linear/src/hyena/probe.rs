@@ -1,18 +1,36 @@
-//! What encryption in SIMD slots takes: single operations of rings of 64-bit words, as Hyena's layers do them.
+//! Measures [`SlotCosts`] by single operations of rings of 64-bit words, as the layers do them.
 
 use std::hint::black_box;
 
 use jaguar_cpu::Cpu;
 use jaguar_he::params::RnsParameters;
-use jaguar_he::rns::{Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, rotation};
-use jaguar_plan::PlanError;
-use jaguar_plan::machine::{SlotCosts, SlotWork};
+use jaguar_he::rns::{
+    Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Values, rotation,
+};
 use jaguar_ring::modular::primes;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::pack;
 
-use super::timing::{LEAST_REPEATS, PATIENCE, REPEATS, positive, timed};
-use crate::ProfileError;
+use super::constants::{SLOT_RINGS, SlotCosts, SlotRings, SlotWork};
+use crate::constants::{Constants, Impossible, LEAST_WORD, ProbeError};
+use crate::timing::{self, positive, runs, timed};
+
+impl Constants for SlotRings {
+    const NAME: &'static str = "SIMD slots";
+
+    fn measure(cpu: Cpu) -> Result<Self, ProbeError> {
+        SLOT_RINGS.iter().map(|&ring| costs(cpu, ring)).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn impossible(&self) -> Option<Impossible> {
+        SLOT_RINGS.iter().find_map(|&(ring_dim, bits)| {
+            let ring = format!("the ring N = {ring_dim} with primes of {bits} bits");
+            let Some(each) = self.of(ring_dim, bits) else { return Some(Impossible::missing(ring)) };
+            let figure = format_args!("work on all words of {ring}");
+            each.all().into_iter().find_map(|t| Impossible::time(figure, t, LEAST_WORD * ring_dim as f64))
+        })
+    }
+}
 
 /// Bits of the probes' primes at most: so that as many as in sessions have an estimate.
 const LIMB_BITS: u32 = 53;
@@ -27,31 +45,20 @@ const NUMBER_BITS: u32 = 16;
 
 /// The least time of several runs.
 fn least<T>(mut f: impl FnMut() -> T) -> f64 {
-    let (mut best, mut all) = (f64::INFINITY, 0.0);
-    for run in 0..REPEATS {
-        if run >= LEAST_REPEATS && all > PATIENCE.as_secs_f64() {
-            break;
-        }
-        let (seconds, value) = timed(&mut f);
-        black_box(value);
-        best = best.min(seconds);
-        all += seconds;
-    }
-    best
+    let [seconds] = timing::least(runs(|| [timed(|| black_box(f())).0]));
+    seconds
 }
 
-/// The constants of rings with this N and primes of up to `most` bits, on the current thread.
-pub(super) fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCosts, ProfileError> {
+/// The constants of rings with this N and primes of up to `most` bits.
+fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCosts, ProbeError> {
     let limb_bits = most.min(LIMB_BITS);
     // As many primes as have an estimate of 128 bits.
     let mut sets = (1..=4).filter_map(|limbs| RnsParameters::search(ring_dim, limb_bits, limbs).ok());
-    let params = sets
-        .next_back()
-        .ok_or_else(|| super::timing::refused(format!("no ring of N = {ring_dim} is on record")))?;
+    let params = sets.next_back().ok_or_else(|| format!("no ring of N = {ring_dim} is on record"))?;
     let plain = primes(PLAIN_BITS, 2 * ring_dim as u64).next().expect("there is a prime of so many bits");
     let ring = Ring::new(cpu, params);
-    let modulus = PlainModulus::new(&ring, plain).map_err(PlanError::from)?;
-    let batch = Batch::new(ring_dim, plain).map_err(PlanError::from)?;
+    let modulus = PlainModulus::new(&ring, plain)?;
+    let batch = Batch::new(ring_dim, plain)?;
     let prg = &mut Prg::new([1; 32]);
     let limbs = ring.limbs() as f64;
 
@@ -75,7 +82,7 @@ pub(super) fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCost
     let zero = ring.zero();
     let encryption = least(|| secret.encrypt(&ring, &zero, prg));
     let covering = least(|| public.encrypt(&ring, &zero, prg));
-    let uniform = least(|| ring.uniform::<jaguar_he::rns::Values>(prg));
+    let uniform = least(|| ring.uniform::<Values>(prg));
     let packed = pack::pack(values.residues(), limb_bits);
     let packing = least(|| pack::pack(values.residues(), limb_bits));
     let unpacking = least(|| pack::unpack(&packed, ring.words(), limb_bits));
