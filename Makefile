@@ -1,5 +1,5 @@
 # What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need. `make fhe` needs Go 1.25
-# or newer; without it, `make test` leaves the tests of fhe/ out and says so.
+# or newer; without it, `make test` leaves the tests of papers/convfhe/fhe/ out and says so.
 # `make test` fetches what builds and checks the Python package and the site from PyPI, once (python/jaguar/requirements.txt,
 # docs/requirements.txt).
 
@@ -38,8 +38,8 @@ help:
 	@echo 'make test-timing    whether kernels take a time that depends on their secrets (minutes; a quiet machine)'
 	@echo 'make bench          measure everything in docs/benchmarks.md anew and put it there (an hour; BENCH_MODELS=...)'
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
-	@echo 'make test-circulant  check and test python/circulant (downloads torch: some 7 GB; make test skips it without torch)'
-	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST, into python/circulant/results/'
+	@echo 'make test-circulant  check and test papers/circulant (downloads torch: some 7 GB; make test skips it without torch)'
+	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST, into papers/circulant/results/'
 	@echo 'make zoo            which networks of torchvision and timm compile (hours): models/zoo-*.json and the tables of docs/models.md'
 	@echo 'make try-torchvision  run those privately, beside onnxruntime: the table of docs/models.md (half an hour)'
 
@@ -171,8 +171,8 @@ lint: toolchain lint-fhe
 	$(PYTHON) tools/fuzz.py --check
 	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
-	$(PYTHON) params/ckks.py --claims fhe/parameters/records.go
-	$(PYTHON) params/relu.py --claims fhe/relu/options.go
+	$(PYTHON) params/ckks.py --claims papers/convfhe/fhe/parameters/records.go
+	$(PYTHON) params/relu.py --claims papers/convfhe/fhe/relu/options.go
 	$(PYTHON) params/lpn_tables.py docs/protocols/oblivious-transfer.md
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) -m unittest discover params
@@ -190,30 +190,31 @@ lint: toolchain lint-fhe
 	fi
 
 # The one-round protocol. Nothing else in the project needs Go. `go mod download` fails where Go is too old, or its modules are out of reach.
-HAS_GO = command -v $(GO) >/dev/null && $(GO) -C fhe mod download 2>/dev/null
-NO_GO := skip: Go 1.25 (https://go.dev/dl) with Lattigo is not there: the one-round protocol in fhe/ is
+FHE := papers/convfhe/fhe
+HAS_GO = command -v $(GO) >/dev/null && $(GO) -C $(FHE) mod download 2>/dev/null
+NO_GO := skip: Go 1.25 (https://go.dev/dl) with Lattigo is not there: the one-round protocol in papers/convfhe/fhe/ is
 
 fhe:
 	@command -v $(GO) >/dev/null || { echo 'Go is not installed. Get 1.25 or newer from https://go.dev/dl.' >&2; exit 1; }
-	$(GO) -C fhe build -trimpath -o '$(abspath $(or $(CARGO_TARGET_DIR),target))/jaguar-fhe' ./cmd/jaguar-fhe
+	$(GO) -C $(FHE) build -trimpath -o '$(abspath $(or $(CARGO_TARGET_DIR),target))/jaguar-fhe' ./cmd/jaguar-fhe
 
 lint-fhe:
 	@if $(HAS_GO); then \
-	  unformatted=$$(gofmt -l fhe); \
+	  unformatted=$$(gofmt -l $(FHE)); \
 	  if [ -n "$$unformatted" ]; then echo "gofmt would change: $$unformatted" >&2; exit 1; fi; \
-	  $(GO) -C fhe vet ./...; \
+	  $(GO) -C $(FHE) vet ./...; \
 	else \
 	  echo '$(NO_GO) not linted'; \
 	fi
 
 test-fhe:
-	@if $(HAS_GO); then $(GO) -C fhe test ./...; else echo '$(NO_GO) not tested'; fi
+	@if $(HAS_GO); then $(GO) -C $(FHE) test ./...; else echo '$(NO_GO) not tested'; fi
 
 # The whole network needs JAGUAR_CONVFHE_NETWORK and JAGUAR_CONVFHE_SAMPLES (docs/protocols/convfhe.md); JAGUAR_CONVFHE_PICTURES=5 runs as
 # many pictures.
 test-convfhe:
 	@command -v $(GO) >/dev/null || { echo 'Go is not installed. Get 1.25 or newer from https://go.dev/dl.' >&2; exit 1; }
-	JAGUAR_CONVFHE_FULL=1 GOGC=20 $(GO) -C fhe test -count 1 -v -timeout 6h -run AtFullSize ./network
+	JAGUAR_CONVFHE_FULL=1 GOGC=20 $(GO) -C $(FHE) test -count 1 -v -timeout 6h -run AtFullSize ./network
 
 test-networks: toolchain
 	@test -d '$(JAGUAR_MODELS)' || { echo 'no networks in $(JAGUAR_MODELS): make models' >&2; exit 1; }
@@ -276,29 +277,29 @@ try-torchvision: toolchain
 	$(CARGO) build --release --locked --package jaguar-cli
 	$(VENV)/torch/bin/python tools/try_networks.py
 
-# python/circulant: in the environment that `make test-circulant` makes, or in one of yours (CIRCULANT_PYTHON=...).
-CIRCULANT := $(CURDIR)/python/circulant
+# papers/circulant: in the environment that `make test-circulant` makes, or in one of yours (CIRCULANT_PYTHON=...).
+CIRCULANT := $(CURDIR)/papers/circulant
 CIRCULANT_PYTHON ?= $(or $(wildcard $(VENV)/circulant/bin/python),$(PYTHON))
 
-$(VENV)/circulant/ready: python/circulant/requirements.txt
+$(VENV)/circulant/ready: papers/circulant/requirements.txt
 	$(PYTHON) -m venv $(VENV)/circulant
 	$(VENV)/circulant/bin/pip install --quiet --requirement $<
 	touch $@
 
 test-circulant-if-torch:
 	@if $(CIRCULANT_PYTHON) -c 'import matplotlib, onnx, pytest, scipy, torch, tqdm' 2>/dev/null; then \
-	  $(CIRCULANT_PYTHON) -m pytest --quiet python/circulant; \
+	  $(CIRCULANT_PYTHON) -m pytest --quiet papers/circulant; \
 	else \
 	  echo 'skip: $(CIRCULANT_PYTHON) lacks torch, onnx, scipy, matplotlib, tqdm or pytest:' \
-	    'python/circulant untested (make test-circulant installs them, some 7 GB)'; \
+	    'papers/circulant untested (make test-circulant installs them, some 7 GB)'; \
 	fi
 
 test-circulant: $(VENV)/circulant/ready
 	cd $(CIRCULANT) && $(CURDIR)/$(VENV)/circulant/bin/ruff check . && $(CURDIR)/$(VENV)/circulant/bin/ruff format --check .
 	cd $(CIRCULANT) && $(CURDIR)/$(VENV)/circulant/bin/mypy
-	$(VENV)/circulant/bin/python -m pytest --quiet python/circulant
+	$(VENV)/circulant/bin/python -m pytest --quiet papers/circulant
 
-# The recorded comparisons (python/circulant/README.md), on a GPU where there is one. Runs continue where they were stopped.
+# The recorded comparisons (papers/circulant/README.md), on a GPU where there is one. Runs continue where they were stopped.
 TRAIN_resnet18 := --rate 0.1 --epochs 12 --tuning-rate 0.05 --tuning-epochs 14 --blocks 8 4 --rise-samples 500 --seeds 0 1 2
 TRAIN_mobilenetv2 := --rate 0.1 --epochs 10 --tuning-rate 0.1 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1 2
 TRAIN_vit := --optimiser adamw --weight-decay 0.05 --rate 0.001 --epochs 18 --tuning-rate 0.0005 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1

@@ -3,7 +3,7 @@
     python3 params/ckks.py                                          every set on record, computed anew and compared
     python3 params/ckks.py --write                                  put the results into the record
     python3 params/ckks.py --estimate 16 1540 192                   log2 N, log2 of the modulus, weight
-    python3 params/ckks.py --claims fhe/parameters/records.go       compare the table of the Go program with the record
+    python3 params/ckks.py --claims papers/convfhe/fhe/parameters/records.go       compare the table of the Go program with the record
 
 It needs nothing but Python. The attack is the primal hybrid, in the models of malb/lattice-estimator and, for its use of the ring's
 rotations, of Ogilvie, "On the Concrete Hardness Gap Between MLWE and LWE" (ePrint 2026/279, github.com/TabOg/mlwe-hybrids):

@@ -29,7 +29,6 @@ ARROWS: dict[str, set[str]] = {
     "share": {"cpu"},
     "semantics": set(),
     "ring": {"cpu"},
-    "gpu": set(),
     "wire": set(),
     "net": {"wire"},
     "he": {"cpu", "ring"},
@@ -37,8 +36,12 @@ ARROWS: dict[str, set[str]] = {
     "mpc": {"cpu", "share", "ot", "wire", "semantics"},
     "graph": {"cpu", "share", "semantics", "mpc"},
     "samples": {"graph"},
-    "linear": {"cpu", "gpu", "share", "semantics", "he", "ring", "wire", "graph"},
-    "plan": {"share", "graph", "linear", "mpc"},
+    "linear": {"cpu", "share", "semantics", "he", "ring", "wire", "graph"},
+    "cheetah": {"cpu", "graph", "he", "linear", "ring", "share", "wire"},
+    "gpu": set(),
+    "fregata": {"cheetah", "cpu", "gpu", "graph", "he", "linear", "ring", "share", "wire"},
+    "hyena": {"cpu", "graph", "he", "linear", "ring", "share", "wire"},
+    "plan": {"share", "graph", "linear", "mpc", "cheetah"},
     "bundle": {"graph", "ring"},
     "profile": {"cpu", "ring", "wire", "graph", "ot", "mpc", "linear", "plan", "bundle"},
     "compile": {"cpu", "graph", "plan", "bundle"},
@@ -49,16 +52,39 @@ ARROWS: dict[str, set[str]] = {
     "accuracy": {"cpu", "graph", "samples", "plan", "engine"},
     "tables": {"terminal", "graph", "linear", "mpc", "plan", "engine", "serve"},
     "report": {"terminal", "graph", "plan", "compile"},
-    "bench": {"terminal", "accuracy", "samples", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc", "linear", "plan", "profile", "engine"},
-    "cli": {"convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "cpu", "ring", "wire", "net", "graph", "mpc", "linear", "plan", "profile", "engine"},
+    "bench": {
+        "terminal", "accuracy", "samples", "convfhe", "cpu", "ring", "wire", "graph", "he", "ot", "mpc",
+        "linear", "plan", "profile", "engine", "cheetah", "fregata", "hyena",
+    },
+    "cli": {
+        "convfhe", "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "cpu", "ring",
+        "wire", "net", "graph", "mpc", "linear", "plan", "profile", "engine", "fregata", "hyena",
+    },
     # Foreign bytes for every reader, in `fuzz`.
-    "fuzz": {"accuracy", "bundle", "convfhe", "cpu", "engine", "graph", "linear", "mpc", "net", "ot", "plan", "ring", "samples", "serve", "wire"},
+    "fuzz": {
+        "accuracy", "bundle", "convfhe", "cpu", "engine", "graph", "linear", "mpc", "net", "ot", "plan",
+        "ring", "samples", "serve", "wire", "fregata", "hyena",
+    },
     # The native part of the Python package, in `python/jaguar`.
-    "python": {"terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "cpu", "wire", "net", "graph", "linear", "plan", "profile", "engine"},
+    "python": {
+        "terminal", "tables", "report", "accuracy", "samples", "compile", "serve", "cpu", "wire", "net",
+        "graph", "linear", "plan", "profile", "engine", "fregata", "hyena",
+    },
 }
 
-# Crates that are not in the folder of their name.
-ELSEWHERE = {"fuzz": "fuzz", "python": "python/jaguar"}
+# Crates that are not in the folder of their name: those of the papers, and those that are no part of a library.
+ELSEWHERE = {
+    "cheetah": "papers/cheetah",
+    "gpu": "papers/fregata/gpu",
+    "fregata": "papers/fregata",
+    "hyena": "papers/hyena",
+    "convfhe": "papers/convfhe",
+    "fuzz": "fuzz",
+    "python": "python/jaguar",
+}
+
+# Those that hold linear backends of papers.
+PAPERS = ("cheetah", "fregata", "hyena")
 
 
 def without_comments(text: str) -> str:
@@ -145,6 +171,9 @@ def pages_map(tree: Path) -> list[str]:
 # Where backends may be named besides their folders, tests and documentation, and why.
 MAY_NAME_BACKENDS = {
     "crates/bench/": "compares the backends by name, piece by piece",
+    "papers/circulant/tables/": "compares them, too",
+    "papers/convfhe/tables/": "compares one round with them",
+    "papers/jaguar/tables/": "compares them, too",
     "crates/plan/src/kit.rs": "is the standard kit",
     "crates/cli/src/kit.rs": "is the command's kit",
     "python/jaguar/src/kit.rs": "is the package's kit",
@@ -159,6 +188,7 @@ LINEAR = "jaguar_linear"
 def sources(tree: Path) -> list[Path]:
     """The Rust files of all crates that are neither tests nor examples."""
     folders = [*sorted((tree / "crates").glob("*/src")), *(tree / folder / "src" for folder in ELSEWHERE.values())]
+    folders += sorted((tree / "papers").glob("*/tables"))
     files = [path for folder in folders for path in sorted(folder.rglob("*.rs"))]
     return [path for path in files if "tests" not in path.relative_to(tree).parts and path.name != "tests.rs"]
 
@@ -171,9 +201,10 @@ def backend_folders(tree: Path) -> list[str]:
 def option_names(tree: Path, folders: list[str]) -> set[str]:
     """What backends are called in options: their folders' names, and what they say in `name`. One that is called as the project is not
     looked for, since its name stands everywhere."""
-    names = {folder.split("_")[0] for folder in folders}
-    for folder in folders:
-        for path in (tree / "crates/linear/src" / folder).rglob("*.rs"):
+    names = {folder.split("_")[0] for folder in folders} | set(PAPERS)
+    homes = [tree / "crates/linear/src" / folder for folder in folders] + [tree / ELSEWHERE[paper] / "src" for paper in PAPERS]
+    for home in homes:
+        for path in home.rglob("*.rs"):
             for body in re.findall(r"\bfn name\((?:&?self)\) -> &'static str \{(.*?)\n    \}", path.read_text(), re.S):
                 names.update(re.findall(r'"([a-z][a-z0-9-]*)"', body))
     return names - {PREFIX.rstrip("-")}
@@ -182,6 +213,8 @@ def option_names(tree: Path, folders: list[str]) -> set[str]:
 def backend_at(path: tuple[str, ...], folders: set[str], in_linear: bool, at_root: bool) -> bool:
     """Whether a path in code leads into a backend's folder, or to all that the crate of the backends has. (`at_root`: in the root file of
     that crate, where a folder is called without more.)"""
+    if any(PREFIX.replace("-", "_") + paper in path for paper in PAPERS):
+        return True
     if LINEAR in path:
         rest = path[path.index(LINEAR) + 1 :]
         return not rest or rest[0] in folders or rest[0] == "*"
@@ -201,7 +234,7 @@ def named_backends(tree: Path) -> list[str]:
         parts = Path(inside).parts
         in_linear = parts[:2] == ("crates", "linear")
         at_root = inside == "crates/linear/src/lib.rs"
-        if in_linear and parts[3] in folders:
+        if in_linear and parts[3] in folders or any(inside.startswith(f"papers/{paper}/") for paper in PAPERS):
             continue
         text = without_comments(path.read_text())
         code = without_tests(blank(text))
@@ -240,9 +273,9 @@ MAY_NAME_OPERATORS = {
     "crates/graph/src/import/mod.rs": (2, "begins a graph, and joins its outputs"),
     "crates/graph/src/import/ops.rs": (32, "builds operators of ONNX's, by a table from name to builder"),
     "crates/graph/src/import/refusal.rs": (1, "begins a graph"),
-    "crates/bench/src/fregata/layers.rs": (3, "makes a network of one layer"),
-    "crates/convfhe/src/lib.rs": (15, "translates float operators for the program in Go"),
-    "crates/convfhe/src/split.rs": (2, "takes a network apart at its activations"),
+    "papers/fregata/tables/layers.rs": (3, "makes a network of one layer"),
+    "papers/convfhe/src/lib.rs": (15, "translates float operators for the program in Go"),
+    "papers/convfhe/src/split.rs": (2, "takes a network apart at its activations"),
     "fuzz/src/models.rs": (12, "makes networks"),
 }
 
@@ -290,7 +323,7 @@ def main() -> int:
     for line in found:
         print(line, file=sys.stderr)
     if not found:
-        print(f"layers: {len(ARROWS)} crates, every arrow points downwards; {len(backend_folders(ROOT))} backends, named nowhere else; no circles")
+        print(f"layers: {len(ARROWS)} crates, every arrow points downwards; {len(backend_folders(ROOT)) + len(PAPERS)} homes of backends, named nowhere else; no circles")
     return 1 if found else 0
 
 

@@ -152,6 +152,12 @@ def members(body: str) -> Iterator[tuple[str, str]]:
                 before = ""
 
 
+def crate_of(file: Path) -> tuple[str, ...]:
+    """The folder of a file's crate. A paper's tables are modules of the program that makes tables."""
+    return ("crates", "bench") if file.parts[0] == "papers" and "tables" in file.parts else file.parts[:2]
+
+
+
 class Tree:
     """What the repository has."""
 
@@ -272,16 +278,16 @@ class Tree:
     def find(self, kind: str, near: Path) -> Item | None:
         """The item that a type leads to, seen from a file."""
         *modules, name = kind.split("::")
-        near_crate = near.parts[:2]
+        near_crate = crate_of(near)
         here = [item for (_, other), item in self.items.items() if other == name]
         if modules:
             module = modules[-1]
             # By its file, or by the folder that hands it on.
-            own = [item for item in here if item.file.parts[:2] == near_crate]
-            named = [item for item in own if item.file.stem == module or item.file.parent.name == module]
+            own = [item for item in here if crate_of(item.file) == near_crate]
+            named = [item for item in own if item.file.stem == module or module in item.file.parts[:-1]]
             exact = [item for item in named if item.file.stem == module or item.file.stem == "mod"]
             return next(iter(exact or named or own), None)
-        own = [item for item in here if item.file.parts[:2] == near_crate]
+        own = [item for item in here if crate_of(item.file) == near_crate]
         return next((item for item in own if item.file == near), next(iter(own or here), None))
 
     def options_of(self, item: Item) -> tuple[set[str], dict[str, tuple[str, Path]]]:
@@ -428,10 +434,11 @@ class Page:
             return []
         for option, value in zip(before, before[1:], strict=False):
             if option in ("-p", "--package"):
-                package = {"jaguar-fuzz": "fuzz", "jaguar-python": "python/jaguar"}.get(
-                    value, f"crates/{value.removeprefix('jaguar-')}"
-                )
-                if f"{package}/Cargo.toml" not in self.tree.files:
+                name = value.removeprefix("jaguar-")
+                folders = [folder.format(name) for folder in ("crates/{}", "papers/{}", "papers/fregata/{}", "{}", "{}/jaguar")]
+                there = [folder for folder in folders if f"{folder}/Cargo.toml" in self.tree.files]
+                package = next(iter(there), "")
+                if not there:
                     bad.append(f"there is no package {value}")
             elif option in ("--example", "--test", "--bench"):
                 kind = {"--example": "examples", "--test": "tests", "--bench": "benches"}[option]

@@ -50,7 +50,7 @@ The crates of the workspace, each with what its first lines say. Which depends o
 def rust_reference(built: bool) -> str:
     """The list of crates, with links into rustdoc's pages where these were `built`."""
     rows = []
-    for manifest in sorted(ROOT.glob("crates/*/Cargo.toml")):
+    for manifest in [*sorted(ROOT.glob("crates/*/Cargo.toml")), *sorted(ROOT.glob("papers/*/Cargo.toml"))]:
         folder = manifest.parent
         root = next((f for f in (folder / "src/lib.rs", folder / "src/main.rs") if f.exists()), None)
         if root is None:

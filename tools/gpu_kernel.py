@@ -1,4 +1,4 @@
-"""Compiles the GPU's kernels: crates/gpu/src/product.cu to product.ptx beside it.
+"""Compiles the GPU's kernels: papers/fregata/gpu/src/product.cu to product.ptx beside it.
 
     python3 tools/gpu_kernel.py
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parent.parent / "crates" / "gpu" / "src" / "product.cu"
+SOURCE = Path(__file__).resolve().parent.parent / "papers" / "fregata" / "gpu" / "src" / "product.cu"
 # The oldest cards that are taken: Volta. Newer ones take its code.
 ARCHITECTURE = "sm_70"
 

@@ -26,20 +26,20 @@ ROOT = Path(__file__).resolve().parent.parent
 # Parents that need their children and are needed by them. To take one off: put what the children share into a file of
 # its own.
 FAMILIES = {
-    "crates/bench/src/circulant/mod.rs",
-    "crates/bench/src/cirencode/mod.rs",
-    "crates/bench/src/conv/mod.rs",
-    "crates/bench/src/convfhe/mod.rs",
-    "crates/bench/src/e2e/mod.rs",
-    "crates/bench/src/fregata/mod.rs",
-    "crates/bench/src/hyena/mod.rs",
+    "papers/circulant/tables/mod.rs",
+    "papers/hyena/tables/cirencode/mod.rs",
+    "papers/jaguar/tables/conv/mod.rs",
+    "papers/convfhe/tables/mod.rs",
+    "papers/jaguar/tables/e2e/mod.rs",
+    "papers/fregata/tables/mod.rs",
+    "papers/hyena/tables/hyena/mod.rs",
     "crates/cli/src/doctor/mod.rs",
     "crates/cli/src/serve.rs",
     "crates/compile/src/lib.rs",
-    "crates/convfhe/src/lib.rs",
+    "papers/convfhe/src/lib.rs",
     "crates/engine/src/hint/mod.rs",
     "crates/graph/src/import/mod.rs",
-    "crates/linear/src/hyena/mod.rs",
+    "papers/hyena/src/lib.rs",
     "crates/ot/src/aes.rs",
     "crates/plan/src/lib.rs",
     "crates/ring/src/gemm/mod.rs",
@@ -148,9 +148,12 @@ class Crate:
                 at = end
                 continue
             own = own[: found.start()] + " " * (found.end() - found.start()) + own[found.end() :]
-            for path in (folder / f"{child}.rs", folder / child / "mod.rs"):
+            # A paper's tables are modules of a program elsewhere (`#[path]`; strings are blank in `code`).
+            told = re.search(rf'#\[path = "([^"]+)"\]\s*(?:pub )?mod {child};', file.read_text())
+            places = [(folder / f"{child}.rs", folder / child), (folder / child / "mod.rs", folder / child)]
+            for path, below in [((folder / told[1]).resolve(), (folder / told[1]).resolve().parent)] if told else places:
                 if path.is_file():
-                    self.read((*name, child), path, without_tests(blank(path.read_text())), folder / child)
+                    self.read((*name, child), path, without_tests(blank(path.read_text())), below)
         module.code = own
         module.items = set(ITEM.findall(own))
         self.modules[name] = module
@@ -278,7 +281,8 @@ def circles(needs: dict[Path, dict[Path, set[str]]]) -> list[list[Path]]:
 
 def roots(tree: Path) -> list[Path]:
     """The root files of the crates: libraries and programs."""
-    folders = [*sorted((tree / "crates").glob("*/src")), tree / "fuzz/src", tree / "python/jaguar/src"]
+    folders = [*sorted((tree / "crates").glob("*/src")), *sorted((tree / "papers").glob("**/src"))]
+    folders += [tree / "fuzz/src", tree / "python/jaguar/src"]
     return [path for folder in folders for path in (folder / "lib.rs", folder / "main.rs") if path.is_file()]
 
 

@@ -8,10 +8,10 @@ from planted import Planted, tree
 
 # A crate of backends as small as can be: two of them, one with a second name.
 BACKENDS = {
-    "crates/linear/src/lib.rs": "pub mod hyena;\npub mod jaguar;\npub mod layout;\n",
+    "crates/linear/src/lib.rs": "pub mod jaguar;\npub mod layout;\npub mod plain;\n",
     "crates/linear/src/jaguar/layer.rs": 'fn name(&self) -> &\'static str {\n        "jaguar"\n    }\n',
-    "crates/linear/src/hyena/layer.rs": "use crate::jaguar::X;\n",
-    "crates/linear/src/hyena/mod.rs": """impl Form {
+    "crates/linear/src/plain/layer.rs": "use crate::jaguar::X;\n",
+    "papers/hyena/src/lib.rs": """impl Form {
     fn name(self) -> &'static str {
         match self {
             Self::Blocks => "cirencode",
@@ -19,7 +19,7 @@ BACKENDS = {
     }
 }
 """,
-    "crates/plan/src/kit.rs": "use jaguar_linear::{hyena, jaguar};\n",
+    "crates/plan/src/kit.rs": "use jaguar_linear::jaguar;\n",
 }
 
 
@@ -83,49 +83,52 @@ class NamedBackends(Planted):
     def test_every_way_to_name_one_is_found(self):
         elsewhere = "crates/engine/src/stop.rs"
         for text in (
-            "pub use jaguar_linear::hyena::Hyena;",
-            "use jaguar_linear::hyena;",
-            "use jaguar_linear::{layout::Layout, hyena::{Form, Layer}};",
+            "pub use jaguar_linear::plain::Hyena;",
+            "use jaguar_linear::plain;",
+            "use jaguar_linear::{layout::Layout, plain::{Form, Layer}};",
             "use jaguar_linear::{\n    layout::Layout,\n    jaguar::Layer,\n};",
             "use jaguar_linear::*;",
             "use jaguar_linear as backends;",
-            "use ::jaguar_linear::hyena::Form;",
-            "fn f() -> jaguar_linear::hyena::Form {}",
-            "fn f() {\n    jaguar_linear :: hyena :: run();\n}",
+            "use ::jaguar_linear::plain::Form;",
+            "fn f() -> jaguar_linear::plain::Form {}",
+            "fn f() {\n    jaguar_linear :: plain :: run();\n}",
             "const A: BackendId = Kit::CHEETAH;",
-            "const A: &[BackendId] = &jaguar_linear::hyena::ALL;",
+            "use jaguar_hyena::Form;",
+            "use {jaguar_cheetah as other, std::fmt};",
+            "fn f() { jaguar_fregata::gpu::open() }",
+            "const A: &[BackendId] = &jaguar_linear::plain::ALL;",
             'fn f() -> bool { name == "hyena" }',
             'fn f() -> bool { name == "hyena-padded" }',
             'fn f() -> bool { name == "cirencode" }',
-            "#[cfg(test)]\nmod tests { }\nuse jaguar_linear::hyena::Form;",
+            "#[cfg(test)]\nmod tests { }\nuse jaguar_linear::plain::Form;",
         ):
             self.finds(self.found(elsewhere, text), f"{elsewhere}:")
 
     def test_in_the_crate_of_the_backends_too(self):
         for name, text in (
-            ("crates/linear/src/layout.rs", "use crate::hyena::Form;"),
-            ("crates/linear/src/layout.rs", "use super::{hyena::Form, backend};"),
+            ("crates/linear/src/layout.rs", "use crate::plain::Form;"),
+            ("crates/linear/src/layout.rs", "use super::{plain::Form, backend};"),
             ("crates/linear/src/layout.rs", "fn f() { crate::jaguar::run() }"),
-            ("crates/linear/src/layout/mod.rs", "use super::super::hyena::Form;"),
-            ("crates/linear/src/lib.rs", BACKENDS["crates/linear/src/lib.rs"] + "pub use hyena::Form;"),
-            ("python/jaguar/src/lib.rs", "use jaguar_linear::hyena::Form;"),
+            ("crates/linear/src/layout/mod.rs", "use super::super::plain::Form;"),
+            ("crates/linear/src/lib.rs", BACKENDS["crates/linear/src/lib.rs"] + "pub use plain::Form;"),
+            ("python/jaguar/src/lib.rs", "use jaguar_linear::plain::Form;"),
         ):
             self.finds(self.found(name, text), f"{name}:")
 
     def test_what_names_none_passes(self):
         for name, text in (
             ("crates/engine/src/stop.rs", "use jaguar_linear::{backend::BackendId, layout};\nuse jaguar_wire::hyena;"),
-            ("crates/engine/src/stop.rs", "// jaguar_linear::hyena is one\nfn f() { let hyena = 1; }"),
+            ("crates/engine/src/stop.rs", "// jaguar_linear::plain is one\nfn f() { let hyena = 1; }"),
             (
                 "crates/engine/src/stop.rs",
-                '#[cfg(test)]\nmod tests {\n    use jaguar_linear::hyena::Form;\n    const A: &str = "hyena";\n}',
+                '#[cfg(test)]\nmod tests {\n    use jaguar_linear::plain::Form;\n    const A: &str = "hyena";\n}',
             ),
-            ("crates/engine/src/tests/some.rs", "use jaguar_linear::hyena::Form;"),
+            ("crates/engine/src/tests/some.rs", "use jaguar_linear::plain::Form;"),
             ("crates/engine/src/stop.rs", "fn f() { Kit::standard(); }"),
-            ("crates/cli/src/kit.rs", "use jaguar_linear::{fregata, hyena};"),
+            ("crates/cli/src/kit.rs", "fn f() { kit.with(jaguar_hyena::ALL) }"),
             ("crates/engine/src/stop.rs", 'const PROJECT: &str = "jaguar";'),
-            ("crates/bench/src/main.rs", "use jaguar_linear::hyena::Form;"),
-            ("crates/linear/src/hyena/search.rs", "use crate::jaguar::Layer;"),
+            ("crates/bench/src/main.rs", "use jaguar_linear::plain::Form;"),
+            ("papers/hyena/src/search.rs", "use jaguar_linear::jaguar::Layer;"),
         ):
             self.assertEqual(self.found(name, text), [], (name, text))
 

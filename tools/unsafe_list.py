@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "unsafe.md"
 
 # Where Rust code may be.
-FOLDERS = ("crates", "python", "fuzz")
+FOLDERS = ("crates", "papers", "python", "fuzz")
 
 # file with `unsafe` -> tests that run it: "file::test". Those of kernels compare with a scalar twin, or with a definition.
 TESTS: dict[str, list[str]] = {
@@ -32,10 +32,10 @@ TESTS: dict[str, list[str]] = {
         "crates/engine/src/tests/freed.rs::a_planted_leak_is_found",
     ],
     "crates/engine/tests/faults/memory.rs": ["crates/engine/tests/faults/main.rs::a_sample_of_faults_ends_in_order"],
-    "crates/gpu/src/cuda.rs": [
-        "crates/gpu/tests/ptx.rs::a_tile_and_less_and_more",
-        "crates/gpu/tests/ptx.rs::strides_pads_and_groups",
-        "crates/gpu/tests/ptx.rs::depthwise_and_few_outputs",
+    "papers/fregata/gpu/src/cuda.rs": [
+        "papers/fregata/gpu/tests/ptx.rs::a_tile_and_less_and_more",
+        "papers/fregata/gpu/tests/ptx.rs::strides_pads_and_groups",
+        "papers/fregata/gpu/tests/ptx.rs::depthwise_and_few_outputs",
     ],
     "crates/graph/src/ir/kernel.rs": ["crates/graph/src/ir/kernel.rs::convolution_is_the_definition"],
     "crates/mpc/src/kernels/loops.rs": [

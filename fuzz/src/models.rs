@@ -5,13 +5,13 @@ use jaguar_graph::network::{
     Bias, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Product, Rearrange, Relu, Relu6,
     Shape, SumPool, Weights, Window,
 };
-use jaguar_linear::{fregata, hyena, plaintext_insecure};
+use jaguar_linear::plaintext_insecure;
 use jaguar_plan::Kit;
 use jaguar_ring::prg::Prg;
 
 /// Every backend that there is, those that protect nothing among them.
 pub fn kit() -> Kit {
-    Kit::standard().with(fregata::ALL).with(hyena::ALL).with(plaintext_insecure::ALL)
+    Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL).with(plaintext_insecure::ALL)
 }
 
 /// A network under construction.

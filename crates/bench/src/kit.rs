@@ -1,11 +1,10 @@
 //! What is measured: the standard kit, and the papers' backends.
 
-use jaguar_linear::{fregata, hyena};
 use jaguar_plan::{BackendId, Kit};
 
 /// All of it.
 pub fn kit() -> Kit {
-    Kit::standard().with(fregata::ALL).with(hyena::ALL)
+    Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL)
 }
 
 /// One backend of it.

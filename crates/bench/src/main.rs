@@ -1,17 +1,25 @@
 //! `jaguar-bench`: measurements on this machine, each beside published figures and the physical limits.
 
 mod all;
+#[path = "../../../papers/circulant/tables/mod.rs"]
 mod circulant;
+#[path = "../../../papers/hyena/tables/cirencode/mod.rs"]
 mod cirencode;
+#[path = "../../../papers/jaguar/tables/conv/mod.rs"]
 mod conv;
+#[path = "../../../papers/convfhe/tables/mod.rs"]
 mod convfhe;
+#[path = "../../../papers/jaguar/tables/e2e/mod.rs"]
 mod e2e;
+#[path = "../../../papers/fregata/tables/mod.rs"]
 mod fregata;
+#[path = "../../../papers/hyena/tables/hyena/mod.rs"]
 mod hyena;
 mod kit;
 mod limits;
 mod paper;
 mod plot;
+#[path = "../../../papers/jaguar/tables/relu/mod.rs"]
 mod relu;
 mod report;
 mod setting;

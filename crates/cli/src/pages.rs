@@ -19,10 +19,10 @@ fn pages() -> Vec<(String, String)> {
         "docs/protocols",
         "",
         "python/jaguar",
-        "python/circulant",
+        "papers/circulant",
         "params",
         "packaging",
-        "fhe",
+        "papers/convfhe/fhe",
         "demo",
     ];
     let mut found = Vec::new();

@@ -13,11 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use jaguar_cpu::Cpu;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::prepared_bytes;
 use jaguar_engine::server::{self, Common, KeepLimits, Notice};
-use jaguar_linear::product::{self, Hardware};
 use jaguar_net::{Bound, Listener, TokenFile, tls};
 use jaguar_profile::{Between, Imitated, When, kept, link};
 use jaguar_serve::metrics::Metrics;
@@ -117,11 +115,8 @@ pub struct Args {
     /// Seconds that clients have to finish when this server is told to end (SIGTERM, SIGINT).
     #[arg(long, help_heading = RUNNING, hide = true, value_name = "SECONDS", default_value_t = 60)]
     grace: u64,
-    /// Which device computes the plain products of Fregata's online part.
-    ///
-    /// `auto` takes an NVIDIA card, if there is one and this program was built with the feature `cuda`.
-    #[arg(long, help_heading = RUNNING, hide = true, value_enum, default_value_t)]
-    device: product::Choice,
+    #[command(flatten, next_help_heading = RUNNING)]
+    device: crate::kit::Device,
     /// When to measure this machine, to plan by.
     #[arg(long, help_heading = RUNNING, hide = true, value_enum, default_value_t)]
     calibrate: When,
@@ -290,8 +285,7 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
     let specs = specs(&settings)?;
     let rules = rules(&settings, &specs)?;
     let Place { listener, bound, tokens } = args.place()?;
-    let failed = |why: &product::GpuError| eprintln!("warning: {why}; the processor computes this product");
-    let hardware = Hardware::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
+    let hardware = args.device.open()?;
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
     let keep = args.keep_limits();

@@ -24,7 +24,7 @@ use jaguar_graph::network::{
     SumPool, Weights, Window,
 };
 use jaguar_linear::layout::Packing;
-use jaguar_linear::{fregata, hyena, plaintext_insecure};
+use jaguar_linear::plaintext_insecure;
 use jaguar_plan::{BackendId, Choices, Kit, PROTOCOL_VERSION, Plan};
 use jaguar_ring::prg::{Prg, with_insecure_fixed_randomness};
 use jaguar_wire::double::repeats::{Repeat, Repeats};
@@ -44,7 +44,7 @@ use jaguar_bundle::{Bundle, BundleError};
 
 /// Every backend that there is, those that protect nothing among them.
 fn kit() -> Kit {
-    Kit::standard().with(fregata::ALL).with(hyena::ALL).with(plaintext_insecure::ALL)
+    Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL).with(plaintext_insecure::ALL)
 }
 
 /// The backend of a name.

@@ -92,7 +92,7 @@ impl Party for Guarded {
 }
 
 /// Fills `out` with independent ν.
-pub(crate) fn draw(prg: &mut Prg, guard_bits: u32, out: &mut [i16]) {
+pub fn draw(prg: &mut Prg, guard_bits: u32, out: &mut [i16]) {
     let mut words = Zeroizing::new([0; 256]);
     for out in out.chunks_mut(words.len()) {
         let words = &mut words[..out.len()];

@@ -13,10 +13,10 @@ use crate::layout::{Contents, Layout, LayoutError, Tile, few};
 
 /// Bytes of what is listed of a layer, and of all layers of a network: tiles, ciphertexts and patterns. (ResNet-50's take
 /// 0.45 MB.) A layer may have a pattern for every tile, and a pattern a run for every second coefficient.
-pub(crate) const MAX_LISTED: usize = 128 << 20;
+pub const MAX_LISTED: usize = 128 << 20;
 
 /// What [`MAX_LISTED`] counts, as an error names it.
-pub(crate) const LISTED: &str = "bytes of tiles, ciphertexts and runs of values";
+pub const LISTED: &str = "bytes of tiles, ciphertexts and runs of values";
 
 /// A row of input values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 use jaguar_ring::prg::Prg;
 
 /// Logits that are opened.
-pub(crate) const CLASSES: usize = 10;
+pub const CLASSES: usize = 10;
 
 /// Coins are told apart by so many parts of their range.
 const BINS: usize = 64;
@@ -18,10 +18,10 @@ const SHIFT: i32 = 12;
 
 /// The largest statistic of 64 units without any effect stays below this, but for an event of probability 10^-7: the largest
 /// of 63 correlated chi-squares of [`CLASSES`] degrees of freedom has its median at 19 and its 99.9th percentile at 40.
-pub(crate) const BEYOND_CHANCE: f64 = 65.0;
+pub const BEYOND_CHANCE: f64 = 65.0;
 
 /// What the client finds about one unit.
-pub(crate) struct Found {
+pub struct Found {
     /// How well the best step explains the logits: against [`BEYOND_CHANCE`].
     pub statistic: f64,
     /// Where it is, in 0..1 of the coin's range.
@@ -31,7 +31,7 @@ pub(crate) struct Found {
 }
 
 /// A second linear layer `[CLASSES][units]`, and what the client has seen of it.
-pub(crate) struct Attack {
+pub struct Attack {
     weights: Vec<f64>,
     units: usize,
     /// By unit and bin: sums of the logits that fell into it, and how many.
@@ -44,6 +44,7 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
+    /// With a made-up second layer over so many units.
     pub fn new(units: usize) -> Self {
         let mut prg = Prg::derive(&[8; 32], "second layer", &[]);
         let mut weight = || (0..12).map(|_| uniform(&mut prg)).sum::<f64>() - 6.0;
@@ -122,6 +123,6 @@ impl Attack {
 }
 
 /// In 0..1.
-pub(crate) fn uniform(prg: &mut Prg) -> f64 {
+pub fn uniform(prg: &mut Prg) -> f64 {
     (prg.next_u64() >> 11) as f64 / 2f64.powi(53)
 }

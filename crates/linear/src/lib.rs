@@ -8,21 +8,15 @@
 //! | [`layout`] | where inputs and outputs sit in ring elements |
 //! | [`inputs`] | the same of the inputs, in runs, for a layer to keep |
 //! | [`jaguar`] | the main path: parted halves, phase sharing |
-//! | [`cheetah`] | the baseline: Cheetah's coefficient encoding over a ring with transforms |
-//! | [`fregata`] | encryption before the input only, plain integers with it |
-//! | [`hyena`] | SIMD slots, weights as numbers |
 //! | [`plaintext_insecure`] | no encryption: for tests, and an example of a backend's folder |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
-pub mod cheetah;
 pub mod constants;
-pub mod fregata;
 pub mod guard;
-pub mod hyena;
 pub mod inputs;
 pub mod jaguar;
-#[cfg(test)]
-mod known_coins;
+#[cfg(any(test, feature = "testing"))]
+pub mod known_coins;
 pub mod layout;
 pub mod plaintext_insecure;
 pub mod product;
@@ -30,7 +24,7 @@ pub mod published_insecure;
 pub mod timing;
 
 /// Cuts `values` into pieces of the given lengths.
-pub(crate) fn cut<T>(mut values: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
+pub fn cut<T>(mut values: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
     lengths
         .map(|length| {
             let (first, rest) = std::mem::take(&mut values).split_at_mut(length);

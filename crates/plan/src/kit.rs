@@ -5,7 +5,7 @@
 
 use jaguar_linear::backend::{BackendId, ChosenRing};
 use jaguar_linear::constants::Probe;
-use jaguar_linear::{cheetah, jaguar};
+use jaguar_linear::jaguar;
 
 /// What there is to compute with.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Kit {
     /// The main path.
     pub const JAGUAR: BackendId = jaguar::JAGUAR;
     /// The baseline.
-    pub const CHEETAH: BackendId = cheetah::CHEETAH;
+    pub const CHEETAH: BackendId = jaguar_cheetah::CHEETAH;
 
     /// Jaguar, and Cheetah.
     pub fn standard() -> Self {

@@ -159,10 +159,10 @@ impl Machine {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use jaguar_cheetah::{RNS_RINGS, RnsCosts, RnsRings};
+    use jaguar_hyena::{SLOT_RINGS, SlotCosts, SlotRings, SlotWork};
     use jaguar_linear::backend::ChosenRing;
-    use jaguar_linear::cheetah::{RNS_RINGS, RnsCosts, RnsRings};
     use jaguar_linear::constants::Constants;
-    use jaguar_linear::hyena::{SLOT_RINGS, SlotCosts, SlotRings, SlotWork};
     use jaguar_linear::jaguar::{PerProduct, RINGS, RingCosts, Rings};
 
     use super::*;

@@ -1,13 +1,13 @@
 //! Predictions and choices under constants that are made up, so that what must come out is known.
 
+use jaguar_cheetah::RnsRings;
 use jaguar_graph::network::{
     InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Relu, Relu6, SumPool, Window,
 };
 use jaguar_he::params::Parameters;
-use jaguar_linear::cheetah::RnsRings;
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
-use jaguar_linear::{fregata, hyena as hyena_backends, plaintext_insecure};
+use jaguar_linear::plaintext_insecure;
 use jaguar_mpc::cost::{Bin, Drawn, Instances};
 
 use crate::machine::tests::{change, round_figures};
@@ -53,7 +53,7 @@ pub(crate) fn network() -> Network {
 
 /// Every backend that there is, those that protect nothing among them.
 pub(crate) fn kit() -> Kit {
-    Kit::standard().with(fregata::ALL).with(hyena_backends::ALL).with(plaintext_insecure::ALL)
+    Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL).with(plaintext_insecure::ALL)
 }
 
 /// The backend of a name.

@@ -276,8 +276,8 @@ pub fn cache(named: Option<&Path>) -> Option<PathBuf> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use jaguar_cheetah::{RNS_RINGS, RnsCosts, RnsRings};
     use jaguar_linear::backend::{Backend, LayerError, Layers, Request};
-    use jaguar_linear::cheetah::{RNS_RINGS, RnsCosts, RnsRings};
     use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
     use jaguar_linear::jaguar::{PerProduct, RINGS, RingCosts, Rings};
     use jaguar_linear::layout::Packing;

@@ -7,12 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
 use jaguar_engine::is_model_name;
 use jaguar_engine::server::{self, Common, KeepLimits, Service};
-use jaguar_linear::product::{Choice, Hardware};
 use jaguar_net::{Address, Listener, tls};
 use jaguar_plan::batch::plans_that_fit;
 use jaguar_plan::memory::Load;
@@ -144,11 +142,7 @@ impl Server {
             }
             let events = Arc::<Events>::default();
             let told = Arc::clone(&events);
-            let failed = move |why: &jaguar_linear::product::GpuError| {
-                told.add(true, format!("{why}; the processor computes this product"));
-            };
-            let hardware = Hardware::open(Choice::Auto, Cpu::detect(), failed);
-            let hardware = hardware.unwrap_or_else(|_| Cpu::detect().into());
+            let hardware = crate::kit::hardware(move |why| told.add(true, why));
             let usual = KeepLimits::default();
             let keep = KeepLimits {
                 queries: settings.keep_queries.unwrap_or(usual.queries),

@@ -34,7 +34,7 @@ fn fhe() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let program = format!("{}/jaguar-fhe", env!("CARGO_TARGET_TMPDIR"));
-        let folder = repository("fhe");
+        let folder = repository("papers/convfhe/fhe");
         let built = Command::new("go")
             .args(["-C", &folder, "build", "-trimpath", "-o", &program, "./cmd/jaguar-fhe"])
             .output();

@@ -2,8 +2,8 @@
 
 use std::thread;
 
+use jaguar_cheetah::{Layer, Windows};
 use jaguar_graph::network::{MaxPool, Op, Relu, Relu6, Window};
-use jaguar_linear::cheetah::{Layer, Windows};
 use jaguar_mpc::{Cost, Range};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
 use jaguar_wire::memory_pair;

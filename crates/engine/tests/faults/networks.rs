@@ -9,14 +9,14 @@ use jaguar_graph::network::{
     Shape, Weights, Window, argmax,
 };
 use jaguar_graph::reference;
-use jaguar_linear::{fregata, hyena};
+
 use jaguar_plan::{Allowed, Choices, Kit};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// Every backend that protects both parties.
 pub fn kit() -> Kit {
-    Kit::standard().with(fregata::ALL).with(hyena::ALL)
+    Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL)
 }
 
 /// How long a client waits for data from a server that lives, in a link's own time.

@@ -40,13 +40,13 @@ const WIDE: usize = 128;
 const VECTOR: usize = 16;
 
 /// For how many positions a product of `len` costs.
-pub(crate) fn positions(len: usize) -> usize {
+pub fn positions(len: usize) -> usize {
     len.next_multiple_of(VECTOR)
 }
 
 impl PerProduct {
     /// Online, of a layer with so many positions side by side.
-    pub(crate) fn at(&self, spec: &Linear, len: usize) -> f64 {
+    pub fn at(&self, spec: &Linear, len: usize) -> f64 {
         self.of(spec, len < WIDE)
     }
 

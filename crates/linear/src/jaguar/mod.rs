@@ -44,7 +44,7 @@ use crate::inputs::Inputs;
 use crate::layout::{Layout, LayoutError};
 
 pub use client::{ClientPrepared, prepare};
-pub(crate) use constants::positions;
+pub use constants::positions;
 pub use constants::{PerProduct, RINGS, RingCosts, Rings};
 pub use layer::{JAGUAR, Jaguar};
 pub(crate) use server::gemm_terms;

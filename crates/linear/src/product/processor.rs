@@ -70,7 +70,7 @@ impl Axis {
 }
 
 /// How many words of an output channel are computed, positions between rows included.
-pub(crate) fn product_len(spec: &Linear, [_, oh, ow]: Shape) -> usize {
+pub fn product_len(spec: &Linear, [_, oh, ow]: Shape) -> usize {
     let reach = (spec.kernel[1] - 1) * spec.dilation[1] / spec.stride[1];
     (oh - 1) * (ow + reach) + ow
 }

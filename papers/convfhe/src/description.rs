@@ -1,0 +1,185 @@
+//! What the Go program is told, as JSON. Its counterpart is `papers/convfhe/fhe/network/network.go`.
+
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// A network as a chain of sums of convolutions. Value 0 is the input, value i the output of layer i - 1.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Description {
+    /// The model's name, for people.
+    pub name: String,
+    /// `[C, H, W]`.
+    pub input: [usize; 3],
+    /// The largest absolute value of an input.
+    pub input_bound: f64,
+    /// What stands for ReLU.
+    pub relu: Polynomial,
+    /// Each is rectified.
+    pub layers: Vec<Layer>,
+    /// Makes the logits; not rectified.
+    pub output: Layer,
+}
+
+impl Description {
+    /// Calls layers by number: what the program says of them goes to clients too, when it cannot evaluate.
+    #[must_use]
+    pub fn without_names(mut self) -> Self {
+        for (number, layer) in (1..).zip(&mut self.layers) {
+            layer.name = format!("layer {number}");
+        }
+        self.output.name = "output".into();
+        self
+    }
+}
+
+/// A composite polynomial for ReLU, by the degrees of its parts. `papers/convfhe/fhe/relu` has their coefficients; more levels, less error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Polynomial {
+    /// 8 levels, error 2^-8.0.
+    #[serde(rename = "7-15")]
+    Coarse,
+    /// 10 levels, error 2^-9.3.
+    #[serde(rename = "7-7-7")]
+    Short,
+    /// The paper's: 11 levels, error 2^-10.1.
+    #[default]
+    #[serde(rename = "7-7-13")]
+    Paper,
+    /// 12 levels, error 2^-11.3.
+    #[serde(rename = "7-15-15")]
+    Long,
+    /// 13 levels, error 2^-12.3.
+    #[serde(rename = "15-15-15")]
+    Fine,
+}
+
+impl Polynomial {
+    /// From the fewest levels to the most.
+    pub const ALL: [Self; 5] = [Self::Coarse, Self::Short, Self::Paper, Self::Long, Self::Fine];
+
+    /// The degrees, e.g. `7-7-13`: its name in a description.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Coarse => "7-15",
+            Self::Short => "7-7-7",
+            Self::Paper => "7-7-13",
+            Self::Long => "7-15-15",
+            Self::Fine => "15-15-15",
+        }
+    }
+
+    /// The finest of those that take so many levels or fewer.
+    pub fn finest(levels: u32) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|p| p.levels() <= levels)
+    }
+
+    /// How many levels a parameter set must have for it.
+    pub fn levels(self) -> u32 {
+        match self {
+            Self::Coarse => 8,
+            Self::Short => 10,
+            Self::Paper => 11,
+            Self::Long => 12,
+            Self::Fine => 13,
+        }
+    }
+}
+
+impl FromStr for Polynomial {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no polynomial for ReLU is called {name:?}; there are {names}")
+        })
+    }
+}
+
+/// `Σ over terms of convolution(value) + bias`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Layer {
+    /// For messages.
+    pub name: String,
+    /// Their outputs have the same shape.
+    pub terms: Vec<Term>,
+    /// `[C_out]`.
+    pub bias: Floats,
+}
+
+/// A convolution of one value; all groups in one kernel, dilation filled with zeros.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Term {
+    /// Which value.
+    pub from: usize,
+    /// C_out.
+    pub out: usize,
+    /// C_in.
+    #[serde(rename = "in")]
+    pub channels: usize,
+    /// k_h.
+    pub height: usize,
+    /// k_w.
+    pub width: usize,
+    /// Down and right.
+    pub stride: usize,
+    /// Rows and columns of zeros: `[top, left, bottom, right]`.
+    pub padding: [usize; 4],
+    /// `[C_out, C_in, k_h, k_w]`, row-major.
+    pub weights: Floats,
+}
+
+/// Numbers, which JSON carries as the base64 of their bytes, little-endian.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Floats(pub Vec<f32>);
+
+impl Serialize for Floats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes: Vec<u8> = self.0.iter().flat_map(|x| x.to_le_bytes()).collect();
+        serializer.serialize_str(&base64(&bytes))
+    }
+}
+
+/// RFC 4648, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let mut group = [0; 3];
+        group[..chunk.len()].copy_from_slice(chunk);
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        for digit in 0..4 {
+            let index = (bits >> (18 - 6 * digit)) & 63;
+            text.push(if digit > chunk.len() { '=' } else { char::from(ALPHABET[index as usize]) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Polynomial, base64};
+
+    #[test]
+    fn levels_that_are_there_are_used() {
+        assert_eq!([7, 8, 9, 11, 13, 99].map(Polynomial::finest), {
+            use Polynomial::{Coarse, Fine, Paper};
+            [None, Some(Coarse), Some(Coarse), Some(Paper), Some(Fine), Some(Fine)]
+        });
+    }
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+}

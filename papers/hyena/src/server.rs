@@ -1,0 +1,618 @@
+//! The server's half: it holds the weights, and never a secret of the client.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jaguar_cpu::Cpu;
+use jaguar_graph::network::{Bias, Weights};
+use jaguar_he::rns::{
+    Ciphertext, Coefficients, GaloisKey, Hoisted, Poly, PublicKey, Ring, SeededCiphertext, SwitchingKey,
+    Values,
+};
+use jaguar_ring::prg::Prg;
+use jaguar_wire::{Channel, Stage, pack};
+use rayon::prelude::*;
+use zeroize::Zeroizing;
+
+use super::client::{TOGETHER, checked, encode, seeds};
+use super::layer::HyenaLayers;
+use super::{Encoding, Form, Layer, Places, Tools, response_ring};
+use jaguar_linear::backend::{BackendError, ClientKeys, Online, Output, Party};
+
+/// One layer with its weights.
+pub(super) struct ServerLayer {
+    pub(super) layer: Layer,
+    pub(super) fixed: Arc<Fixed>,
+    weights: Weights,
+    /// Where weights are plaintexts, by output block, then term ([`Terms`]): what memory holds.
+    pub(super) plaintexts: Vec<Vec<Poly<Values>>>,
+}
+
+/// What layers of one plaintext prime and number of channels share.
+pub(super) struct Fixed {
+    pub(super) tools: Tools,
+    /// The ±1 patterns times k, without the first one, which is constant.
+    pub(super) patterns: Vec<Poly<Values>>,
+}
+
+impl Fixed {
+    /// That of `layer`.
+    pub(super) fn new(ring: &Ring, layer: &Layer) -> Self {
+        let tools = checked(layer.tools(ring));
+        let patterns = if layer.form() == Form::Hyena { 1..layer.slots().channels() } else { 0..0 };
+        let (p, k) = (layer.modulus, layer.modulus.reduce(layer.factor()));
+        let pattern =
+            |i: usize| plaintext(ring, layer, &tools, |s| if hadamard(i, s) > 0 { k } else { p.neg(k) });
+        Self { patterns: patterns.map(pattern).collect(), tools }
+    }
+
+    /// Bytes of the patterns.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.patterns.iter().map(|poly| size_of_val(poly.residues())).sum()
+    }
+}
+
+/// A vector that is constant on parts, as a known factor with small coefficients.
+fn plaintext(ring: &Ring, layer: &Layer, tools: &Tools, of: impl Fn(usize) -> u64) -> Poly<Values> {
+    factor(ring, tools, Zeroizing::new(layer.slots().on_parts(of)))
+}
+
+/// A polynomial that ciphertexts are multiplied by, from what stands at its places.
+pub(super) fn factor(ring: &Ring, tools: &Tools, places: Zeroizing<Vec<u64>>) -> Poly<Values> {
+    ring.to_values(ring.from_signed(&Zeroizing::new(tools.plain.centred(&tools.encode(places)))))
+}
+
+/// What an output block sums up for one diagonal.
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) d: usize,
+    pub(super) inputs: Vec<usize>,
+    /// Where the diagonal's plaintexts begin.
+    first: usize,
+}
+
+/// Sums of numbers times the same ciphertexts that are made at once, about: memory is read once for all of them.
+const SUMS_TOGETHER: usize = 32;
+
+impl ServerLayer {
+    /// Takes the weights; encodes them, where they are plaintexts and kept.
+    pub(super) fn new(ring: &Ring, layer: &Layer, fixed: Arc<Fixed>, weights: &Weights) -> Self {
+        let count = layer.spec().weights_len(layer.in_shape()[0]);
+        assert_eq!(Some(weights.weights.len()), count, "weights of another layer");
+        let mut server =
+            Self { layer: layer.clone(), fixed, weights: weights.clone(), plaintexts: Vec::new() };
+        if layer.held {
+            let encode = |block: usize| match layer.packing() {
+                Places::Blocks(packing) => server.blocks_encoded(ring, packing, block),
+                Places::Channels(_) => {
+                    let terms = server.terms(block).into_iter();
+                    terms.flat_map(|terms| server.encoded(ring, block, &terms)).collect::<Vec<_>>()
+                }
+            };
+            let blocks = if layer.plaintexts() > 0 { layer.packing().out_blocks() } else { 0 };
+            server.plaintexts = (0..blocks).into_par_iter().map(encode).collect();
+        }
+        server
+    }
+
+    /// Bytes of weights as plaintexts.
+    #[cfg(test)]
+    pub(super) fn plaintext_bytes(&self) -> usize {
+        self.plaintexts.iter().flatten().map(|poly| size_of_val(poly.residues())).sum()
+    }
+
+    /// What it shares with other layers, and bytes of its own: weights as they came, and plaintexts.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> (&Fixed, usize) {
+        (&self.fixed, size_of_val(&self.weights.weights[..]) + self.plaintext_bytes())
+    }
+
+    /// By diagonal, the input blocks that output block `block` reads.
+    pub(super) fn terms(&self, block: usize) -> Vec<Terms> {
+        let packing = self.layer.slots();
+        let mut next = 0;
+        let terms = |(d, inputs): (usize, Vec<usize>)| {
+            let first = next;
+            next += inputs.len() * packing.taps().len();
+            Terms { d, inputs, first }
+        };
+        packing.diagonals(block).into_iter().map(terms).collect()
+    }
+
+    /// The weight of a pair of channels and a tap, its exponent included.
+    pub(super) fn weight(&self, out: usize, channel: usize, tap: usize) -> i64 {
+        let spec = self.layer.spec();
+        let each = self.layer.in_shape()[0] / spec.groups;
+        let taps = spec.kernel[0] * spec.kernel[1];
+        i64::from(self.weights.weights[(out * each + channel % each) * taps + tap])
+            << self.weights.exponent(out)
+    }
+
+    /// By part s, the weights f of a term.
+    pub(super) fn on_parts(&self, block: usize, d: usize, input: usize, tap: usize) -> Vec<i64> {
+        let packing = self.layer.slots();
+        let of =
+            |s| packing.pair(block, input, d, s).map_or(0, |(out, channel)| self.weight(out, channel, tap));
+        (0..packing.channels()).map(of).collect()
+    }
+
+    /// The plaintexts of a diagonal, by input block, then tap.
+    pub(super) fn encoded(&self, ring: &Ring, block: usize, terms: &Terms) -> Vec<Poly<Values>> {
+        let taps = self.layer.slots().taps().len();
+        let pairs = terms.inputs.iter().flat_map(|&input| (0..taps).map(move |tap| (input, tap)));
+        let plaintext = |(input, tap)| {
+            let f = Zeroizing::new(self.on_parts(block, terms.d, input, tap));
+            plaintext(ring, &self.layer, &self.fixed.tools, |s| self.layer.modulus.from_signed(f[s]))
+        };
+        pairs.map(plaintext).collect()
+    }
+
+    /// The first half of step 4: a ciphertext as it came, with the server's share of its part of `x` added.
+    pub(super) fn input(
+        &self,
+        ring: &Ring,
+        (seed, b): &([u8; 32], Vec<u8>),
+        index: usize,
+        x: &[u64],
+    ) -> Ciphertext<Values> {
+        let b = ring.from_residues(&pack::unpack(b, ring.words(), self.layer.ring.limb_bits()));
+        let mut ciphertext = SeededCiphertext { seed: *seed, b }.expand(ring);
+        ciphertext.add_plain(ring, &encode(&self.layer, ring, &self.fixed.tools, index, x));
+        ciphertext
+    }
+
+    /// The other half, for block `input`: it, rotated by every tap, or by its baby steps.
+    pub(super) fn rotated(
+        &self,
+        ring: &Ring,
+        keys: &Keys,
+        input: usize,
+        ciphertext: Ciphertext<Values>,
+    ) -> Vec<Ciphertext<Values>> {
+        // The automorphism that leaves everything in its place is 1.
+        let elements: Vec<usize> = match self.layer.packing() {
+            Places::Channels(packing) => {
+                packing.taps().into_iter().map(|tap| packing.tap_element(tap)).collect()
+            }
+            Places::Blocks(packing) => {
+                packing.baby_steps(input).into_iter().map(|d| packing.element(d)).collect()
+            }
+        };
+        let digits = self.layer.ring.digit_bits;
+        let hoisted = elements.iter().any(|&g| g != 1).then(|| Hoisted::new(ring, &ciphertext, digits));
+        let turn = |&element: &usize| match &hoisted {
+            Some(hoisted) if element != 1 => hoisted.apply(ring, keys.of(element)),
+            _ => ciphertext.duplicate(),
+        };
+        elements.iter().map(turn).collect()
+    }
+
+    /// Step 5 for one output block: the sum over its diagonals.
+    pub(super) fn evaluate(
+        &self,
+        ring: &Ring,
+        keys: &Keys,
+        inputs: &[Vec<Ciphertext<Values>>],
+        block: usize,
+    ) -> Ciphertext<Values> {
+        if let Places::Blocks(packing) = self.layer.packing() {
+            return self.blocks_evaluated(ring, keys, packing, inputs, block);
+        }
+        let terms = self.terms(block);
+        let groups = self.groups(&terms);
+        let add = |mut sum: Ciphertext<Values>, other: Ciphertext<Values>| {
+            sum.add_assign(ring, &other);
+            sum
+        };
+        let diagonals = |&group: &&[Terms]| {
+            let own: Vec<&Ciphertext<Values>> =
+                group[0].inputs.iter().flat_map(|&input| &inputs[input]).collect();
+            let kept = self.plaintexts.get(block).map(|kept| &kept[group[0].first..]);
+            let sums = self.sums(ring, &own, block, group, kept);
+            let turned = group.iter().zip(sums).map(|(terms, sum)| self.turned(ring, keys, sum, terms.d));
+            turned.reduce(add).expect("a group of at least one")
+        };
+        sum(ring, groups.par_iter().map(diagonals))
+    }
+
+    /// Diagonals whose sums are made together, for they read the same inputs.
+    pub(super) fn groups<'a>(&self, terms: &'a [Terms]) -> Vec<&'a [Terms]> {
+        let rows = if self.layer.form() == Form::Hyena { self.layer.slots().channels() } else { 1 };
+        let same = terms.chunk_by(|x, y| x.inputs == y.inputs);
+        same.flat_map(|same| same.chunks(SUMS_TOGETHER.div_ceil(rows))).collect()
+    }
+
+    /// By diagonal of a group, the sum of its products. `inputs` are those of its terms, by input block, then tap; `kept`
+    /// begins with the group's plaintexts, if memory holds them.
+    pub(super) fn sums(
+        &self,
+        ring: &Ring,
+        inputs: &[&Ciphertext<Values>],
+        block: usize,
+        group: &[Terms],
+        kept: Option<&[Poly<Values>]>,
+    ) -> Vec<Ciphertext<Values>> {
+        let of = |terms: &Terms| {
+            let kept = kept.map(|kept| &kept[terms.first - group[0].first..]);
+            self.by_plaintexts(ring, inputs, block, terms, kept)
+        };
+        match self.layer.form() {
+            Form::Padded => self.by_number(ring, inputs, block, group),
+            Form::Hyena => self.by_patterns(ring, inputs, block, group),
+            Form::Conventional | Form::Blocks => group.iter().map(of).collect(),
+        }
+    }
+
+    /// A diagonal's sum, moved to where its outputs are.
+    pub(super) fn turned(
+        &self,
+        ring: &Ring,
+        keys: &Keys,
+        sum: Ciphertext<Values>,
+        d: usize,
+    ) -> Ciphertext<Values> {
+        match d {
+            0 => sum,
+            d => sum.apply(ring, keys.of(self.layer.slots().diagonal_element(d))),
+        }
+    }
+
+    /// Step 6 for the sum of all diagonals: both halves of the response, packed.
+    pub(super) fn respond(
+        &self,
+        ring: &Ring,
+        small: &Ring,
+        sum: Ciphertext<Values>,
+        cover: &Cover,
+    ) -> [Vec<u8>; 2] {
+        let mut sum = without_primes(ring, small, sum.into_coefficients(ring));
+        sum.add_assign(small, &cover.zero);
+        [&sum.a, &sum.b].map(|half| pack::pack(half.residues(), self.layer.ring.limb_bits()))
+    }
+
+    /// Bits of the numbers that ciphertexts are multiplied by.
+    fn number_bits(&self) -> u32 {
+        self.layer.weight_bits - 1 + self.layer.slots().channels().ilog2()
+    }
+
+    /// By diagonal of a group, the sum of its products with numbers.
+    fn by_number(
+        &self,
+        ring: &Ring,
+        inputs: &[&Ciphertext<Values>],
+        block: usize,
+        group: &[Terms],
+    ) -> Vec<Ciphertext<Values>> {
+        let packing = self.layer.slots();
+        let row = |terms: &Terms| -> Vec<i64> {
+            let s = packing.moved(packing.target(block), terms.d);
+            let of = |&input: &usize| {
+                let pair = packing.pair(block, input, terms.d, s);
+                (0..packing.taps().len())
+                    .map(move |tap| pair.map_or(0, |(out, channel)| self.weight(out, channel, tap)))
+            };
+            terms.inputs.iter().flat_map(of).collect()
+        };
+        let rows: Vec<Vec<i64>> = group.iter().map(row).collect();
+        ring.weighted_sums(inputs, &rows, self.number_bits())
+    }
+
+    /// By diagonal of a group, the sum over patterns of its products with numbers.
+    fn by_patterns(
+        &self,
+        ring: &Ring,
+        inputs: &[&Ciphertext<Values>],
+        block: usize,
+        group: &[Terms],
+    ) -> Vec<Ciphertext<Values>> {
+        let rows = self.rows(block, group);
+        let (bits, scale) = (self.number_bits(), self.layer.factor() as i64);
+        ring.weighted_sums_by_patterns(inputs, &rows, bits, scale, &self.fixed.patterns)
+    }
+
+    /// The numbers g of a group's terms, by diagonal and pattern, then input block and tap.
+    pub(super) fn rows(&self, block: usize, group: &[Terms]) -> Vec<Vec<i64>> {
+        let (channels, taps) = (self.layer.slots().channels(), self.layer.slots().taps().len());
+        let mut rows = vec![Vec::with_capacity(group[0].inputs.len() * taps); group.len() * channels];
+        for (terms, rows) in group.iter().zip(rows.chunks_exact_mut(channels)) {
+            for &input in &terms.inputs {
+                for tap in 0..taps {
+                    let mut g = self.on_parts(block, terms.d, input, tap);
+                    walsh_hadamard(&mut g);
+                    rows.iter_mut().zip(g).for_each(|(row, g)| row.push(g));
+                }
+            }
+        }
+        rows
+    }
+
+    fn by_plaintexts(
+        &self,
+        ring: &Ring,
+        inputs: &[&Ciphertext<Values>],
+        block: usize,
+        terms: &Terms,
+        kept: Option<&[Poly<Values>]>,
+    ) -> Ciphertext<Values> {
+        let mut total = Ciphertext { a: ring.zero(), b: ring.zero() };
+        match kept {
+            Some(kept) => {
+                inputs.iter().zip(kept).for_each(|(x, w)| total.multiply_add(ring, x, w));
+            }
+            None => {
+                let encoded = self.encoded(ring, block, terms);
+                inputs.iter().zip(&encoded).for_each(|(x, w)| total.multiply_add(ring, x, w));
+            }
+        }
+        total
+    }
+}
+
+/// The sum of ciphertexts that are made on all threads.
+pub(super) fn sum(
+    ring: &Ring,
+    terms: impl ParallelIterator<Item = Ciphertext<Values>>,
+) -> Ciphertext<Values> {
+    let zero = || Ciphertext { a: ring.zero(), b: ring.zero() };
+    let add = |mut sum: Ciphertext<Values>, other: Ciphertext<Values>| {
+        sum.add_assign(ring, &other);
+        sum
+    };
+    terms.reduce(zero, add)
+}
+
+/// Entry (i, s) of the Walsh-Hadamard matrix.
+fn hadamard(i: usize, s: usize) -> i64 {
+    1 - 2 * i64::from((i & s).count_ones() % 2)
+}
+
+/// H·f, in place. The length is a power of two.
+pub(super) fn walsh_hadamard(f: &mut [i64]) {
+    let mut half = 1;
+    while half < f.len() {
+        for block in f.chunks_exact_mut(2 * half) {
+            let (left, right) = block.split_at_mut(half);
+            left.iter_mut().zip(right).for_each(|(x, y)| (*x, *y) = (*x + *y, *x - *y));
+        }
+        half *= 2;
+    }
+}
+
+/// What the client published: kept from one session to the next.
+pub(super) struct Keys {
+    pub(super) public: PublicKey,
+    /// In the order of their elements.
+    pub(super) rotations: Vec<GaloisKey>,
+}
+
+impl Keys {
+    pub(super) fn of(&self, element: usize) -> &GaloisKey {
+        let at = self.rotations.binary_search_by_key(&element, GaloisKey::element);
+        &self.rotations[at.expect("the plan lists every automorphism")]
+    }
+}
+
+/// The server's layers, once per model.
+pub(super) struct HyenaModel {
+    pub(super) layers: Arc<HyenaLayers>,
+    pub(super) ring: Ring,
+    /// By node.
+    servers: Vec<Option<Arc<ServerLayer>>>,
+}
+
+impl HyenaModel {
+    pub(super) fn server(&self, node: usize) -> Arc<ServerLayer> {
+        Arc::clone(self.servers.get(node).and_then(Option::as_ref).expect("the plan's layers have weights"))
+    }
+}
+
+impl HyenaLayers {
+    /// These layers with their weights, for sessions.
+    pub(super) fn with_weights(self: Arc<Self>, cpu: Cpu, weights: &[Option<Weights>]) -> HyenaModel {
+        let ring = self.ring(cpu);
+        let mut fixed: HashMap<Encoding, Arc<Fixed>> = HashMap::new();
+        let servers = self.by_node.iter().zip(weights).map(|(layer, weights)| {
+            let (layer, weights) = (layer.as_ref()?, weights.as_ref()?);
+            let fixed = fixed.entry(layer.encoding()).or_insert_with(|| Arc::new(Fixed::new(&ring, layer)));
+            Some(Arc::new(ServerLayer::new(&ring, layer, Arc::clone(fixed), weights)))
+        });
+        let servers = servers.collect();
+        HyenaModel { layers: self, ring, servers }
+    }
+}
+
+/// The server's side of a session.
+pub(super) struct Server {
+    model: Arc<HyenaModel>,
+    keys: Option<Arc<Keys>>,
+    /// Masks and encryptions of zero come from it.
+    prg: Prg,
+}
+
+impl Server {
+    pub(super) fn new(model: Arc<HyenaModel>, prg: Prg) -> Self {
+        Self { model, keys: None, prg }
+    }
+}
+
+/// A response's halves, packed, and the server's share of it in slots.
+type Response = ([Vec<u8>; 2], Zeroizing<Vec<u64>>);
+
+/// Step 2 for a response: an encryption of zero without the primes that are dropped, R added to its b half, and −R
+/// rounded to Z_p, in slots. Used once.
+pub(super) struct Cover {
+    zero: Ciphertext<Coefficients>,
+    share: Zeroizing<Vec<u64>>,
+}
+
+impl Cover {
+    /// From a seed of its own.
+    pub(super) fn new(ring: &Ring, small: &Ring, layer: &ServerLayer, keys: &Keys, seed: &[u8; 32]) -> Self {
+        let mut prg = Prg::new(*seed);
+        let mut mask: Poly<Coefficients> = small.uniform(&mut prg);
+        let zero = keys.public.encrypt(ring, &ring.zero(), &mut prg).into_coefficients(ring);
+        let mut zero = without_primes(ring, small, zero);
+        small.add_assign(&mut zero.b, &mask);
+        small.negate(&mut mask);
+        Self { zero, share: layer.fixed.tools.decode(small, &mask) }
+    }
+}
+
+/// A ciphertext of `ring` in the ring of responses, `small`.
+pub(super) fn without_primes(
+    ring: &Ring,
+    small: &Ring,
+    mut ciphertext: Ciphertext<Coefficients>,
+) -> Ciphertext<Coefficients> {
+    let mut level = ring.clone();
+    while level.limbs() > small.limbs() {
+        ciphertext = ciphertext.drop_prime(&level);
+        level = level.smaller().expect("more primes than are kept");
+    }
+    ciphertext
+}
+
+impl Party for Server {
+    /// 1.
+    fn take_keys(
+        &mut self,
+        kept: Option<ClientKeys>,
+        channel: &mut Channel,
+    ) -> Result<Option<ClientKeys>, BackendError> {
+        channel.enter(Stage::Client, "keys");
+        if let Some(kept) = kept {
+            let keys = kept.downcast::<Keys>();
+            let keys = keys.map_err(|_| BackendError::Peer("keys of another backend were kept".into()))?;
+            self.keys = Some(Arc::clone(&keys));
+            return Ok(Some(keys));
+        }
+        let HyenaModel { layers, ring, .. } = &*self.model;
+        let chosen = &layers.ring;
+        let (bytes, bits) = (chosen.poly_bytes(ring.limbs()), chosen.limb_bits());
+        let seed = |channel: &mut Channel| -> Result<[u8; 32], BackendError> {
+            let mut seed = [0; 32];
+            channel.recv_into(&mut seed)?;
+            Ok(seed)
+        };
+        let half = |channel: &mut Channel| -> Result<Poly<Values>, BackendError> {
+            Ok(ring.from_residues(&pack::unpack(&channel.recv(bytes)?, ring.words(), bits)))
+        };
+        let public = PublicKey::from_parts(ring, seed(channel)?, half(channel)?);
+        let mut rotations = Vec::with_capacity(layers.elements.len());
+        for &element in &layers.elements {
+            let seed = seed(channel)?;
+            let halves = (0..chosen.digits()).map(|_| half(channel)).collect::<Result<Vec<_>, _>>()?;
+            let key = SwitchingKey::from_parts(ring, chosen.digit_bits, seed, halves);
+            rotations.push(GaloisKey::from_parts(ring, element, key));
+        }
+        let keys = Arc::new(Keys { public, rotations });
+        self.keys = Some(Arc::clone(&keys));
+        Ok(Some(keys))
+    }
+
+    /// 2.
+    fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
+        let layer = self.model.server(node);
+        let (model, keys) =
+            (Arc::clone(&self.model), Arc::clone(self.keys.as_ref().expect("keys were taken")));
+        let seeds = seeds(&mut self.prg, layer.layer.packing().responses());
+        let small = response_ring(&model.ring, model.layers.ring.kept);
+        let made = seeds[..layer.layer.ahead[1]].par_iter();
+        let covers = made.map(|seed| Cover::new(&model.ring, &small, &layer, &keys, seed)).collect();
+        let seeds = seeds[layer.layer.ahead[1]..].to_vec();
+        Ok(Box::new(ServerOnline { model, layer, keys, small, covers, seeds, upload: Vec::new() }))
+    }
+}
+
+struct ServerOnline {
+    model: Arc<HyenaModel>,
+    layer: Arc<ServerLayer>,
+    keys: Arc<Keys>,
+    /// The ring of responses.
+    small: Ring,
+    /// Of the first responses.
+    covers: Vec<Cover>,
+    /// Of the others, for one use.
+    seeds: Vec<Zeroizing<[u8; 32]>>,
+    /// By ciphertext, the seed of the a half and the b half, packed.
+    upload: Vec<([u8; 32], Vec<u8>)>,
+}
+
+/// By block, a ciphertext rotated by every tap.
+type Rotated = Vec<Vec<Ciphertext<Values>>>;
+
+impl ServerOnline {
+    /// Step 4 for a group of tiles.
+    fn inputs(&self, group: usize, x: &[u64]) -> Rotated {
+        let Self { model, layer, keys, upload, .. } = self;
+        let ring = &model.ring;
+        let blocks = layer.layer.packing().in_blocks();
+        let input = |block: usize| {
+            let index = group * blocks + block;
+            layer.rotated(ring, keys, block, layer.input(ring, &upload[index], index, x))
+        };
+        (0..blocks).into_par_iter().map(input).collect()
+    }
+
+    /// Steps 5 and 6 for output block `block` of a group: the packed halves of the response, which is the layer's
+    /// response number `index`, and the server's share of it.
+    fn response(&self, inputs: &Rotated, block: usize, index: usize) -> Response {
+        let Self { model, layer, keys, small, covers, seeds, .. } = self;
+        let ring = &model.ring;
+        let sum = layer.evaluate(ring, keys, inputs, block);
+        match covers.get(index) {
+            Some(cover) => (layer.respond(ring, small, sum, cover), cover.share.clone()),
+            None => {
+                let cover = Cover::new(ring, small, layer, keys, &seeds[index - covers.len()]);
+                (layer.respond(ring, small, sum, &cover), cover.share)
+            }
+        }
+    }
+}
+
+impl Online for ServerOnline {
+    /// 3.
+    fn feed_all(&mut self, channel: &mut Channel, _: &[u64]) -> Result<(), BackendError> {
+        let bytes = self.model.layers.ring.poly_bytes(self.model.ring.limbs());
+        for _ in 0..self.layer.layer.packing().ciphertexts() {
+            let mut seed = [0; 32];
+            channel.recv_into(&mut seed)?;
+            self.upload.push((seed, channel.recv(bytes)?));
+        }
+        Ok(())
+    }
+
+    /// 4 to 7.
+    fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
+        let (layer, tools, bias) = (&self.layer.layer, &self.layer.fixed.tools, &self.layer.weights.bias);
+        let packing = layer.packing();
+        let [_, h, w] = packing.out_shape();
+        let m = tools.plain.modulus();
+        let multiple = m.factor(layer.fitted.plain.multiple);
+        let blocks: Vec<usize> = (0..packing.out_blocks()).collect();
+        let mut output = Zeroizing::new(vec![0; layer.outputs()]);
+        for group in 0..packing.groups() {
+            let inputs = self.inputs(group, x);
+            let first = group * blocks.len();
+            for blocks in blocks.chunks(TOGETHER) {
+                let response = |&block: &usize| (block, self.response(&inputs, block, first + block));
+                let responses: Vec<(usize, Response)> = blocks.par_iter().map(response).collect();
+                for (block, ([a, b], share)) in responses {
+                    channel.send(&a)?;
+                    channel.send(&b)?;
+                    for (slot, place) in packing.outputs_of(group, block) {
+                        let bias = match bias {
+                            Bias::PerChannel(bias) => bias[place / (h * w)],
+                            Bias::PerElement(bias) => bias[place],
+                        };
+                        let bias = m.mul_factor(m.reduce_signed(bias), multiple);
+                        let share = m.add(m.mul_factor(share[slot], tools.back), bias);
+                        output[place] = layer.rounding.server(share);
+                    }
+                }
+            }
+        }
+        Ok(Box::new(output))
+    }
+}
