@@ -169,7 +169,7 @@ lint: toolchain lint-fhe
 	$(PYTHON) tools/unsafe_list.py --check
 	$(PYTHON) tools/sbom.py --check
 	$(PYTHON) tools/fuzz.py --check
-	$(PYTHON) params/rlwe.py --claims crates/he/src/params/mod.rs
+	$(PYTHON) params/rlwe.py --claims crates/ring/src/he/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
 	$(PYTHON) params/ckks.py --claims papers/convfhe/fhe/parameters/records.go
 	$(PYTHON) params/relu.py --claims papers/convfhe/fhe/relu/options.go

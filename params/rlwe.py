@@ -2,7 +2,7 @@
 
     python3 params/rlwe.py                                      estimate everything anew and compare
     python3 params/rlwe.py --n 2048 --log2-q 48                 only this set
-    python3 params/rlwe.py --claims crates/he/src/params/mod.rs   compare the code's table with the record
+    python3 params/rlwe.py --claims crates/ring/src/he/params/mod.rs   compare the code's table with the record
     python3 params/rlwe.py --formula --n 16384                  by the formulas of ckks.py, dense ternary secrets
 
 The first two need malb/lattice-estimator (how to install it: `README.md` beside this file) and take from

@@ -4,7 +4,7 @@
 
 - `crates/graph/tests/fixtures/resized.rgb`: what Pillow makes of noise, by filter and size;
 - `crates/graph/tests/fixtures/interpolated.rgb`: what torch interpolates without antialiasing;
-- `crates/samples/tests/fixtures/`: one picture in many formats, each with the RGB pixels that Pillow reads (`.rgb`: width,
+- `crates/compile/tests/fixtures/`: one picture in many formats, each with the RGB pixels that Pillow reads (`.rgb`: width,
   height, three bytes a pixel).
 """
 
@@ -60,7 +60,7 @@ def png(path, pixels, colour):
 
 
 def formats():
-    folder = ROOT / "crates/samples/tests/fixtures"
+    folder = ROOT / "crates/compile/tests/fixtures"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()

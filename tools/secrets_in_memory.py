@@ -3,7 +3,7 @@
     python3 tools/secrets_in_memory.py cases target/release/examples/timing     # single steps: fuzz/examples/timing.rs
     python3 tools/secrets_in_memory.py sessions target/release/jaguar           # whole inferences, by the program that ships
 
-Secrets are marked as undefined memory (crates/cpu/src/secret.rs), and memcheck reports each branch and each address that depends on
+Secrets are marked as undefined memory (crates/ring/src/cpu/secret.rs), and memcheck reports each branch and each address that depends on
 undefined memory. *Cases* mark the secrets of one step. In *sessions* all randomness of the operating system is marked where it is drawn,
 and so is whatever follows from it: one party runs under memcheck, the other one beside it, and then the other way round. Some lines are
 meant to depend on a secret: MEANT says which and why, and what is found there is counted apart. Fails if anything else is found, if a

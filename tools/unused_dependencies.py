@@ -63,9 +63,12 @@ def unused(package: dict[str, Any]) -> list[str]:
         for kind in ("custom-build", "proc-macro")
     }
     source = sorted((folder / "src").rglob("*.rs"))
+    # Modules that lie elsewhere: a paper's tables.
+    for told in re.findall(r'#\[path = "([^"]+)"\]', "".join(path.read_text() for path in source)):
+        source += sorted((folder / "src" / told).resolve().parent.rglob("*.rs"))
     # (A file of tests, which `#[cfg(test)] mod` brings in, is no part of what runs.)
     runs = [
-        path for path in source if "tests" not in path.relative_to(folder).parts and not path.stem.endswith("tests")
+        path for path in source if "tests" not in Path(os.path.relpath(path, folder)).parts and not path.stem.endswith("tests")
     ]
     # A file of another crate that `#[path]` takes in is code of this one.
     taken = [

@@ -19,8 +19,6 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use jaguar_cpu::Cpu;
-use jaguar_cpu::secret::{classify, declassify};
 use jaguar_fuzz::doubles::{Recording, Replay};
 use jaguar_mpc::{
     ArgmaxParams, Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PmaxLeakyParams, PoolParams,
@@ -29,6 +27,8 @@ use jaguar_mpc::{
 use jaguar_net::TokenFile;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
 use jaguar_ot::{CotSource, Hash, Role, Width, combinations, steps};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::cpu::secret::{classify, declassify};
 use jaguar_ring::prg::Prg;
 use jaguar_ring::sample::{noise, ternary};
 use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Term, spa_gemm};

@@ -4,18 +4,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use jaguar_accuracy::labelled::labelled;
-use jaguar_bundle::{Bundle, ModelId};
+use jaguar_compile::samples::{Source, npy};
 use jaguar_engine::client::connect;
 use jaguar_engine::hint::{Hint, Place};
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
+use jaguar_graph::bundle::{Bundle, ModelId};
 use jaguar_graph::import::{Options, import_file};
 use jaguar_graph::network::{Filter, Resize};
 use jaguar_net::tls::{Client, Fingerprint, Server, Trust};
 use jaguar_net::{Address, Token, TokenFile};
 use jaguar_plan::{Choices, Kit, Plan};
-use jaguar_samples::{Source, npy};
+use jaguar_report::accuracy::labelled::labelled;
 use jaguar_serve::foreign::open_queries;
 use jaguar_wire::memory_pair;
 

@@ -1,6 +1,6 @@
 //! Small networks with random weights.
 
-use jaguar_bundle::Bundle;
+use jaguar_graph::bundle::Bundle;
 use jaguar_graph::network::{
     Bias, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Product, Rearrange, Relu, Relu6,
     Shape, SumPool, Weights, Window,

@@ -1,10 +1,10 @@
 //! What a server offers: the protocols, the public network, its plan; and what a client then does with them.
 
+use jaguar_compile::samples::Source;
 use jaguar_engine::bundle::ModelId;
 use jaguar_engine::client::{Limits, Prediction, Reveal, connect};
 use jaguar_graph::network::Network;
 use jaguar_plan::{Choices, Kit, PROTOCOL_VERSION};
-use jaguar_samples::Source;
 use jaguar_wire::encode;
 use serde::Serialize;
 

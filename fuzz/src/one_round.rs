@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
-use jaguar_bundle::ModelId;
+use jaguar_compile::samples::{Axes, Source};
 use jaguar_convfhe::session::client::{Keys, Session};
 use jaguar_convfhe::session::server::{Service, Sizes};
 use jaguar_convfhe::session::{
@@ -14,8 +14,8 @@ use jaguar_convfhe::session::{
 };
 use jaguar_convfhe::{Compiled, Program};
 use jaguar_engine::EngineError;
+use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::{Filter, ImageSpec, Resize};
-use jaguar_samples::{Axes, Source};
 use jaguar_wire::{Channel, encode, memory_transports};
 
 use crate::doubles::{Recording, Replay};

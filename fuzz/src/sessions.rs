@@ -101,7 +101,7 @@ fn service(backend: &str, course: Course) -> Service {
     let allowed = Allowed { insecure_backends: true, sign_leakage: true };
     let plan = Plan::allowing(network, choices, allowed).expect("a plan");
     let service =
-        Service::with_plan(jaguar_cpu::Cpu::detect().into(), bundle, plan, reveal).expect("a server");
+        Service::with_plan(jaguar_ring::cpu::Cpu::detect().into(), bundle, plan, reveal).expect("a server");
     // No session leaves anything to the next one: neither keys nor hints that are counted.
     let limits = server::Limits { hints_at_once: NonZeroU32::MAX, hints_per_hour: NonZeroU32::MAX };
     service.with_keep_limits(KeepLimits { keys: 0, ..KeepLimits::default() }).with_limits(limits)

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use jaguar_terminal::say;
+use jaguar_report::terminal::say;
 
 use super::setting;
 

@@ -25,12 +25,12 @@
 use std::hint::black_box;
 
 use anyhow::{Result, anyhow};
-use jaguar_cpu::Cpu;
 use jaguar_linear::layout::Layout;
 use jaguar_mpc::Cost;
 use jaguar_ot::{Block, CotSource, Cots, Drawn, Hash, Instances, Role, Width};
 use jaguar_profile::Imitated;
 use jaguar_profile::busy::alone;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Term, sample, spa_gemm};
 use jaguar_wire::{Channel, memory_pair};

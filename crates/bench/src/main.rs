@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", jaguar_terminal::in_one_line(error.as_ref()));
+            eprintln!("error: {}", jaguar_report::terminal::in_one_line(error.as_ref()));
             ExitCode::FAILURE
         }
     }

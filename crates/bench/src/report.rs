@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use jaguar_terminal::say;
-use jaguar_terminal::table::{plain, trimmed};
+use jaguar_report::terminal::say;
+use jaguar_report::terminal::table::{plain, trimmed};
 use serde::Serialize;
 
 use super::limits::Peaks;

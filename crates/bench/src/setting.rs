@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
-use jaguar_cpu::{Cpu, Level};
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::{Cpu, Level};
 use serde::{Deserialize, Serialize};
 
 use jaguar_profile::Imitated;

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use jaguar_cpu::Cpu;
 use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
 use jaguar_plan::Kit;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
 use jaguar_profile::{Imitated, When, kept, link};
-use jaguar_tables::plan::words;
-use jaguar_terminal::say;
-use jaguar_terminal::table::{plain, trimmed};
+use jaguar_report::tables::plan::words;
+use jaguar_report::terminal::say;
+use jaguar_report::terminal::table::{plain, trimmed};
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
     /// Threads that compute linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
     threads: usize,
     /// Print the figures as JSON.
     #[arg(long)]
@@ -54,7 +54,7 @@ struct Measured<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_terminal::set_threads(args.threads)?;
+    jaguar_report::terminal::set_threads(args.threads)?;
     let cache = kept::cache(args.cache.as_deref());
     let kit = kit();
     let Some(machine) = kept::machine(Cpu::detect(), &kit, When::Anew, cache.as_deref(), &mut tell)? else {

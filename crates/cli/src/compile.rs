@@ -3,20 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use jaguar_compile::samples::{self as samples, Axes, Source};
 use jaguar_compile::{
     CompileError, Event, MapPlace, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning, Widths,
     compile, place_input_map,
 };
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::agreement::{Agreement, Beyond};
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Network, Resize, Shape};
 use jaguar_graph::quantise::{Report, layers};
 use jaguar_report::compiled;
-use jaguar_samples::{self as samples, Axes, Source};
-use jaguar_terminal::say;
-use jaguar_terminal::table::{bytes, count, plain, trimmed};
+use jaguar_report::terminal::say;
+use jaguar_report::terminal::table::{bytes, count, plain, trimmed};
+use jaguar_ring::cpu::Cpu;
 
 use crate::kit::kit;
 use crate::notes::collect;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use jaguar_engine::hint::Place;
 use jaguar_profile::Imitated;
-use jaguar_terminal::say;
-use jaguar_terminal::table::bytes;
+use jaguar_report::terminal::say;
+use jaguar_report::terminal::table::bytes;
 
 use crate::batch;
 use crate::leakage::AcceptSignLeakage;

@@ -4,11 +4,11 @@
 #[cfg(feature = "fregata")]
 use anyhow::Context;
 use anyhow::Result;
-use jaguar_cpu::Cpu;
 #[cfg(feature = "fregata")]
 use jaguar_fregata::gpu;
 use jaguar_linear::product::Hardware;
 use jaguar_plan::{BackendId, Kit};
+use jaguar_ring::cpu::Cpu;
 
 /// All that may be named. (What protects nothing is not among it.)
 pub fn kit() -> Kit {

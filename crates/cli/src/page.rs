@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use jaguar_engine::bundle::files;
-use jaguar_terminal::say;
+use jaguar_report::terminal::say;
 
 /// Whether a path's name is that of a web page.
 pub fn is_page(path: &Path) -> bool {

@@ -8,7 +8,7 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_linear::backend::Request;
 use jaguar_plan::{BackendId, Choices, Plan, WEIGHT_MEMORY};
-use jaguar_terminal::say;
+use jaguar_report::terminal::say;
 
 use crate::guard::GuardBits;
 use crate::protocol;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use jaguar_cpu::Cpu;
+use jaguar_compile::samples::{self as samples, Input, Source};
 use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output, class_name};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_for, together};
@@ -22,10 +22,10 @@ use jaguar_plan::batch;
 use jaguar_plan::memory::{Load, Party};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, kept, link};
-use jaguar_samples::{self as samples, Input, Source};
-use jaguar_tables::cost;
-use jaguar_terminal::table::{bytes, count};
-use jaguar_terminal::{in_one_line, say, size, threads};
+use jaguar_report::tables::cost;
+use jaguar_report::terminal::table::{bytes, count};
+use jaguar_report::terminal::{in_one_line, say, size, threads};
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, help_heading = ASKED, conflicts_with = "batch")]
     stdin: bool,
     /// How many classes to show.
-    #[arg(long, help_heading = ASKED, value_name = "CLASSES", default_value_t = 5, value_parser = jaguar_terminal::at_least_one)]
+    #[arg(long, help_heading = ASKED, value_name = "CLASSES", default_value_t = 5, value_parser = jaguar_report::terminal::at_least_one)]
     top: usize,
     /// Print what each layer and each stage cost, beside what was predicted.
     #[arg(long, help_heading = ASKED)]
@@ -95,7 +95,7 @@ pub struct Args {
     #[arg(long, help_heading = SPEED, value_name = "IMAGES", default_value_t = 1, value_parser = batch_size)]
     batch: u32,
     /// Threads that compute (0: one per core).
-    #[arg(long, help_heading = SPEED, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    #[arg(long, help_heading = SPEED, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
     threads: usize,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, help_heading = SPEED, hide = true, value_enum)]
@@ -152,7 +152,7 @@ struct Answer<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_terminal::set_threads(args.threads)?;
+    jaguar_report::terminal::set_threads(args.threads)?;
     if args.protocol == Protocol::Convfhe {
         return one_round::predict(&one_round::Request {
             reach: &args.reach,
@@ -279,7 +279,7 @@ pub fn run(args: &Args) -> Result<()> {
     let warning = warning_of_memory(connected.network(), connected.plan(), allowed, load, Party::Client);
     let too_large = |room| batch::too_large(connected.network(), connected.plan(), allowed, load, room);
     if let Some(found) = room().and_then(too_large) {
-        bail!("{}", jaguar_tables::batch::too_large(&found, "--batch "));
+        bail!("{}", jaguar_report::tables::batch::too_large(&found, "--batch "));
     }
     // This refuses more than --keep-memory allows: an error needs no warning beside it.
     let mut keeper = Keeper::over(connected, Arc::new(move || dial.connect()), options, &mut bars)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use jaguar_engine::progress::Progress;
 use jaguar_graph::signs::Stage;
-use jaguar_terminal::table::bytes;
+use jaguar_report::terminal::table::bytes;
 use jaguar_wire::Stage as SessionStage;
 
 /// Shows the stage, the layer, and how far it is; and how much of the hint is there while it comes.

@@ -31,7 +31,7 @@ pub struct WeightMemory {
     /// Memory that the server may take for weights as polynomials, such as 500M or 8G (default: 4G).
     ///
     /// Polynomials of further layers are made in every query.
-    #[arg(long, hide = true, value_name = "SIZE", value_parser = jaguar_terminal::size)]
+    #[arg(long, hide = true, value_name = "SIZE", value_parser = jaguar_report::terminal::size)]
     weight_memory: Option<u64>,
 }
 

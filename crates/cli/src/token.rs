@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use jaguar_net::TokenFile;
-use jaguar_terminal::say;
+use jaguar_report::terminal::say;
 
 #[derive(clap::Args)]
 pub struct Args {

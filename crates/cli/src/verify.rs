@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Prediction, Reveal};
 use jaguar_engine::report::caveat;
@@ -13,8 +12,9 @@ use jaguar_graph::reference;
 use jaguar_plan::predict::Aim;
 use jaguar_plan::{Choices, planner};
 use jaguar_profile::{Between, When, kept};
-use jaguar_terminal::say;
-use jaguar_terminal::table::{plain, trimmed};
+use jaguar_report::terminal::say;
+use jaguar_report::terminal::table::{plain, trimmed};
+use jaguar_ring::cpu::Cpu;
 
 use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
@@ -44,18 +44,18 @@ pub struct Args {
     #[arg(long, hide_default_value = true, value_enum, default_value_t = When::Off)]
     calibrate: When,
     /// Threads that compute (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
     threads: usize,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_terminal::set_threads(args.threads)?;
+    jaguar_report::terminal::set_threads(args.threads)?;
     let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
     let files = collect(&args.inputs)?;
     let inputs = files
         .iter()
         .map(|path| {
-            let input = jaguar_samples::open(path)?.input(&bundle.model.network);
+            let input = jaguar_compile::samples::open(path)?.input(&bundle.model.network);
             let input = input.with_context(|| path.display().to_string())?;
             if let Some(warning) = input.warning {
                 eprintln!("warning: {}: {warning}", path.display());

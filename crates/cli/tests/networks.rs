@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::image_input;
 use jaguar_graph::import::{Options, import_file};
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
 use jaguar_plan::{Choices, Kit, Plan};
+use jaguar_ring::cpu::Cpu;
 use serde_json::{Value, json};
 
 use process::{Process, Scratch, Server, jaguar, repository};

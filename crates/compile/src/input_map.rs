@@ -5,8 +5,8 @@
 //! of the layers behind it they are secret, at no cost but a bias that differs by element where a layer has zero padding. So that is the
 //! default, unless the input's integers would become too coarse: see [`MOST_LOST_BITS`].
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::float::Graph;
+use jaguar_ring::cpu::Cpu;
 
 /// Where the affine map goes that a file has right behind the input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,19 +12,20 @@
 
 mod input_map;
 mod preprocessing;
+pub mod samples;
 mod signs;
 
 use std::ops::RangeInclusive;
 
-use jaguar_bundle::{Bundle, BundleError};
-use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, private_agreement};
+use jaguar_graph::bundle::{Bundle, BundleError};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen, may_guard};
 use jaguar_graph::quantise::{self, Oddity, QuantiseError, Report, Samples, Trial, narrowest};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SignsError, Stage};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
+use jaguar_ring::cpu::Cpu;
 
 pub use input_map::{InputMap, MOST_LOST_BITS, MapFound, MapPlace, place_input_map};
 pub use preprocessing::{Preprocessing, PreprocessingError};

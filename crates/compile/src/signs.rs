@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::Model;
 use jaguar_graph::signs::{self, Options, Stage};
 use jaguar_plan::Plan;
+use jaguar_ring::cpu::Cpu;
 
 use crate::CompileError;
 

@@ -9,7 +9,6 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::thread;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Limits, Prediction, Reveal};
 use jaguar_engine::hint::Place;
@@ -19,6 +18,7 @@ use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_plan::{Choices, Kit};
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
 use jaguar_wire::tcp::{self, Listener, Tcp};
 

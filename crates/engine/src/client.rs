@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use jaguar_bundle::ModelId;
-use jaguar_cpu::Cpu;
-use jaguar_cpu::secret::declassify;
+use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::{Effort, Network, Node, NodeId, Shape};
 #[cfg(test)]
 use jaguar_linear::backend::{Layers, Party as LinearParty};
@@ -13,6 +11,8 @@ use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
 use jaguar_plan::{Allowed, Plan, Schedule};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::cpu::secret::declassify;
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage, Stats, Wait};
 use zeroize::Zeroizing;

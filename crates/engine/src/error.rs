@@ -5,7 +5,7 @@ use std::path::Path;
 
 use std::time::Duration;
 
-use jaguar_bundle::{BundleError, FileError};
+use jaguar_graph::bundle::{BundleError, FileError};
 use jaguar_linear::backend::BackendError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;

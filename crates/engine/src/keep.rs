@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use jaguar_bundle::ModelId;
+use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::Network;
 use jaguar_plan::Plan;
 

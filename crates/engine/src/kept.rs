@@ -9,7 +9,7 @@
 //! wait for one that is being prepared. Each query has a number, both parties count, and each takes a query away before
 //! it sends anything of it. What is kept is in memory only, and gone when the session that prepared it ends.
 
-use jaguar_bundle::ModelId;
+use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::Network;
 use jaguar_wire::{Channel, Stage};
 

@@ -67,7 +67,7 @@ pub mod verify;
 pub use error::{EngineError, QueriesSpent};
 pub use exec::prepare::Reveal;
 pub use handshake::is_model_name;
-pub use jaguar_bundle as bundle;
+pub use jaguar_graph::bundle;
 pub use memory::peak_kib;
 pub use stock::{NoRoom, Stock, prepared_bytes};
 

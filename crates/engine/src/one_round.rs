@@ -1,7 +1,7 @@
 //! The handshake of one-round sessions: an encrypted input goes up, an encrypted output comes down. What follows the handshake is
 //! the protocol's own, in a crate of its own. A party of another protocol hears what was asked for and what there is.
 
-use jaguar_bundle::ModelId;
+use jaguar_graph::bundle::ModelId;
 use jaguar_wire::Channel;
 
 use crate::error::EngineError;

@@ -5,8 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::vec::IntoIter;
 
-use jaguar_bundle::{Bundle, ModelId};
-use jaguar_cpu::Cpu;
+use jaguar_graph::bundle::{Bundle, ModelId};
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
 use jaguar_linear::guard::Guarded;
@@ -15,6 +14,7 @@ use jaguar_mpc::{Argmax, Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::memory::{Load, PartyMemory, memory};
 use jaguar_plan::{Allowed, Choices, Plan, Schedule};
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::{Channel, Stage, Traffic, Wait};
 use zeroize::Zeroizing;
 
@@ -63,7 +63,6 @@ struct PlannedModel {
 
 /// What a server does for a client.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub enum Notice {
     /// A query was answered.
     Answered(Served),

@@ -40,7 +40,7 @@ use crate::progress::NoProgress;
 use crate::report::Report;
 use crate::server::Service;
 use crate::verify::Check;
-use jaguar_bundle::{Bundle, BundleError};
+use jaguar_graph::bundle::{Bundle, BundleError};
 
 /// Every backend that there is, those that protect nothing among them.
 fn kit() -> Kit {
@@ -514,7 +514,7 @@ fn greet(b: Builder, protocol: BackendId) -> Result<(), EngineError> {
     server_end.send_message(&crate::handshake::Hello { version: PROTOCOL_VERSION }).unwrap();
     let choices = Choices::standard(&network, protocol);
     let offer = crate::handshake::Offer {
-        model: jaguar_bundle::ModelId([1; 32]),
+        model: jaguar_graph::bundle::ModelId([1; 32]),
         protocols: vec![SharesParameters { choices, reveal: Reveal::Logits }.protocol()],
     };
     server_end.send_message(&offer).unwrap();

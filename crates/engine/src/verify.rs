@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, Ran, Work};
 use jaguar_graph::reference;
 use jaguar_plan::{Allowed, Choices, Comparison, Kit, Plan};
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::memory_pair;
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ use crate::exec::values::image_of;
 use crate::hint::Place;
 use crate::progress::{NoProgress, Progress};
 use crate::server::Service;
-use jaguar_bundle::Bundle;
+use jaguar_graph::bundle::Bundle;
 
 /// How one layer of a private run compares with the reference.
 #[derive(Clone, Debug, Serialize)]

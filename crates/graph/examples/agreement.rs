@@ -5,12 +5,12 @@
 use std::path::Path;
 use std::time::Instant;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_file};
 use jaguar_graph::network::Op;
 use jaguar_graph::quantise::{LinearReport, NodeReport, Options, calibrate};
 use jaguar_graph::reference;
+use jaguar_ring::cpu::Cpu;
 
 #[path = "../tests/zoo/mod.rs"]
 mod zoo;

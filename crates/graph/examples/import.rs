@@ -5,10 +5,10 @@
 
 use std::path::Path;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::import::{Options, import_file};
 use jaguar_graph::network::OutputSpec;
 use jaguar_graph::onnx;
+use jaguar_ring::cpu::Cpu;
 
 fn main() {
     for file in std::env::args().skip(1) {

@@ -1,6 +1,6 @@
 //! How well a quantised model agrees with the float graph that it was made from, over images.
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 
 use crate::float::Graph;
 use crate::network::{Model, argmax};

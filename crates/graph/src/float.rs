@@ -4,7 +4,7 @@
 //! Every value is `[C, H, W]`, row-major, whatever the ONNX file's layout was. The operations match those of
 //! [`crate::network::Op`] one to one, so that node i of a float graph is node i of the network made from it.
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 
 use crate::ir::kernel::convolve;
 use crate::ir::ops::operator::{Known, Sign};

@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`bundle`] | the compiled model in a file, its public name; files that are whole or not there |
 //! | [`network`] | the integer network that the two parties evaluate together, and its checks |
 //! | [`onnx`] | the ONNX file format: reading it under limits |
 //! | [`import`] | ONNX to a [`float::Graph`]: translation, shape inference, folding, fusion |
@@ -17,6 +18,7 @@
 //! [`network::Network::validate`] is what makes it safe to use.
 
 pub mod agreement;
+pub mod bundle;
 pub mod float;
 pub mod image_input;
 pub mod import;

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 
 use crate::ir::ops::operator::Source;
 use crate::network::{Network, Node};

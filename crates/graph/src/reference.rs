@@ -12,8 +12,8 @@
 //! What each operator computes stands in its own file under `ir/ops/`, and what nonlinear layers compute in the crate
 //! `semantics`, which the protocols share. Whatever instructions the caller's [`Cpu`] has, the results are the same.
 
-use jaguar_cpu::Cpu;
-pub use jaguar_semantics::{pool_slack, relu_ignoring, relu6_ignoring, round_shift};
+pub use jaguar_mpc::semantics::{pool_slack, relu_ignoring, relu6_ignoring, round_shift};
+use jaguar_ring::cpu::Cpu;
 use thiserror::Error;
 
 pub use crate::ir::draws::Draws;

@@ -24,7 +24,7 @@
 
 use thiserror::Error;
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 
 use crate::network::{Model, NodeId, argmax};
 use crate::outputs::Heads;

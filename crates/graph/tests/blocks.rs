@@ -1,6 +1,5 @@
 //! Weights in blocks, from an ONNX file's metadata to the integer network.
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::import::{ImportError, Options as ImportOptions, import_model};
 use jaguar_graph::network::{self, BlockKind, Blocks, NodeError};
@@ -9,6 +8,7 @@ use jaguar_graph::onnx::{
     StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use jaguar_graph::quantise::{Options, calibrate};
+use jaguar_ring::cpu::Cpu;
 
 const CHANNELS: usize = 8;
 

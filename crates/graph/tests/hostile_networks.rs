@@ -1,10 +1,10 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{
     Bias, Finish, ImageSpec, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputPart, OutputSpec,
     Product, Rearrange, Relu, Relu6, Resize, Seen, Shape, SumPool, Weights, Window,
 };
 use jaguar_graph::reference;
+use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
 
 fn node(op: Op, inputs: &[usize], shape: Shape) -> Node {

@@ -1,11 +1,11 @@
 //! The comparison of both networks layer by layer.
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{Options as Import, import_file};
 use jaguar_graph::quantise::layers::compare;
 use jaguar_graph::quantise::{Options, calibrate};
+use jaguar_ring::cpu::Cpu;
 
 fn graph(name: &str) -> Graph {
     let path = format!("{}/tests/fixtures/{name}.onnx", env!("CARGO_MANIFEST_DIR"));

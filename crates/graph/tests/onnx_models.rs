@@ -1,7 +1,6 @@
 //! Every fixture (`fixtures/make.py`) against ONNX Runtime: imported, in floats, and quantised.
 use std::path::{Path, PathBuf};
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::import::{
     ImportError, Options as ImportOptions, Unsupported, import_bytes, import_file, import_model,
@@ -13,6 +12,7 @@ use jaguar_graph::onnx::{
 };
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_graph::reference;
+use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
 
 fn folder() -> PathBuf {

@@ -1,9 +1,9 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
-use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{agreement, beyond, logit_error};
 use jaguar_graph::float::{Affine, Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
+use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
 
 fn node(op: Op, inputs: &[usize], shape: Shape) -> Node {

@@ -4,11 +4,11 @@ mod zoo;
 
 use std::path::Path;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_bytes, import_file};
 use jaguar_graph::network::{Finish, Network, Op};
 use jaguar_graph::quantise::{Options, calibrate, quantise};
+use jaguar_ring::cpu::Cpu;
 
 /// Calibrates on some images and compares on the others; `allowed` may differ.
 fn agrees(part: &str, allowed: usize) {

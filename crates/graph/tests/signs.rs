@@ -1,11 +1,11 @@
 //! The choice of reduced-precision signs and of narrow activations: what it promises is measured again here.
-use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::{agreement, logit_error, private_agreement};
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Model, NodeId, Shape, argmax};
 use jaguar_graph::quantise::{Options as Quantise, QuantiseError, Samples, Trial, calibrate, narrowest};
 use jaguar_graph::reference::{self, Draws};
 use jaguar_graph::signs::{Options, SignsError, Stage, apply, choose};
+use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
 
 struct Random(u64);

@@ -11,11 +11,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Weights};
-use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::jaguar::{Layer, ServerLayer, prepare};
 use jaguar_linear::layout::{Layout, Packing};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::memory_pair;
 use rayon::ThreadPoolBuilder;

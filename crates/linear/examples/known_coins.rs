@@ -6,8 +6,8 @@
 //! the client sorts the logits by it. `jaguar/coins.rs` runs the same attack on the real layer.
 
 use clap::{Parser, ValueEnum};
+use jaguar_mpc::semantics::{guard_noise, relu_ignoring};
 use jaguar_ring::prg::Prg;
-use jaguar_semantics::{guard_noise, relu_ignoring};
 
 #[path = "../src/known_coins.rs"]
 mod known_coins;

@@ -19,10 +19,10 @@ use std::fmt::Debug;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_he::params::{Estimate, ParameterError};
-pub use jaguar_share::{Domain, Modulus};
+pub use jaguar_mpc::share::{Domain, Modulus};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::{Estimate, ParameterError};
 use jaguar_wire::{Channel, WireError};
 use zeroize::Zeroizing;
 
@@ -170,7 +170,7 @@ pub trait Layer: Debug + Send + Sync {
     fn input(&self) -> Domain;
 
     /// Where its output's shares live: modulo a power of two. (A backend with another modulus ends with
-    /// [`jaguar_he::sharing`].)
+    /// [`jaguar_ring::he::sharing`].)
     fn output(&self) -> Domain;
 
     /// How it lies in ciphertexts.

@@ -13,7 +13,7 @@ use std::error::Error;
 use std::fmt::{self, Debug, Display};
 use std::sync::{Arc, OnceLock};
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;

@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use jaguar_graph::network::{Network, elements};
+use jaguar_mpc::semantics::guard_noise;
 use jaguar_ring::prg::Prg;
-use jaguar_semantics::guard_noise;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 

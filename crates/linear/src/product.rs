@@ -16,8 +16,8 @@ mod processor;
 
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape};
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::gemm::{TILE, Term};
 
 pub(crate) use device::channels_together;

@@ -17,11 +17,11 @@
 //! with every a_c known to it; and the noise Σ w·e_c with every e_c known to it. The first alone gives the weights of a layer whose
 //! input it knows (the first) by elimination modulo 2^f: see this module's tests. The parameters fall short of 128 bits too.
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
-use jaguar_he::power_of_two::{Parameters, QuerySecret, Ring};
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::gemm::{PackedWeights, Rows, Term, spa_gemm, spa_words};
+use jaguar_ring::he::power_of_two::{Parameters, QuerySecret, Ring};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::spectral::{Product, Spectral, SpectralWeights, Wanted};

@@ -1,7 +1,7 @@
 //! What can go wrong, sorted by who is to blame.
 
+use crate::share::Modulus;
 use jaguar_ot::OtError;
-use jaguar_share::Modulus;
 use jaguar_wire::WireError;
 
 /// A failure of a protocol of this crate. After one, the session is spent.

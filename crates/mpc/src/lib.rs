@@ -48,14 +48,16 @@ mod nonlinear;
 mod party;
 mod protocols;
 pub mod reference;
+pub mod semantics;
+pub mod share;
 mod shares;
 
+pub use crate::share::Modulus;
 pub use block::{Block, lead, order, run as run_blocks};
 pub use cost::Cost;
 pub use error::MpcError;
 pub use gates::bits::Bits;
 pub use gates::formula::Formula;
-pub use jaguar_share::Modulus;
 pub use nonlinear::{Elementwise, Kind, Nonlinear};
 pub use party::Party;
 pub use protocols::argmax::{Argmax, ArgmaxParams};

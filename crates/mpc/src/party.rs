@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combinations};
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 

@@ -1,7 +1,7 @@
 //! What the protocols compute, on plain integers: of values as the crate `semantics` defines it, and of two shares.
 
-use jaguar_semantics::shift_by_share;
-pub use jaguar_semantics::{argmax, relu, relu6};
+use crate::semantics::shift_by_share;
+pub use crate::semantics::{argmax, relu, relu6};
 
 use crate::protocols::max_pool::PoolShape;
 

@@ -907,14 +907,14 @@ proptest! {
         let with_client = || values.iter().zip(&shares[0]);
 
         let got = relu(&shares, ReluParams { bits, output: ring(bits + wider), digit, ignored });
-        let want: Vec<i64> = with_client().map(|(&x, &c)| jaguar_semantics::relu_ignoring(x, ignored, c)).collect();
+        let want: Vec<i64> = with_client().map(|(&x, &c)| jaguar_mpc::semantics::relu_ignoring(x, ignored, c)).collect();
         prop_assert_eq!(&got, &want);
         prop_assert_eq!(got.iter().zip(&values).any(|(&y, &x)| y != reference::relu(x)), ignored > 1);
 
         let params = Relu6Params { output: ring(bits + wider), digit, ignored, ..Relu6Params::new(bits, log2_six) };
         let got = relu6(&shares, params);
         let want: Vec<i64> =
-            with_client().map(|(&x, &c)| jaguar_semantics::relu6_ignoring(x, log2_six, ignored, c)).collect();
+            with_client().map(|(&x, &c)| jaguar_mpc::semantics::relu6_ignoring(x, log2_six, ignored, c)).collect();
         prop_assert_eq!(got, want);
     }
 

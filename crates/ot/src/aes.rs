@@ -19,7 +19,7 @@ mod x86;
 use std::sync::OnceLock;
 
 #[cfg(target_arch = "x86_64")]
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 
 use crate::Block;
 

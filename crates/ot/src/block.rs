@@ -3,7 +3,7 @@
 use std::ops::{BitAnd, BitXor, BitXorAssign};
 
 use bytemuck::{Pod, Zeroable};
-use jaguar_cpu::secret;
+use jaguar_ring::cpu::secret;
 use zeroize::DefaultIsZeroes;
 
 /// A 128-bit string. It often holds a secret, hence no `Debug`; `==` is for tests and public values only

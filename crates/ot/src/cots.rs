@@ -1,6 +1,6 @@
 //! Both directions of correlated OT between the two parties, ready for use.
 
-use jaguar_cpu::secret::declassify;
+use jaguar_ring::cpu::secret::declassify;
 use jaguar_ring::{Prg, derive_seed};
 use jaguar_wire::Channel;
 use zeroize::{Zeroize, Zeroizing};

@@ -29,8 +29,8 @@
 //!
 //! Bytes: 127/8 a COT from receiver to sender, and 4,080 for the check. Rounds: 1.
 
-use jaguar_cpu::secret::declassify;
 use jaguar_ring::Prg;
+use jaguar_ring::cpu::secret::declassify;
 use jaguar_wire::Channel;
 use zeroize::{Zeroize, Zeroizing};
 

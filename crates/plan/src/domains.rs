@@ -29,8 +29,8 @@ use std::sync::Arc;
 
 use jaguar_graph::network::{Excess, Makes, Network, Node, NodeId, Place, Shape, Shares, Sign, Takes, Work};
 use jaguar_linear::backend::{BackendId, Layers, Planned, Request};
+use jaguar_mpc::share::{Domain, Modulus};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
-use jaguar_share::{Domain, Modulus};
 
 use crate::kit::in_order;
 use crate::{Choices, PlanError, Step, check_ring, known_early, opened, summable};

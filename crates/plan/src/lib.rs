@@ -15,8 +15,8 @@ use std::sync::Arc;
 use jaguar_graph::network::{Network, Node, NodeId, Work};
 pub use jaguar_linear::backend::BackendId;
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
+pub use jaguar_mpc::share::{Domain, Modulus};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, MpcError, Nonlinear, TruncateParams};
-pub use jaguar_share::{Domain, Modulus};
 
 pub mod batch;
 pub mod block_sizes;

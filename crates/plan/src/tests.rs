@@ -4,11 +4,11 @@ use jaguar_cheetah::RnsRings;
 use jaguar_graph::network::{
     InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Relu, Relu6, SumPool, Window,
 };
-use jaguar_he::params::Parameters;
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
 use jaguar_linear::plaintext_insecure;
 use jaguar_mpc::cost::{Bin, Drawn, Instances};
+use jaguar_ring::he::params::Parameters;
 
 use crate::machine::tests::{change, round_figures};
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};

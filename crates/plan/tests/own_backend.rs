@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{InputSpec, Linear, Network, Node, Op, OutputSpec, Relu, Weights};
 use jaguar_linear::backend::{
     Backend, BackendId, ChosenRing, Domain, Geometry, Layer, LayerError, Layers, Model, Party, Request, Rlwe,
@@ -15,6 +14,7 @@ use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, Placeme
 use jaguar_plan::planner::{choose, explain};
 use jaguar_plan::predict::{Aim, Session, Site, predict};
 use jaguar_plan::{Choices, Kit, Plan};
+use jaguar_ring::cpu::Cpu;
 use serde::{Deserialize, Serialize};
 
 /// Seconds of a value sent, by N of the ring.

@@ -7,13 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
-use jaguar_bundle::{FileError, ModelId, files};
-use jaguar_cpu::Cpu;
+use jaguar_graph::bundle::{FileError, ModelId, files};
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Machine};
 use jaguar_plan::predict::{Aim, Site};
 use jaguar_plan::{BackendId, Choices, Kit, PROTOCOL_VERSION, PlanError, planner};
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

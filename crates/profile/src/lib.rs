@@ -18,7 +18,7 @@ pub mod memory;
 
 use std::path::PathBuf;
 
-use jaguar_bundle::FileError;
+use jaguar_graph::bundle::FileError;
 use jaguar_linear::constants::ProbeError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;

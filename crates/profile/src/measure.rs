@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use jaguar_cpu::Cpu;
 use jaguar_linear::constants::{Measured, Probe};
 use jaguar_linear::timing::{REPEATS, solve, timed};
 use jaguar_mpc::{
@@ -20,6 +19,7 @@ use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::Kit;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot};
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 use rayon::{ThreadPool, ThreadPoolBuilder};

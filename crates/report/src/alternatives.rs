@@ -1,7 +1,7 @@
 //! What else a plan could have been: what `jaguar plan --explain` prints, as a part of the page about costs.
 
+use crate::terminal::table::count;
 use jaguar_plan::planner::{Alternative, Decision, Explanation};
-use jaguar_terminal::table::count;
 
 use crate::{mib, thousands};
 

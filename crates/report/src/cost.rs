@@ -3,12 +3,12 @@
 //! The page calculates times anew for another link. It uses the planner's own formula ([`jaguar_plan::predict`]): time of computing
 //! and of transfer as the root of the sum of squares, and the round trips on top. What the plan chose stays as it is.
 
+use crate::terminal::table::count;
 use askama::Template;
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::memory::{Load, Memory, PartyMemory, memory};
 use jaguar_plan::predict::{NodeCost, Prediction, Session, Site, Total, predict};
 use jaguar_plan::{Choices, Plan};
-use jaguar_terminal::table::count;
 use serde::Serialize;
 
 use crate::alternatives::Alternatives;

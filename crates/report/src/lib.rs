@@ -12,12 +12,15 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub mod accuracy;
 mod alternatives;
 mod batch;
 pub mod compiled;
 pub mod cost;
 mod draw;
 mod subject;
+pub mod tables;
+pub mod terminal;
 pub mod timeline;
 
 use askama::Template;

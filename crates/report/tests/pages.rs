@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use jaguar_compile::{Compiled, Options, Widths, compile};
-use jaguar_cpu::Cpu;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import;
 use jaguar_graph::quantise::layers;
@@ -15,6 +14,7 @@ use jaguar_plan::planner::explain;
 use jaguar_plan::predict::{Aim, Session, Site, predict};
 use jaguar_plan::{Allowed, Choices, Kit, Plan};
 use jaguar_report::{compiled, cost, timeline};
+use jaguar_ring::cpu::Cpu;
 use serde_json::{Value, json};
 
 /// What somebody may call a layer, a file or a class.

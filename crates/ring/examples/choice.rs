@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::spectral::{Product, Wanted};
 use jaguar_ring::{Kernel, LimbPlanes, PackedWeights, Prg, Spectral, Term, spa_gemm};
 use serde_json::json;

@@ -8,7 +8,7 @@
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::spectral::{Product, Wanted};
 use jaguar_ring::{

@@ -4,7 +4,7 @@
 //! WebAssembly and as the reference that the others are tested against), for AVX2, and for AVX-512 with VNNI.
 //! All three give the same bits. The choice follows from a [`Cpu`], and is handed to whatever computes.
 
-use jaguar_cpu::{Cpu, Level};
+use crate::cpu::{Cpu, Level};
 
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};

@@ -2,6 +2,8 @@
 //!
 //! | module | what it computes |
 //! |---|---|
+//! | [`cpu`] | what the processor can do, and masks of secret bits that no optimiser turns into branches |
+//! | [`he`] | homomorphic encryption over such rings: parameters with their security record, keys, rotations, batching |
 //! | [`prg`] | an AES-256 stream, expanded from a seed that is secret or public; labelled derivation of seeds by BLAKE3 |
 //! | [`sample`] | uniform ternary and centred binomial coefficients |
 //! | [`planes`] | k-bit words as planes of balanced 16-bit limbs, the form that the matrix product reads |
@@ -11,7 +13,7 @@
 //! | [`product`] | exact products of a wide polynomial with a small one, through auxiliary primes of 30 bits |
 //! | [`product::prime`] | products modulo one prime, of operands that are rounded to it; the first coefficients only |
 //! | [`product::rns`] | polynomials modulo a product of up to three primes of 30 bits, kept in transformed form |
-//! | [`kernel`] | the instruction set that a kernel runs on, chosen from a [`Cpu`](jaguar_cpu::Cpu) and handed to what computes |
+//! | [`kernel`] | the instruction set that a kernel runs on, chosen from a [`Cpu`](crate::cpu::Cpu) and handed to what computes |
 //!
 //! Everything here is exact, [`product::prime`]'s rounding excepted: a result modulo `2^bits` is that residue, in
 //! `0..2^bits`, with no error term.
@@ -19,7 +21,9 @@
 //! decide which instructions run. `unsafe` is confined to the module `simd` and to the type in [`gemm`] that shares
 //! the output between threads.
 
+pub mod cpu;
 pub mod gemm;
+pub mod he;
 pub mod kernel;
 pub mod modular;
 pub mod planes;

@@ -191,7 +191,7 @@ crate::simd::multiversion!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jaguar_cpu::Cpu;
+    use crate::cpu::Cpu;
     use proptest::prelude::*;
 
     fn extreme_word() -> impl Strategy<Value = u64> {

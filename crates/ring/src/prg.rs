@@ -13,10 +13,10 @@
 //! because the seed comes out of BLAKE3 over everything it belongs to: use [`Prg::derive`] or [`derive_seed`] for
 //! public data, never [`Prg::new`] with bytes that a peer chose.
 
+use crate::cpu::secret::classify;
 use aes::Aes256;
 use aes::Block;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use jaguar_cpu::secret::classify;
 use zeroize::Zeroize;
 
 /// Blocks that a short read prepares at once; more than any AES pipeline holds.
@@ -181,7 +181,7 @@ pub fn os_random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Fills `out` with fresh random bytes from the operating system, and marks them as secret ([`jaguar_cpu::secret`]). No copy of them
+/// Fills `out` with fresh random bytes from the operating system, and marks them as secret ([`crate::cpu::secret`]). No copy of them
 /// is left behind.
 ///
 /// # Panics

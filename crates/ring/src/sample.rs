@@ -12,7 +12,7 @@
 //! Time: `noise` takes the same time for all outputs. `ternary` takes time that depends on the rejected bytes only,
 //! which are independent of the accepted ones.
 
-use jaguar_cpu::secret::declassify;
+use crate::cpu::secret::declassify;
 
 use crate::kernel::Kernel;
 use crate::prg::Prg;
@@ -156,7 +156,7 @@ crate::simd::multiversion!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jaguar_cpu::Cpu;
+    use crate::cpu::Cpu;
 
     const COUNT: usize = 300_000;
 

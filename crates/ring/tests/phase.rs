@@ -5,7 +5,7 @@
 //! `sum w X^t (m + e)` exactly, modulo `2^48`. The left side takes the limb-plane product and the auxiliary primes, the
 //! right side is computed with 128-bit integers.
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Term, mask, sample, spa_gemm};
 
 const N: usize = 2048;

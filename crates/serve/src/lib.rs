@@ -57,7 +57,6 @@ use watched::{Ending, Moved, Session};
 
 /// What happens to a server, for its log and its figures.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Event<'a> {
     /// The model of this name is prepared: no client waits for that any more.
     ModelPrepared(&'a str, Duration),

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Limits as ClientLimits, Prediction, Reveal};
 use jaguar_engine::hint::Place;
@@ -26,6 +25,7 @@ use jaguar_graph::quantise::{self, calibrate};
 use jaguar_net::tls::{self, Trust};
 use jaguar_net::{Bound, Dialer, Listener};
 use jaguar_plan::{Choices, Kit};
+use jaguar_ring::cpu::Cpu;
 use jaguar_serve::{Control, Event, Limits, Models, Server};
 use jaguar_wire::Channel;
 use jaguar_wire::framed::Options;

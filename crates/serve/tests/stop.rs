@@ -5,7 +5,6 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Connected, Limits as ClientLimits, Reveal};
 use jaguar_engine::hint::Place;
@@ -17,6 +16,7 @@ use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_net::{Address, Bound, Dialer, Listener, TokenFile};
 use jaguar_plan::{Choices, Kit};
+use jaguar_ring::cpu::Cpu;
 use jaguar_serve::{ClientRules, Control, Event, Limits, Models, Rules, Server};
 use jaguar_wire::framed::Options as Connection;
 use jaguar_wire::{Channel, WireError};

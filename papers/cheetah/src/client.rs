@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
-use jaguar_he::rns::lanes::SecretKey;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::rns::lanes::SecretKey;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
 use jaguar_wire::pack;

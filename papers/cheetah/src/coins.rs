@@ -4,8 +4,8 @@
 //! share there is fresh and its own. [`shift_by_share`] is what `mpc`'s tests hold that protocol to.
 
 use jaguar_graph::network::DEFAULT_GUARD_BITS;
+use jaguar_mpc::semantics::{relu_ignoring, shift_by_share};
 use jaguar_ring::prg::Prg;
-use jaguar_semantics::{relu_ignoring, shift_by_share};
 
 use jaguar_linear::guard;
 use jaguar_linear::known_coins::{Attack, BEYOND_CHANCE, CLASSES, uniform};

@@ -1,6 +1,6 @@
 //! What a layer may take, and why it cannot run.
 
-use jaguar_he::params::ParameterError;
+use jaguar_ring::he::params::ParameterError;
 
 /// Windows of one layer, and of all layers of a plan: each takes its own ciphertexts, of 30 KiB and more. (The largest
 /// convolution of common networks has tens.)

@@ -9,10 +9,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Weights};
-use jaguar_he::params::Estimate;
-use jaguar_he::rns::lanes::{self, SecretKey};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::Estimate;
+use jaguar_ring::he::rns::lanes::{self, SecretKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage};
 use zeroize::Zeroizing;

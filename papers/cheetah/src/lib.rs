@@ -47,10 +47,10 @@ mod layout;
 mod probe;
 mod server;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape};
-use jaguar_he::params::{self, Estimate, ParameterError, RnsParameters};
-use jaguar_he::rns::lanes;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::{self, Estimate, ParameterError, RnsParameters};
+use jaguar_ring::he::rns::lanes;
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{LIMB_BITS, Rns, RnsPoly};
 use jaguar_wire::{Channel, WireError, pack};

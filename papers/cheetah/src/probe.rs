@@ -1,8 +1,8 @@
 //! Measures [`RnsCosts`] by whole steps of single layers, both roles, as a session runs them.
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_he::rns::lanes::PublicKey;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::rns::lanes::PublicKey;
 use jaguar_ring::prg::Prg;
 
 use super::constants::{RNS_RINGS, RnsCosts, RnsRings};

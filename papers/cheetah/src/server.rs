@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
-use jaguar_he::rns::lanes::{PublicKey, Zero};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::rns::lanes::{PublicKey, Zero};
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::rns::{PANEL_OUTS, Rns, RnsNtt, RnsPairs, RnsPanel, RnsPoly, RnsSum};
 use jaguar_wire::pack;

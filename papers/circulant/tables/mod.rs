@@ -14,14 +14,14 @@
 pub mod tables;
 
 use anyhow::{Context, Result, ensure};
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{BLOCK_SIZES, Blocks, Linear, possible_sizes};
-use jaguar_he::power_of_two::Parameters;
 use jaguar_linear::backend::Layer as _;
 use jaguar_linear::jaguar;
 use jaguar_linear::layout::{Layout, Packing};
 use jaguar_plan::machine::Machine;
 use jaguar_profile::kept;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::power_of_two::Parameters;
 use serde::Serialize;
 
 use crate::conv::shapes::{Conv, mobilenet_v2, resnet18, resnet50};
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
     /// Threads of each party, which take turns (0: one per core).
-    #[arg(long, default_value_t = 1, value_parser = jaguar_terminal::thread_count)]
+    #[arg(long, default_value_t = 1, value_parser = jaguar_report::terminal::thread_count)]
     pub threads: usize,
     /// The instruction set.
     #[arg(long, value_enum, default_value_t)]
@@ -212,7 +212,7 @@ fn whole(network: &'static str, convs: &[Conv], b: usize, rows: &[Row]) -> Optio
 
 pub fn run(args: &Args) -> Result<()> {
     let cpu = args.kernel.cpu()?;
-    jaguar_terminal::set_threads(args.threads)?;
+    jaguar_report::terminal::set_threads(args.threads)?;
     let shapes = args.shapes(networks())?;
     let threads = format!("threads a party, taking turns: {}", rayon::current_num_threads());
     let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats).with_least();

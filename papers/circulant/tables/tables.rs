@@ -1,7 +1,7 @@
 //! What `jaguar-bench circulant` shows people.
 
 use jaguar_graph::network::BLOCK_SIZES;
-use jaguar_terminal::table::bytes;
+use jaguar_report::terminal::table::bytes;
 
 use super::{Figures, Row, Whole};
 use crate::plot::{self, Dots};

@@ -12,9 +12,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::{Polynomial, describe, last_layers, stress};
-use jaguar_cpu::Cpu;
 use jaguar_graph::float::{Graph, Op};
 use jaguar_graph::import::{Options, import_file};
+use jaguar_ring::cpu::Cpu;
 
 fn picture(path: &str, graph: &Graph, mean: &[f32], std: &[f32]) -> Result<Vec<f32>> {
     let [channels, height, width] = graph.input_shape();

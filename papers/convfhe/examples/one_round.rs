@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::{Fhe, Program};
-use jaguar_cpu::Cpu;
 use jaguar_graph::import::{Options, import_file};
+use jaguar_ring::cpu::Cpu;
 
 /// An encrypted input or answer is 2 MiB at the largest set.
 const MOST: usize = 1 << 22;

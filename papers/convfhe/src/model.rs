@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use jaguar_bundle::{FileError, ModelId, files};
+use jaguar_graph::bundle::{FileError, ModelId, files};
 use serde::{Deserialize, Serialize};
 
 use crate::fhe::Fhe;

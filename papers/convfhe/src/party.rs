@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use jaguar_bundle::{FileError, files};
+use jaguar_graph::bundle::{FileError, files};
 use jaguar_ring::prg::os_random;
 
 use crate::evaluation::too_small;

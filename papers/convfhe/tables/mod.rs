@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use jaguar_convfhe::Description;
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::Kit;
 use jaguar_profile::{Imitated, Note, When, kept};
+use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
 use self::program::{Convolution, Keys, Layer, Line, Polynomial};
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Threads of the server, or of both parties of `interactive` (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
     threads: usize,
     #[command(flatten)]
     output: Output,
@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Result<()> {
     );
     let sizes = if args.small { SMALL } else { PAPER };
     let threads = if args.threads == 0 { hardware_threads() } else { args.threads };
-    jaguar_terminal::set_threads(threads)?;
+    jaguar_report::terminal::set_threads(threads)?;
     let cpu = Cpu::detect();
     let threads_text = format!("threads of the server, of both parties in `interactive`: {threads}");
     let mut setting = Setting::new(cpu, threads_text, link_text(args.link, "TCP on loopback"), args.repeats);

@@ -1,9 +1,9 @@
 //! A description computes what the graph computes.
 
 use jaguar_convfhe::{Description, Layer, NoCut, Polynomial, describe, last_layers};
-use jaguar_cpu::Cpu;
 use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
 use jaguar_graph::network::{self, Rearrange, Shape, Window};
+use jaguar_ring::cpu::Cpu;
 
 /// Numbers in [-1, 1) that look random, the same at every run.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 pub use jaguar_gpu::GpuError;
 use jaguar_gpu::{Gpu, Loaded, Shape};
 use jaguar_graph::network::Weights;
 use jaguar_linear::product::{Device, Hardware, Processor, Product, ProductShape, Running};
+use jaguar_ring::cpu::Cpu;
 use zeroize::Zeroizing;
 
 /// Which device a person asks for.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_graph::reference::linear_exact;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::memory_pair;
 use proptest::prelude::*;

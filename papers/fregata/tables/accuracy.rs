@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use jaguar_accuracy::labelled::labelled;
-use jaguar_accuracy::{Place, Score, classes, measure, private, same_network, spread};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::progress::NoProgress;
 use jaguar_graph::import::{Options, import_file};
 use jaguar_plan::{BackendId, Choices};
+use jaguar_report::accuracy::labelled::labelled;
+use jaguar_report::accuracy::{Place, Score, classes, measure, private, same_network, spread};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -79,8 +79,8 @@ pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> R
         let data = of("data", &args.data, index, models.len())?;
         let pictures = labelled(data, &model.network.output.labels, classes)?.pictures;
         ensure!(!pictures.is_empty(), "{}: no pictures", data.display());
-        let run = |labelled: &jaguar_accuracy::labelled::Labelled| -> Result<_> {
-            let source = jaguar_samples::open(&labelled.path)?;
+        let run = |labelled: &jaguar_report::accuracy::labelled::Labelled| -> Result<_> {
+            let source = jaguar_compile::samples::open(&labelled.path)?;
             Ok(measure(model, Some(&graph), &source, labelled.class)?)
         };
         let runs = pictures.par_iter().map(run).collect::<Result<Vec<_>>>()?;

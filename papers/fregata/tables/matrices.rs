@@ -3,9 +3,9 @@
 
 use anyhow::{Result, anyhow};
 use jaguar_cheetah::{Encoding, Layer, Secret, ServerLayer, Windows};
-use jaguar_cpu::Cpu;
 use jaguar_fregata::matrix::{self, Tilings};
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ trait Case {
 struct Both<E> {
     server: ServerLayer<E>,
     secret: Secret,
-    key: jaguar_he::rns::lanes::PublicKey,
+    key: jaguar_ring::he::rns::lanes::PublicKey,
     /// The columns come one after the other, each a layer of its own: how often.
     times: usize,
 }

@@ -23,12 +23,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_fregata::gpu;
 use jaguar_graph::network::Shape;
 use jaguar_plan::Schedule;
 use jaguar_profile::{Imitated, Note, When, kept};
+use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
 use crate::e2e::Run;
@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Threads that each party's linear layers share with the other's (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
     threads: usize,
     /// Where online products are computed.
     #[arg(long, value_enum, default_value = "cpu")]
@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> Result<()> {
     );
     let failed = |why: &gpu::GpuError| eprintln!("warning: {why}");
     let hardware = gpu::open(args.device, Cpu::detect(), failed).context("--device gpu")?;
-    jaguar_terminal::set_threads(args.threads)?;
+    jaguar_report::terminal::set_threads(args.threads)?;
     let threads = rayon::current_num_threads();
     let link = args.link.imitated();
     let threads_text = format!("threads of both parties together: {threads}");

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::Weights;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
 
 use super::client::Client;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
-use jaguar_he::params::ParameterError;
-use jaguar_he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, SeededCiphertext, Values};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::ParameterError;
+use jaguar_ring::he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, SeededCiphertext, Values};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage, pack};
 use rayon::prelude::*;

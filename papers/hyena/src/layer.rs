@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::Linear;
-use jaguar_he::rns::Ring;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::rns::Ring;
 
 use super::search::{Chosen, Found, Wanted, Weighed};
 use super::{AHEAD, Encoding, Form, Layer, Places, SlotRings};

@@ -18,7 +18,7 @@
 //! 7. Both, alone: the client has c = phase + R modulo q', the server −R. Each rounds its share from Z_q' to Z_p,
 //!    coefficient by coefficient to the nearest, and takes the slots of what that gives: shares modulo p of
 //!    k·c_n·(Σ w·x). It multiplies them by μ/(k·c_n) modulo p; the server adds μ·bias. Then it rounds them from Z_p
-//!    to Z_(2^n) ([`jaguar_he::sharing`]).
+//!    to Z_(2^n) ([`jaguar_ring::he::sharing`]).
 //!
 //! **Forms.** A layer has one of three; all layers of a plan share one ring and one set of keys. With c_n channels in a ciphertext a diagonal's weights are a vector f that is constant on each of c_n
 //! parts.
@@ -73,11 +73,11 @@ mod tests;
 mod windows;
 
 use jaguar_graph::network::{BlockKind, Linear, Shape};
-use jaguar_he::params::ParameterError;
-use jaguar_he::rns::{Batch, Coefficients, PlainModulus, Poly, Ring};
-use jaguar_he::sharing::Rounding;
+use jaguar_mpc::share::Modulus;
+use jaguar_ring::he::params::ParameterError;
+use jaguar_ring::he::rns::{Batch, Coefficients, PlainModulus, Poly, Ring};
+use jaguar_ring::he::sharing::Rounding;
 use jaguar_ring::modular::Factor;
-use jaguar_share::Modulus;
 use zeroize::Zeroizing;
 
 pub use backend::{ALL, Hyena};

@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use jaguar_graph::network::{Linear, Shape};
-use jaguar_he::rns::{rotation, row_swap};
+use jaguar_ring::he::rns::{rotation, row_swap};
 
 use super::windows::Windows;
 

@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
-use jaguar_cpu::Cpu;
-use jaguar_he::params::RnsParameters;
-use jaguar_he::rns::{
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::RnsParameters;
+use jaguar_ring::he::rns::{
     Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Values, rotation,
 };
 use jaguar_ring::modular::primes;

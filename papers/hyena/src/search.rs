@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jaguar_graph::network::{Linear, Shape};
-use jaguar_he::params::{Estimate, RnsParameters};
-use jaguar_he::rns::Noise;
+use jaguar_ring::he::params::{Estimate, RnsParameters};
+use jaguar_ring::he::rns::Noise;
 use jaguar_ring::modular::NARROW_BITS;
 
 use super::blocks::BlockPacking;

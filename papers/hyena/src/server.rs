@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
-use jaguar_he::rns::{
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::rns::{
     Ciphertext, Coefficients, GaloisKey, Hoisted, Poly, PublicKey, Ring, SeededCiphertext, SwitchingKey,
     Values,
 };

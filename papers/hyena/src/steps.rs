@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::Weights;
-use jaguar_he::params::{ParameterError, RnsParameters, insecure_published_hyena, largest_primes};
-use jaguar_he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, Values};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::{ParameterError, RnsParameters, insecure_published_hyena, largest_primes};
+use jaguar_ring::he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, Values};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::pack;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::thread;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{BLOCK_SIZES, Bias, BlockKind, Blocks, Linear, Shape, Weights, block_size};
 use jaguar_graph::reference::linear_exact;
-use jaguar_he::params::{RnsParameters, largest_primes};
-use jaguar_he::rns::{Ciphertext, GaloisKey, SecretKey};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::{RnsParameters, largest_primes};
+use jaguar_ring::he::rns::{Ciphertext, GaloisKey, SecretKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::double::Recorder;
 use jaguar_wire::{Channel, memory_pair, memory_transports};

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::{Aim, Site};
 use jaguar_plan::{BackendId, Choices, Kit, WEIGHT_MEMORY};
 use jaguar_profile::{Between, Note, When, kept};
+use jaguar_ring::cpu::Cpu;
 use pyo3::prelude::*;
 
 use crate::failure::Failure;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use jaguar_cpu::Cpu;
+use jaguar_compile::samples::Axes;
 use jaguar_engine::client::{Connected, Limits, Reveal, connect_for, together};
 use jaguar_engine::hint::Place;
 use jaguar_engine::keep::{self, Keeper};
@@ -21,9 +21,9 @@ use jaguar_plan::predict::Aim;
 use jaguar_plan::{Allowed, MOST_IMAGES};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, kept};
-use jaguar_samples::Axes;
-use jaguar_tables::{batch, cost};
-use jaguar_terminal::in_one_line;
+use jaguar_report::tables::{batch, cost};
+use jaguar_report::terminal::in_one_line;
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
 use jaguar_wire::framed::Options;
 use pyo3::prelude::*;
@@ -178,7 +178,8 @@ impl Inner {
             let fit = u32::try_from(options.memory / each.max(1)).unwrap_or(u32::MAX);
             options.keep = options.keep.max(1).min(fit);
         }
-        let load = Load { clients: 1, kept: options.keep.into(), threads: jaguar_terminal::threads() };
+        let load =
+            Load { clients: 1, kept: options.keep.into(), threads: jaguar_report::terminal::threads() };
         let found = |room| too_large(connected.network(), connected.plan(), Allowed::default(), load, room);
         if let Some(found) = room().and_then(found) {
             return Err(Failure::option(batch::too_large(&found, "batch=")));

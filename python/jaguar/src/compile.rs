@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use jaguar_compile::samples::Axes;
 use jaguar_compile::{Event, InputMap, Options, Preprocessing, Warning, Widths, compile};
-use jaguar_cpu::Cpu;
 use jaguar_graph::agreement::Agreement;
 use jaguar_graph::signs::Stage;
 use jaguar_report::compiled::Found;
-use jaguar_samples::Axes;
+use jaguar_ring::cpu::Cpu;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 

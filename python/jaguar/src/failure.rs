@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-use jaguar_accuracy::AccuracyError;
-use jaguar_accuracy::labelled::LabelError;
+use jaguar_compile::samples::folder::FolderError;
+use jaguar_compile::samples::{FitError, OpenError};
 use jaguar_compile::{CompileError, PreprocessingError};
 use jaguar_engine::EngineError;
 use jaguar_engine::bundle::BundleError;
@@ -13,9 +13,9 @@ use jaguar_plan::PlanError;
 use jaguar_profile::ProfileError;
 use jaguar_profile::link::NoLink;
 use jaguar_report::ReportError;
-use jaguar_samples::folder::FolderError;
-use jaguar_samples::{FitError, OpenError};
-use jaguar_terminal::in_one_line;
+use jaguar_report::accuracy::AccuracyError;
+use jaguar_report::accuracy::labelled::LabelError;
+use jaguar_report::terminal::in_one_line;
 use jaguar_wire::WireError;
 use pyo3::prelude::*;
 

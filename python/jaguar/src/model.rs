@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jaguar_accuracy::labelled::labelled;
-use jaguar_accuracy::{Place, Run, Score, classes, measure, private, same_network, spread, tops};
 use jaguar_compile::CompileError;
-use jaguar_cpu::Cpu;
+use jaguar_compile::samples::Axes;
 use jaguar_engine::bundle::{Bundle, files};
 use jaguar_engine::client::Prediction;
 use jaguar_graph::quantise::layers;
@@ -15,11 +13,13 @@ use jaguar_plan::memory::Load;
 use jaguar_plan::{Allowed, Choices, Kit, Plan, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated};
+use jaguar_report::accuracy::labelled::labelled;
+use jaguar_report::accuracy::{Place, Run, Score, classes, measure, private, same_network, spread, tops};
+use jaguar_report::tables::memory::MemoryNeeds;
+use jaguar_report::tables::plan::Planned;
+use jaguar_report::terminal::in_one_line;
 use jaguar_report::{compiled, cost};
-use jaguar_samples::Axes;
-use jaguar_tables::memory::MemoryNeeds;
-use jaguar_tables::plan::Planned;
-use jaguar_terminal::in_one_line;
+use jaguar_ring::cpu::Cpu;
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -148,7 +148,7 @@ impl Model {
                 let (network, allowed) = (&bundle.model.network, Allowed::default());
                 let single = Plan::new(network, choices)?;
                 let plan = batch::plan(network, &single.choices, &among, images, allowed)?;
-                let load = Load::single(jaguar_terminal::threads());
+                let load = Load::single(jaguar_report::terminal::threads());
                 let needs =
                     MemoryNeeds::new(network, &plan, allowed, load, room(), Kit::standard().backends());
                 let planned = Planned::new(

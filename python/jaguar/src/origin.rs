@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_bytes, import_file};
 use jaguar_report::compiled::Found;
+use jaguar_ring::cpu::Cpu;
 use pyo3::prelude::*;
 
 use crate::failure::Failure;

@@ -17,9 +17,9 @@ use jaguar_plan::memory::Load;
 use jaguar_plan::{Allowed, Plan};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, kept};
+use jaguar_report::tables::{batch, event};
+use jaguar_report::terminal::in_one_line;
 use jaguar_serve::{Control, Drained, Limits, Models, Named};
-use jaguar_tables::{batch, event};
-use jaguar_terminal::in_one_line;
 use pyo3::prelude::*;
 
 use crate::choice::Planning;
@@ -155,7 +155,8 @@ impl Server {
             let hints_at_once = usual.hints_at_once.min(hints_per_hour);
             let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
             let (mut named, mut protocols, mut batches) = (Vec::new(), Vec::new(), Vec::new());
-            let limits_of_batches = (Allowed::default(), Load::single(jaguar_terminal::threads()), room());
+            let limits_of_batches =
+                (Allowed::default(), Load::single(jaguar_report::terminal::threads()), room());
             for (at, (name, bundle)) in bundles.iter().enumerate() {
                 task.at("planning", at, bundles.len(), name);
                 let choices = planning.choose(bundle, &default, true, task, |choices, _| Ok(choices))?;

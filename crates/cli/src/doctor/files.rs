@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use jaguar_net::tls::{self, Certificate};
 use jaguar_net::{Exposed, Token, TokenFile};
-use jaguar_terminal::table::bytes;
+use jaguar_report::terminal::table::bytes;
 
 use super::date::{DAY, day, seconds};
 use super::{Cache, Findings};

@@ -3,13 +3,13 @@
 use std::fs;
 use std::time::SystemTime;
 
-use jaguar_cpu::{Cpu, Feature};
 use jaguar_plan::PROTOCOL_VERSION;
 use jaguar_profile::kept;
 use jaguar_profile::measure::processor;
 use jaguar_profile::memory::room;
+use jaguar_report::terminal::table::bytes;
 use jaguar_ring::Kernel;
-use jaguar_terminal::table::bytes;
+use jaguar_ring::cpu::{Cpu, Feature};
 use jaguar_wire::tcp::WIRE_VERSION;
 
 use super::date::{DAY, day, seconds};
@@ -46,7 +46,7 @@ fn processor_and_kernels(Cache(cache): &Cache<'_>, findings: &mut Findings) {
         (&[Feature::Aes], "aes-ni"),
     ];
     let aes = aes.iter().find(|(features, _)| cpu.has_all(features)).map(|(_, name)| *name);
-    let threads = jaguar_terminal::threads();
+    let threads = jaguar_report::terminal::threads();
     let found = format!(
         "{}, {threads} threads; linear layers by {}, AES by {}",
         processor(),

@@ -33,7 +33,7 @@ pub(super) fn look(path: &Path, leakage: &AcceptSignLeakage, findings: &mut Find
             return;
         }
     };
-    let load = Load::single(jaguar_terminal::threads());
+    let load = Load::single(jaguar_report::terminal::threads());
     match warning_of_memory(network, &plan, allowed, load, Party::Server) {
         Some(warning) => {
             findings.warn("model memory", warning, "jaguar plan MODEL --clients N shows what it needs")

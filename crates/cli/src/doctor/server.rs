@@ -9,9 +9,9 @@ use jaguar_engine::hint::Place;
 use jaguar_net::tls::Certificate;
 use jaguar_net::{Address, Steps};
 use jaguar_plan::memory::{Load, Party};
-use jaguar_tables::plan::words;
-use jaguar_terminal::in_one_line;
-use jaguar_terminal::table::bytes;
+use jaguar_report::tables::plan::words;
+use jaguar_report::terminal::in_one_line;
+use jaguar_report::terminal::table::bytes;
 use jaguar_wire::framed::Options;
 use jaguar_wire::{Channel, WireError};
 
@@ -211,7 +211,7 @@ fn session(channel: Channel, args: &Args, cache: &Cache<'_>, findings: &mut Find
 /// What this client needs for the server's model.
 fn needs(connected: &Connected, args: &Args, Cache(cache): &Cache<'_>, findings: &mut Findings) {
     let (network, plan) = (connected.network(), connected.plan());
-    let load = Load::single(jaguar_terminal::threads());
+    let load = Load::single(jaguar_report::terminal::threads());
     match warning_of_memory(network, plan, args.leakage.allowed(), load, Party::Client) {
         Some(warning) => {
             findings.warn("query memory", warning, "end other programs, or raise the container's limit")

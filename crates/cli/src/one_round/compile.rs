@@ -10,15 +10,15 @@ use jaguar_convfhe::{
     Calibration, Compiled, Figures, Inputs, Polynomial, STRESS_MARGIN, Simulated, describe, last_layers,
     stress,
 };
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::files;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::first_parts;
 use jaguar_graph::network::{ImageSpec, without_names};
 use jaguar_graph::onnx;
 use jaguar_graph::outputs::worse;
-use jaguar_terminal::say;
-use jaguar_terminal::table::bytes;
+use jaguar_report::terminal::say;
+use jaguar_report::terminal::table::bytes;
+use jaguar_ring::cpu::Cpu;
 
 use super::Program;
 use super::predict::order;

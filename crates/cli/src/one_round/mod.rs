@@ -49,7 +49,7 @@ pub struct Program {
 
 impl Program {
     fn find(&self) -> Result<Fhe> {
-        Ok(Fhe::find(self.fhe_program.as_deref())?.on_threads(jaguar_terminal::threads()))
+        Ok(Fhe::find(self.fhe_program.as_deref())?.on_threads(jaguar_report::terminal::threads()))
     }
 }
 

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use jaguar_compile::samples::{self as samples, Axes};
 use jaguar_convfhe::memory;
 use jaguar_convfhe::party::{Encryption, Party, offered};
 use jaguar_convfhe::session::client::{Progress, Session};
 use jaguar_convfhe::session::{Facing, Terms, Ticket};
-use jaguar_cpu::Cpu;
 use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output};
 use jaguar_engine::progress::Progress as _;
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Finish, softmax};
 use jaguar_profile::{Imitated, link};
-use jaguar_samples::{self as samples, Axes};
-use jaguar_terminal::say;
-use jaguar_terminal::table::bytes;
+use jaguar_report::terminal::say;
+use jaguar_report::terminal::table::bytes;
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 

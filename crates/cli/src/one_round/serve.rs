@@ -8,9 +8,9 @@ use jaguar_convfhe::session::server::{Service, Sizes};
 use jaguar_convfhe::session::{DeskLimits, KeyStore, Owner, Terms};
 use jaguar_convfhe::{ByProgram, Compiled, Figures, memory};
 use jaguar_engine::EngineError;
+use jaguar_report::terminal::size;
+use jaguar_report::terminal::table::bytes;
 use jaguar_serve::{Caller, Control, Hosted, Server, Told, Visit};
-use jaguar_terminal::size;
-use jaguar_terminal::table::bytes;
 use jaguar_wire::Channel;
 use tracing::{info, warn};
 

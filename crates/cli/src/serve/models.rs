@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::{Bundle, ModelId};
 use jaguar_engine::is_model_name;
 use jaguar_engine::server::{Common, Service};
@@ -15,9 +14,10 @@ use jaguar_plan::memory::{Load, Party};
 use jaguar_plan::{Choices, Plan, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, kept};
+use jaguar_report::terminal::table::bytes;
+use jaguar_report::terminal::threads;
+use jaguar_ring::cpu::Cpu;
 use jaguar_serve::{ClientRules, ModelRules, Named, Rules};
-use jaguar_terminal::table::bytes;
-use jaguar_terminal::threads;
 
 use super::ModelOptions;
 use super::file::unknown;
@@ -216,7 +216,7 @@ impl Builder {
         let (backends, most) = (spec.options.backends.named(), spec.options.max_batch);
         let (batches, left_out) =
             batch::plans_that_fit(&bundle.model.network, &plan, backends, most, limits)?;
-        notes::warn(left_out.map(|found| jaguar_tables::batch::left_out(&found, "--max-batch ")));
+        notes::warn(left_out.map(|found| jaguar_report::tables::batch::left_out(&found, "--max-batch ")));
         let service = Service::with_plan(self.hardware.clone(), bundle, plan, (*reveal).into())?;
         let service = service.with_batch_plans(batches)?;
         if let Some(warning) = leakage::warning(service.plan()) {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::image_input;
 use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
+use jaguar_ring::cpu::Cpu;
 use serde_json::Value;
 
 use crate::process::{Finished, Process, Scratch, jaguar, repository};

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::{image_input, reference};
 use jaguar_plan::Kit;
+use jaguar_ring::cpu::Cpu;
 use serde_json::Value;
 
 use crate::predictions::{Deployment, answers, logits, number, photo};

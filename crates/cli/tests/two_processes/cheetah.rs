@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::Op;
 use jaguar_graph::reference;
 use jaguar_plan::{Choices, Kit, Plan};
+use jaguar_ring::cpu::Cpu;
 
 use crate::predictions::{Deployment, answers, logits, number, photo};
 use crate::process::{Process, Scratch, Server, jaguar, repository};

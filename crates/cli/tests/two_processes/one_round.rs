@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::import::{Options, import_file};
+use jaguar_ring::cpu::Cpu;
 use serde_json::Value;
 
 use crate::connections::fingerprint;

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, Op, argmax};
 use jaguar_graph::reference;
-use jaguar_he::params::Parameters;
 use jaguar_plan::{Choices, Kit, Plan};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::Parameters;
 use serde_json::Value;
 
 use crate::process::{Process, Scratch, Server, jaguar, repository};

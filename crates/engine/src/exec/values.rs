@@ -3,11 +3,11 @@
 //! A linear layer's output may be incomplete when the nodes behind it begin ([`Output`]), and so may a sum of such
 //! outputs. Whoever reads a value asks first for as many elements as it needs.
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Network, Node, NodeId, Shape, Work};
 use jaguar_graph::reference;
 use jaguar_linear::backend::Output;
 use jaguar_plan::{Modulus, Plan};
+use jaguar_ring::cpu::Cpu;
 use zeroize::Zeroizing;
 
 use super::clock::Account;

@@ -1,6 +1,6 @@
 //! The client's part of the handshake.
 
-use jaguar_bundle::ModelId;
+use jaguar_graph::bundle::ModelId;
 use jaguar_plan::{Kit, PROTOCOL_VERSION};
 use jaguar_wire::{Channel, Stage};
 

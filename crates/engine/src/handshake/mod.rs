@@ -16,7 +16,7 @@ pub(crate) mod client;
 #[cfg(feature = "server")]
 pub(crate) mod server;
 
-use jaguar_bundle::ModelId;
+use jaguar_graph::bundle::ModelId;
 use jaguar_plan::{BackendId, Choices};
 use serde::{Deserialize, Serialize};
 

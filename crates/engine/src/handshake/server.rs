@@ -1,6 +1,6 @@
 //! The server's part of the handshake.
 
-use jaguar_bundle::ModelId;
+use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::Network;
 use jaguar_plan::PROTOCOL_VERSION;
 use jaguar_wire::{Channel, Stage};

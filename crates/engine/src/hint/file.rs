@@ -5,7 +5,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jaguar_bundle::files::private;
+use jaguar_graph::bundle::files::private;
 use jaguar_plan::Plan;
 use jaguar_wire::{Clock, SystemClock};
 use zeroize::Zeroizing;
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::{Block, HintStore, Identity, blocks, intact};
 use crate::error::EngineError;
 use crate::progress::Progress;
-use jaguar_bundle::ModelId;
+use jaguar_graph::bundle::ModelId;
 
 const MAGIC: &[u8; 8] = b"JAGHINT\x02";
 /// Magic number, model, plan, the client's name, the seed of its keys.

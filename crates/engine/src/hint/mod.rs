@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 
 use crate::error::EngineError;
 use crate::progress::Progress;
-use jaguar_bundle::ModelId;
+use jaguar_graph::bundle::ModelId;
 
 #[cfg(feature = "files")]
 pub use file::FileStore;

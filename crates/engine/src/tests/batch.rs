@@ -251,7 +251,7 @@ fn another_size_than_asked_for_is_refused() {
     server_end.send_message(&crate::handshake::Hello { version: PROTOCOL_VERSION }).unwrap();
     let choices = standard(&bundle).of_images(8);
     let offer = crate::handshake::Offer {
-        model: jaguar_bundle::ModelId([1; 32]),
+        model: jaguar_graph::bundle::ModelId([1; 32]),
         protocols: vec![SharesParameters { choices, reveal: Reveal::Logits }.protocol()],
     };
     server_end.send_message(&offer).unwrap();

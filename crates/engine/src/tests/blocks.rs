@@ -78,7 +78,7 @@ fn every_backend_computes_what_the_reference_reads_as_dense() {
     }
     // And in plaintext they are the same, bit for bit.
     let [blocks, dense] = [in_blocks(), as_dense(in_blocks())]
-        .map(|bundle| reference::run(jaguar_cpu::Cpu::detect(), &bundle.model, &inputs[0]));
+        .map(|bundle| reference::run(jaguar_ring::cpu::Cpu::detect(), &bundle.model, &inputs[0]));
     assert_eq!(blocks, dense);
 }
 
@@ -151,7 +151,7 @@ fn a_session_over_tcp() {
     let x = input(5, 8 * 34 * 34);
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.address().unwrap();
-    let expected = reference::run(jaguar_cpu::Cpu::detect(), &in_blocks().model, &x);
+    let expected = reference::run(jaguar_ring::cpu::Cpu::detect(), &in_blocks().model, &x);
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let tcp = listener.accept().unwrap().greet(Options::default()).unwrap();

@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::message::Request;
 use crate::progress::NoProgress;
 use crate::server::Service;
-use jaguar_bundle::Bundle;
+use jaguar_graph::bundle::Bundle;
 
 fn choices(bundle: &Bundle) -> Choices {
     Choices::standard(&bundle.model.network, Kit::CHEETAH)

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use jaguar_cpu::Cpu;
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_ring::sample::ternary;
 use zeroize::{Zeroize, Zeroizing};

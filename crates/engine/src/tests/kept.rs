@@ -6,8 +6,8 @@ use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::reference;
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::tcp::{self, Listener, Tcp};
 use jaguar_wire::{Transport, encode};
 

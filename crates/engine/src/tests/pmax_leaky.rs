@@ -6,9 +6,9 @@ mod asked_once;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::reference;
 use jaguar_plan::{Allowed, Comparison};
+use jaguar_ring::cpu::Cpu;
 
 use super::*;
 use crate::handshake;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::reference;
 use jaguar_linear::backend::{self, BackendError, Online, Output};
 use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::Modulus;
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Stage;
 
 use super::*;

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use jaguar_cpu::{Cpu, Level};
 use jaguar_mpc::cost::{Bin, Instances};
 use jaguar_plan::{Allowed, Plan};
+use jaguar_ring::cpu::{Cpu, Level};
 use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_wire::Clock;
 

@@ -1,6 +1,5 @@
 //! Networks so small that a session is milliseconds, and the protocols that run them.
 
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Prediction, Reveal};
 use jaguar_engine::server::{self, KeepLimits, Service};
@@ -9,6 +8,7 @@ use jaguar_graph::network::{
     Shape, Weights, Window, argmax,
 };
 use jaguar_graph::reference;
+use jaguar_ring::cpu::Cpu;
 
 use jaguar_plan::{Allowed, Choices, Kit};
 use std::num::NonZeroU32;

@@ -14,7 +14,7 @@
 //! What is left of affine maps becomes a depthwise 1×1 convolution, and so does an average whose consumer has no
 //! weights to take the division.
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 
 use super::{Draft, ImportError};
 use crate::float::{Affine, Bias, Graph, Linear, Node, Op};

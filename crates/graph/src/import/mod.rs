@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 use thiserror::Error;
 
 use self::constant::Tensor;

@@ -1,6 +1,6 @@
 //! The chance of one private run, imitated.
 
-use jaguar_semantics::guard_noise;
+use jaguar_mpc::semantics::guard_noise;
 
 use crate::ir::shape::NodeId;
 
@@ -40,7 +40,7 @@ fn mix(mut z: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use jaguar_semantics::relu_ignoring;
+    use jaguar_mpc::semantics::relu_ignoring;
 
     use super::*;
 

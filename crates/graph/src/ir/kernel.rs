@@ -8,7 +8,7 @@
 
 use std::ops::{AddAssign, Mul, Range};
 
-use jaguar_cpu::{Cpu, Feature};
+use jaguar_ring::cpu::{Cpu, Feature};
 use rayon::prelude::*;
 
 use crate::ir::convolution::Linear;

@@ -31,7 +31,7 @@ pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{
     Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax, without_names,
 };
-pub use jaguar_semantics::argmax;
+pub use jaguar_mpc::semantics::argmax;
 
 /// The public description of a quantised network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -144,7 +144,7 @@ fn balance(graph: &mut Graph, ranges: &mut ChannelRanges, link: &Link) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jaguar_cpu::Cpu;
+    use jaguar_ring::cpu::Cpu;
 
     use crate::float::{Node, Op};
     use crate::network::Window;

@@ -3,7 +3,7 @@
 //! Calibration may rescale channels ([`Options::equalise`](super::Options)). So the float network that is compared here is the rescaled
 //! one, which computes the same function and has the same node numbers.
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 
 use super::equalise::equalise;
 use super::{QuantiseError, measure};

@@ -22,7 +22,7 @@ mod width;
 
 use std::fmt;
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 use thiserror::Error;
 
 pub use ranges::ChannelRanges;

@@ -145,7 +145,7 @@ pub(super) fn by_node(ranges: &ChannelRanges) -> Vec<f64> {
 mod tests {
     use std::path::Path;
 
-    use jaguar_cpu::Cpu;
+    use jaguar_ring::cpu::Cpu;
 
     use super::*;
     use crate::import;

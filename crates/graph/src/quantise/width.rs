@@ -12,7 +12,7 @@
 
 use std::ops::RangeInclusive;
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 
 use super::samples::{Oddity, by_node, oddities};
 use super::{ChannelRanges, Options, QuantiseError, Report, measure, quantise};

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Blocks, Linear, Shape};
-use jaguar_he::power_of_two::PublicSeed;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::power_of_two::PublicSeed;
 use proptest::prelude::*;
 
 use super::tests::{Case, WEIGHT_BITS, assert_unbiased, make_bit_by_bit};

@@ -1,6 +1,6 @@
 //! The client's half: it knows no weight, and of the layer only what `Layer` says.
 
-use jaguar_he::power_of_two::{PublicSeed, QuerySecret, Ring, client_share};
+use jaguar_ring::he::power_of_two::{PublicSeed, QuerySecret, Ring, client_share};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;

@@ -3,12 +3,12 @@
 
 use std::slice::{from_mut, from_ref};
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_graph::reference::{linear_exact, relu_ignoring};
-use jaguar_he::params::Parameters;
-use jaguar_he::power_of_two::{PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::Parameters;
+use jaguar_ring::he::power_of_two::{PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{memory_pair, pack};
 

@@ -1,7 +1,7 @@
 //! What layers over Z_(2^k) take on a machine, by ring.
 
 use jaguar_graph::network::Linear;
-use jaguar_he::power_of_two::{ParameterError, Parameters};
+use jaguar_ring::he::power_of_two::{ParameterError, Parameters};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::ChosenRing;

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Weights};
-use jaguar_he::params::Estimate;
-use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::Estimate;
+use jaguar_ring::he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_ring::prg::{Prg, os_random};
 use jaguar_ring::product::WideNtt;
 use jaguar_wire::{Channel, pack};

@@ -1,7 +1,7 @@
 //! The Jaguar backend: SPA-Conv over a power-of-two ring with the halves of a ciphertext apart.
 //!
 //! `[y] mod 2^n  <-  Linear([x] mod 2^(n+f), w, bias)` with `y = (Σ w·x + bias) / 2^f` rounded to one of its two
-//! neighbours (see `jaguar_he::power_of_two` for the error and who sees what). Jaguar, section 3.3, with the export replaced by phase
+//! neighbours (see `jaguar_ring::he::power_of_two` for the error and who sees what). Jaguar, section 3.3, with the export replaced by phase
 //! sharing and everything that needs no input moved before it:
 //!
 //! | when | server | client | wire |
@@ -33,8 +33,8 @@ mod server;
 
 use std::sync::Arc;
 
-use jaguar_he::power_of_two::{Parameters, ZeroKey};
 use jaguar_ring::Kernel;
+use jaguar_ring::he::power_of_two::{Parameters, ZeroKey};
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::prime::{self, PrimeRing};
 use rayon::prelude::*;

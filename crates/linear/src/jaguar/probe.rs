@@ -4,9 +4,9 @@
 
 use std::slice::{from_mut, from_ref};
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{WireError, memory_pair};
 

@@ -3,11 +3,11 @@
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
-use jaguar_he::power_of_two::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
+use jaguar_ring::he::power_of_two::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
 use jaguar_ring::spectral::{BLOCK, Product, Spectral, SpectralRows, SpectralWeights, Wanted};

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::slice::from_mut;
 use std::thread;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights, block_size};
 use jaguar_graph::reference::linear_exact;
-use jaguar_he::power_of_two::{
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::power_of_two::{
     PublicSeed, QuerySecret, Rerandomiser, Ring, ZeroKey, client_share, server_share,
 };
 use jaguar_ring::prg::Prg;

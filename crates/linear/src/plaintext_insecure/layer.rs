@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Weights};
+use jaguar_mpc::share::Domain;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
-use jaguar_share::Domain;
 
 use super::client::Client;
 use super::server::Server;

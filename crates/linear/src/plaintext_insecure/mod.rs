@@ -13,7 +13,7 @@
 //!    the result modulo M. So the client knows its output before the input.
 //! 2. Client, online: its share of the input, packed.
 //! 3. Server: adds its own share, computes m = Σ w·x + bias, and takes m − r mod M for its share of the result.
-//! 4. Both round their shares from Z_M to Z_(2^o) ([`jaguar_he::sharing`]): shares of m·2^o/M, which is m/2^f but for the
+//! 4. Both round their shares from Z_M to Z_(2^o) ([`jaguar_ring::he::sharing`]): shares of m·2^o/M, which is m/2^f but for the
 //!    factor 2^(o+f)/M: one for the power of two, and for the prime nearly one.
 //!
 //! **Error.** One of the two integers next to m·2^o/M: less than one unit, and for the prime |m/2^f|·|2^(o+f)/M − 1| more. The
@@ -32,11 +32,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_he::sharing::Rounding;
+use jaguar_mpc::share::Modulus;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::sharing::Rounding;
 use jaguar_ring::prg::Prg;
-use jaguar_share::Modulus;
 use jaguar_wire::pack;
 
 pub use layer::{ALL, Plaintext};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_graph::reference::linear_exact;
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::double::Recorder;
 use jaguar_wire::{Channel, memory_pair, memory_transports};
 use proptest::prelude::*;

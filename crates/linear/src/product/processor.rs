@@ -8,9 +8,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape, Weights};
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
 use jaguar_ring::planes::LimbPlanes;
 use rayon::prelude::*;

@@ -21,9 +21,9 @@
 
 use std::borrow::Cow;
 
-use jaguar_cpu::secret::BitMasks;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
+use jaguar_ring::cpu::secret::BitMasks;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 

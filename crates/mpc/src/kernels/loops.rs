@@ -4,10 +4,10 @@
 //! AVX2 and for AVX-512; the compiler does the vectorising. A [`Level`] can only be had by asking the CPU, so
 //! holding one proves that its instructions exist. This is the only module of the crate with `unsafe`.
 
-use jaguar_cpu::Cpu;
+use jaguar_ring::cpu::Cpu;
 #[cfg(target_arch = "x86_64")]
-use jaguar_cpu::Feature;
-use jaguar_cpu::secret::BitMasks;
+use jaguar_ring::cpu::Feature;
+use jaguar_ring::cpu::secret::BitMasks;
 
 use crate::kernels::circuit::{And, CHOICES, Digit, Table};
 use crate::kernels::lanes::{Lanes, Planes};

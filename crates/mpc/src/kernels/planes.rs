@@ -78,7 +78,7 @@ mod tests {
         #[test]
         fn planes_hold_the_bits(count in 0usize..=GROUP, seed: u64) {
             let values = words(count, seed);
-            let planes = load(Level::of(jaguar_cpu::Cpu::detect()), &values, |v| v);
+            let planes = load(Level::of(jaguar_ring::cpu::Cpu::detect()), &values, |v| v);
             for (e, value) in values.iter().enumerate() {
                 for (i, plane) in planes.iter().enumerate() {
                     prop_assert_eq!(plane.bit(e), value >> i & 1);
@@ -88,7 +88,7 @@ mod tests {
 
         #[test]
         fn fields_come_out_in_order(count in 1usize..=GROUP, seed: u64, widths in prop::collection::vec(1u32..=64, 1..6)) {
-            let mut sink = Sink::new(Level::of(jaguar_cpu::Cpu::detect()), 8);
+            let mut sink = Sink::new(Level::of(jaguar_ring::cpu::Cpu::detect()), 8);
             let fields: Vec<Vec<u64>> = widths
                 .iter()
                 .map(|w| words(count, seed ^ u64::from(*w)))

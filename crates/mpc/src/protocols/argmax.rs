@@ -10,8 +10,8 @@
 
 use std::collections::VecDeque;
 
-use jaguar_cpu::secret::declassify;
 use jaguar_ot::{CotSource, Role};
+use jaguar_ring::cpu::secret::declassify;
 use jaguar_wire::{Channel, WireError, pack};
 use zeroize::Zeroizing;
 

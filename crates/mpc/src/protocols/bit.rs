@@ -10,10 +10,10 @@
 //! is masked by a pad or by a half of β that its receiver does not know. (Modulo an odd M < 2^62 a pad of 127 bits is within
 //! 2^−65 of uniform.)
 
-use jaguar_cpu::secret::BitMasks;
+use crate::share::Modulus;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
-use jaguar_share::Modulus;
+use jaguar_ring::cpu::secret::BitMasks;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 

@@ -23,10 +23,10 @@
 
 use std::iter;
 
-use jaguar_cpu::secret::BitMasks;
+use crate::share::Modulus;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
-use jaguar_share::Modulus;
+use jaguar_ring::cpu::secret::BitMasks;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 

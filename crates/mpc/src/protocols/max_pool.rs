@@ -20,8 +20,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::semantics::{Bracket, pool_slack};
 use jaguar_ot::CotSource;
-use jaguar_semantics::{Bracket, pool_slack};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
@@ -377,9 +377,9 @@ impl<L: Flights> Flights for Tournament<L> {
 
 #[cfg(test)]
 mod tests {
+    use crate::semantics::channel_ignoring;
     use jaguar_ot::Role;
     use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
-    use jaguar_semantics::channel_ignoring;
     use proptest::prelude::*;
 
     use super::*;

@@ -41,9 +41,9 @@
 
 use std::ops::Range;
 
-use jaguar_cpu::secret::BitMasks;
+use crate::share::Modulus;
 use jaguar_ot::{CotSource, Role, Width};
-use jaguar_share::Modulus;
+use jaguar_ring::cpu::secret::BitMasks;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 

@@ -34,10 +34,10 @@
 
 use std::ops::Range;
 
-use jaguar_cpu::secret::BitMasks;
+use crate::semantics::guard_noise;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
-use jaguar_semantics::guard_noise;
+use jaguar_ring::cpu::secret::BitMasks;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 

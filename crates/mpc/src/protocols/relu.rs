@@ -16,7 +16,7 @@
 //! is exact everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves
 //! 16 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
 
-use jaguar_share::Modulus;
+use crate::share::Modulus;
 
 use crate::error::{MpcError, check_output, check_range};
 use crate::gates::formula::Formula;

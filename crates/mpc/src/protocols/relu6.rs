@@ -14,7 +14,7 @@
 //! instead of x where 0 ≤ x < 2^s − 1, and x instead of 2^j where 2^j < x < 2^j + 2^s − 1, and is exact
 //! everywhere else, provided x ≥ −2^(n−1) + 2^s. Again s = 1 is exact in that range.
 
-use jaguar_share::Modulus;
+use crate::share::Modulus;
 
 use crate::error::{MpcError, check_output, check_range};
 use crate::gates::formula::Formula;

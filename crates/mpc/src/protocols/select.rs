@@ -17,8 +17,8 @@
 //! both of these when it does not know c yet; the client knows it when its last message is due, and answers for the
 //! right one only. (The other one need not be in the extension's range.)
 
+use crate::share::Modulus;
 use jaguar_ot::{CotSource, Role, Width};
-use jaguar_share::Modulus;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 

@@ -10,8 +10,8 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::share::Modulus;
 use jaguar_ot::CotSource;
-use jaguar_share::Modulus;
 use jaguar_wire::Channel;
 
 use crate::block::{self, Block};

@@ -22,8 +22,8 @@
 //! (`NonNegative`, `Signed`), one flight down and one up. Exact figures:
 //! [`Nonlinear::cost`].
 
+use crate::share::Modulus;
 use jaguar_ot::{CotSource, Role};
-use jaguar_share::Modulus;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 

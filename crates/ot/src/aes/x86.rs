@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use jaguar_cpu::{Cpu, Feature};
+use jaguar_ring::cpu::{Cpu, Feature};
 
 use super::{CHOICE, Kernel, Mark, PadKeys, Part, Patch, QUAD};
 use crate::Block;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Prg;
-use jaguar_cpu::Cpu;
+use crate::cpu::Cpu;
 use proptest::prelude::*;
 
 /// The definition, without limbs, packing or 64-bit wrap-around.

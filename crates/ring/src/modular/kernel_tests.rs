@@ -1,6 +1,6 @@
 //! Every kernel against plain Rust, over random primes, lengths and extreme residues: the same bits.
 
-use jaguar_cpu::Cpu;
+use crate::cpu::Cpu;
 use proptest::prelude::*;
 
 use super::*;

@@ -394,8 +394,8 @@ multiversion!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::Cpu;
     use crate::sample;
-    use jaguar_cpu::Cpu;
     use proptest::prelude::*;
 
     /// Coefficients of `x * s`, over the integers.

@@ -1,8 +1,8 @@
 //! Products against the schoolbook method in 128-bit integers.
 
 use super::*;
+use crate::cpu::Cpu;
 use crate::{Prg, sample};
-use jaguar_cpu::Cpu;
 use proptest::prelude::*;
 
 fn schoolbook(x: &[u64], s: &[i8], bits: u32) -> Vec<u64> {

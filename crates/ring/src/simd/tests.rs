@@ -147,7 +147,7 @@ fn matches_the_single_lane<S: Lanes16>(simd: S) {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn avx2_matches_the_single_lane() {
-    if let Some(simd) = Avx2::of(jaguar_cpu::Cpu::detect()) {
+    if let Some(simd) = Avx2::of(crate::cpu::Cpu::detect()) {
         matches_the_single_lane(simd);
     }
 }
@@ -155,7 +155,7 @@ fn avx2_matches_the_single_lane() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn avx512_matches_the_single_lane() {
-    if let Some(simd) = Avx512::of(jaguar_cpu::Cpu::detect()) {
+    if let Some(simd) = Avx512::of(crate::cpu::Cpu::detect()) {
         matches_the_single_lane(simd);
     }
 }

@@ -1,7 +1,7 @@
 //! AVX2 and AVX-512 behind [`Simd`], [`Dot`] and [`Lanes16`]: the only place that names an intrinsic.
 
 use super::{Dot, Lanes16, Line, Simd};
-use jaguar_cpu::{Cpu, Feature};
+use crate::cpu::{Cpu, Feature};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 

@@ -1,10 +1,10 @@
 //! Every kernel against sums in 128-bit integers, and against [`spa_gemm`](crate::gemm::spa_gemm).
 
 use super::*;
+use crate::cpu::Cpu;
 use crate::gemm::spa_gemm;
 use crate::planes::LimbPlanes;
 use crate::prg::Prg;
-use jaguar_cpu::Cpu;
 use proptest::prelude::*;
 
 /// How the operands are chosen.

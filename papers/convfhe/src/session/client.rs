@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use jaguar_bundle::{FileError, ModelId};
 use jaguar_engine::{EngineError, one_round};
+use jaguar_graph::bundle::{FileError, ModelId};
 use jaguar_wire::{Channel, Stage};
 
 use super::message::{CHUNK, From, Have, MAX_MESSAGE, MAX_REASON, Reply, Request};

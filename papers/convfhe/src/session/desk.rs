@@ -13,9 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use jaguar_bundle::{FileError, ModelId};
 use jaguar_engine::EngineError;
 use jaguar_engine::server::QueriesSpent;
+use jaguar_graph::bundle::{FileError, ModelId};
 
 use super::limits::DeskLimits;
 use super::message::MAX_REASON;

@@ -15,7 +15,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use jaguar_bundle::{FileError, ModelId, files};
+use jaguar_graph::bundle::{FileError, ModelId, files};
 use serde::{Deserialize, Serialize};
 
 use super::limits::DeskLimits;

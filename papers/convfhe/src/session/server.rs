@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jaguar_bundle::ModelId;
 use jaguar_engine::EngineError;
 use jaguar_engine::one_round::{self, Notice};
 use jaguar_engine::server::QueriesSpent;
+use jaguar_graph::bundle::ModelId;
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage};
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use jaguar_bundle::{FileError, files};
+use jaguar_graph::bundle::{FileError, files};
 
 use super::{Owner, Share};
 

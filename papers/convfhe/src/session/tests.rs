@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use jaguar_bundle::ModelId;
 use jaguar_engine::EngineError;
 use jaguar_engine::client::{Kit, Limits, connect};
+use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::{ImageSpec, Resize};
 use jaguar_wire::{Channel, memory_pair};
 

@@ -21,8 +21,8 @@
 //! two windows: M is half as large, and d turns rows only.
 
 use jaguar_graph::network::{BlockKind, Linear, Shape, block_size};
-use jaguar_he::rns::{rotation, row_swap};
 use jaguar_ring::Kernel;
+use jaguar_ring::he::rns::{rotation, row_swap};
 use jaguar_ring::modular::{self, Factor, Modulus, Ntt};
 
 use crate::windows::Windows;

@@ -1,6 +1,6 @@
 //! Steps 4 and 5 of a layer of blocks, at the server.
 
-use jaguar_he::rns::{Ciphertext, Poly, Ring, Values};
+use jaguar_ring::he::rns::{Ciphertext, Poly, Ring, Values};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 

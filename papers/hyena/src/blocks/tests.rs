@@ -1,10 +1,10 @@
 //! The packing against the integer reference, in plain slots; the published counts.
 
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{BLOCK_SIZES, Bias, BlockKind, Blocks, Linear, Shape, Weights, block_size};
 use jaguar_graph::reference::linear_exact;
-use jaguar_he::rns::Batch;
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::rns::Batch;
 use jaguar_ring::modular::Modulus;
 use jaguar_ring::prg::Prg;
 use proptest::prelude::*;

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{BLOCK_SIZES, BlockKind, Blocks, Linear, possible_sizes};
 use jaguar_hyena::{BlockPacking, Form, Places, Wanted, search};
 use jaguar_linear::backend::{Layers, Party, Request};
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, memory_pair};
 use serde::Serialize;
@@ -284,7 +284,7 @@ fn whole(network: &'static str, convs: &[Conv], b: usize, rows: &[Row]) -> Optio
 
 pub fn run(args: &Args) -> Result<()> {
     let cpu = args.kernel.cpu()?;
-    jaguar_terminal::set_threads(args.threads)?;
+    jaguar_report::terminal::set_threads(args.threads)?;
     let shapes = args.shapes(networks())?;
     let threads = format!("threads a party, taking turns: {}", rayon::current_num_threads());
     let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats);

@@ -1,6 +1,6 @@
 //! What `jaguar-bench cirencode` shows people.
 
-use jaguar_terminal::table::bytes;
+use jaguar_report::terminal::table::bytes;
 
 use super::{Figures, Row, Whole};
 use crate::circulant::tables::dots;

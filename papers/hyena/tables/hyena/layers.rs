@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_hyena::steps::{Bytes, Planned};
 use jaguar_hyena::{Form, Wanted};
+use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
 use super::paper::{MEMORY, Memory};

@@ -26,11 +26,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::Linear;
-use jaguar_he::params::{RnsParameters, insecure_published_hyena, largest_primes};
-use jaguar_he::rns::Ring;
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::params::{RnsParameters, insecure_published_hyena, largest_primes};
+use jaguar_ring::he::rns::Ring;
 use serde::Serialize;
 
 use crate::e2e::Run;
@@ -164,7 +164,7 @@ pub fn run(args: &Args) -> Result<()> {
         "models are given, but --only leaves out the networks"
     );
     let cpu = Cpu::detect();
-    jaguar_terminal::set_threads(1)?;
+    jaguar_report::terminal::set_threads(1)?;
     let link = args.link.imitated();
     let mut setting = Setting::new(
         cpu,

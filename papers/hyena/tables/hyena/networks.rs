@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, anyhow};
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::{Linear, Shape, Weights};
 use jaguar_hyena::steps::{Bytes, Planned};
 use jaguar_hyena::{Form, Wanted};
+use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
 use super::layers::FORMS;

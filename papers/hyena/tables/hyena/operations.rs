@@ -2,11 +2,11 @@
 
 use std::hint::black_box;
 
-use jaguar_he::params::ParameterError;
-use jaguar_he::rns::{
+use jaguar_profile::busy::timed;
+use jaguar_ring::he::params::ParameterError;
+use jaguar_ring::he::rns::{
     Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Values, rotation,
 };
-use jaguar_profile::busy::timed;
 use jaguar_ring::prg::Prg;
 use serde::Serialize;
 

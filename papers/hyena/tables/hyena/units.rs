@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_hyena::steps::{Bench, Counts, Planned, Rotated};
 use jaguar_profile::busy::Start;
+use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
 use crate::statistics::medians;

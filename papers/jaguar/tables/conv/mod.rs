@@ -16,9 +16,9 @@ pub(crate) mod ways;
 
 use anyhow::{Context, Result, ensure};
 use jaguar_cheetah::{Encoding, Windows};
-use jaguar_cpu::Cpu;
 use jaguar_linear::published_insecure::insecure_published_parameters;
-use jaguar_terminal::table::bytes;
+use jaguar_report::terminal::table::bytes;
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::pack;
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     /// Threads of each party, which take turns (0: one per core).
-    #[arg(long, default_value_t = 1, value_parser = jaguar_terminal::thread_count)]
+    #[arg(long, default_value_t = 1, value_parser = jaguar_report::terminal::thread_count)]
     threads: usize,
     /// The instruction set of all three ways. The paper measured without AVX.
     #[arg(long, value_enum, default_value_t)]
@@ -270,7 +270,7 @@ fn goals(rows: &[Row], groups: &[Group], scaling: f64, as_published: bool) -> Ve
 
 pub fn run(args: &Args) -> Result<()> {
     let cpu = args.kernel.cpu()?;
-    jaguar_terminal::set_threads(args.threads)?;
+    jaguar_report::terminal::set_threads(args.threads)?;
     let wanted = |conv: &Conv| args.filter.as_ref().is_none_or(|filter| conv.name().contains(filter));
     let shapes: Vec<Conv> = shapes().into_iter().filter(wanted).collect();
     ensure!(!shapes.is_empty(), "no shape's name contains the filter; one is '{}'", self::shapes()[0].name());

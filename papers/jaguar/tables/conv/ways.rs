@@ -1,15 +1,15 @@
 //! One convolution in three ways, each checked against the reference before it is timed.
 
 use anyhow::{Result, ensure};
-use jaguar_cpu::Cpu;
 use jaguar_graph::network::{Bias, Linear, Shape, Weights};
 use jaguar_graph::reference::linear_exact;
-use jaguar_he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_linear::jaguar;
 use jaguar_linear::layout::Layout;
 use jaguar_linear::published_insecure::{
     Export, InsecurePublishedLayer, InsecurePublishedServer, insecure_published_parameters,
 };
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::power_of_two::{Parameters, PublicSeed, QuerySecret, Ring, ZeroKey};
 use jaguar_ring::prg::Prg;
 use jaguar_ring::product::WideNtt;
 use jaguar_wire::memory_pair;

@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use jaguar_cpu::Cpu;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::Predicted;
 use jaguar_graph::network::Shape;
 use jaguar_plan::{BackendId, Kit};
 use jaguar_profile::{Imitated, Note, When, kept};
 use jaguar_ring::Kernel;
+use jaguar_ring::cpu::Cpu;
 use serde::{Deserialize, Serialize};
 
 use super::kit::kit;
@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Threads that each party's linear layers share with the other's (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_terminal::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
     threads: usize,
     /// The instruction set of all but AES.
     #[arg(long, value_enum, default_value_t)]
@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.both_kernels && Kernel::of(cpu) != Kernel::SCALAR {
         cpus.push(Cpu::scalar());
     }
-    jaguar_terminal::set_threads(args.threads)?;
+    jaguar_report::terminal::set_threads(args.threads)?;
     let threads = rayon::current_num_threads();
     let threads_text = format!("threads of both parties together: {threads}");
     let mut setting = Setting::new(cpu, threads_text, link_text(args.link, "TCP on loopback"), args.repeats);

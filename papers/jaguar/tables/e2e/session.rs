@@ -257,7 +257,7 @@ impl ByKind {
 
 #[cfg(test)]
 mod tests {
-    use jaguar_cpu::Cpu;
+    use jaguar_ring::cpu::Cpu;
 
     use jaguar_plan::Kit;
 

@@ -13,8 +13,8 @@ mod parties;
 use std::time::Duration;
 
 use anyhow::Result;
-use jaguar_cpu::Cpu;
 use jaguar_profile::Imitated;
+use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Traffic;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use jaguar_mpc::{Party, PmaxLeakyPooling, Range, TruncateParams, reference, run_
 use jaguar_ot::{Cots, Instances, Role};
 use jaguar_profile::busy::{Span, Start, alone};
 use jaguar_profile::{Imitated, link};
-use jaguar_terminal::in_one_line;
+use jaguar_report::terminal::in_one_line;
 use jaguar_wire::{Channel, Stage, Traffic, memory_transports};
 
 use super::cases::{Case, Step};

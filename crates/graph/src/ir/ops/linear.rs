@@ -2,8 +2,8 @@
 //!
 //! The plaintext reference rounds to nearest. A private run rounds to one of the two neighbours by chance.
 
-use jaguar_cpu::Cpu;
-use jaguar_semantics::{round_shift, shift_by_share};
+use jaguar_mpc::semantics::{round_shift, shift_by_share};
+use jaguar_ring::cpu::Cpu;
 use rayon::prelude::*;
 
 use crate::ir::convolution::{Bias, Linear, Weights};

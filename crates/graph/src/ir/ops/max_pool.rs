@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use jaguar_mpc::semantics::{channel_ignoring, pool_slack};
 use jaguar_mpc::{Nonlinear, PmaxLeakyPooling, PoolParams, PoolShape, Pooling};
-use jaguar_semantics::{channel_ignoring, pool_slack};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 

@@ -5,9 +5,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use jaguar_cpu::Cpu;
 use jaguar_mpc::Nonlinear;
-use jaguar_share::Modulus;
+use jaguar_mpc::share::Modulus;
+use jaguar_ring::cpu::Cpu;
 use serde::{Deserialize, Serialize};
 
 use crate::ir::convolution::{Linear, Weights};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use jaguar_mpc::semantics::{relu, relu_ignoring};
 use jaguar_mpc::{Elementwise, Nonlinear, PmaxLeakyParams, ReluParams};
-use jaguar_semantics::{relu, relu_ignoring};
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use jaguar_mpc::semantics::{relu6, relu6_ignoring};
 use jaguar_mpc::{Elementwise, Nonlinear, PmaxLeakyParams, Relu6Params};
-use jaguar_semantics::{relu6, relu6_ignoring};
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;

@@ -1,6 +1,6 @@
 //! The windows of pooling layers.
 
-use jaguar_semantics::Bracket;
+use jaguar_mpc::semantics::Bracket;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 

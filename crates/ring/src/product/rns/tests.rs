@@ -1,8 +1,8 @@
 //! The ring against the schoolbook method in 128-bit integers modulo q.
 
 use super::*;
+use crate::cpu::Cpu;
 use crate::product::ntt::PRIMES;
-use jaguar_cpu::Cpu;
 use proptest::prelude::*;
 
 /// Coefficients in `0..q` from residues, by Garner's method in its plainest form.

@@ -1,0 +1,167 @@
+//! `model.jaguar`: a quantised model and the server's own secret, in one file that stays with the server.
+
+use std::io::Read;
+use std::path::Path;
+
+use crate::network::{DEFAULT_GUARD_BITS, Model};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::bundle::{BundleError, files};
+
+/// First bytes of every bundle; the last one counts the format.
+const MAGIC: &[u8; 8] = b"JAGUAR\0\x08";
+
+/// Larger files are refused unread.
+const MAX_BYTES: u64 = 4 << 30;
+
+/// A model as the server keeps it.
+#[derive(Clone)]
+pub struct Bundle {
+    /// The network and its weights.
+    pub model: Model,
+    /// From this the server's randomness towards each client is derived. Made once, at `compile`.
+    secret: Zeroizing<[u8; 32]>,
+    id: ModelId,
+}
+
+/// The public name of a bundle. It commits to the whole model but tells nothing of it: it is keyed by the bundle's
+/// secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ModelId(pub [u8; 32]);
+
+impl ModelId {
+    /// All 32 bytes in hexadecimal digits. (What is shown to people is the first eight bytes.)
+    pub fn in_full(&self) -> String {
+        self.0.iter().map(|b| format!("{b:02x}")).collect()
+    }
+}
+
+impl std::fmt::Display for ModelId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0[..8].iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+fn guarded(model: Model, guard_bits: u32) -> Result<Model, BundleError> {
+    let guarded = model.guarded(guard_bits);
+    guarded.map_err(|e| BundleError::Unusable(format!("the model with {guard_bits} guard bits: {e}")))
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    model: Model,
+    secret: [u8; 32],
+}
+
+impl Bundle {
+    /// Wraps a valid model with a fresh secret, and gives it [`DEFAULT_GUARD_BITS`] guard bits.
+    ///
+    /// # Errors
+    /// When the model is not valid, or does not bear so many.
+    pub fn new(model: Model) -> Result<Self, BundleError> {
+        Self::with_guard_bits(model, DEFAULT_GUARD_BITS)
+    }
+
+    /// As [`new`](Self::new), with another number of guard bits. With fewer, clients learn more of the weights from many
+    /// queries (`docs/attacks.md`); with none, as much as from other protocols that truncate shares locally.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_guard_bits(model: Model, guard_bits: u32) -> Result<Self, BundleError> {
+        Self::with_secret(guarded(model, guard_bits)?, jaguar_ring::prg::os_random())
+    }
+
+    fn with_secret(model: Model, secret: [u8; 32]) -> Result<Self, BundleError> {
+        model.validate().map_err(|e| BundleError::Unusable(format!("the model is not sound: {e}")))?;
+        let bytes = postcard::to_stdvec(&model).expect("plain data serialises");
+        let key = blake3::derive_key("jaguar model id", &secret);
+        let id = ModelId(*blake3::keyed_hash(&key, &bytes).as_bytes());
+        Ok(Self { model, secret: Zeroizing::new(secret), id })
+    }
+
+    /// The bundle with another number of guard bits: a model of another public name, under the same secret. (Whatever is
+    /// derived from the secret depends on the name too.)
+    ///
+    /// # Errors
+    /// When the model does not bear so many.
+    pub fn guarded(self, guard_bits: u32) -> Result<Self, BundleError> {
+        if guard_bits == self.model.network.guard_bits {
+            return Ok(self);
+        }
+        Self::with_secret(guarded(self.model, guard_bits)?, *self.secret)
+    }
+
+    /// The public name.
+    pub fn id(&self) -> ModelId {
+        self.id
+    }
+
+    /// The key of all re-randomisation towards the client that this nonce names, under the plan with this digest: two
+    /// layouts of one model never share a zero-encryption, whose difference would cancel it.
+    pub fn hint_key(&self, nonce: &[u8; 32], plan: &[u8; 32]) -> Zeroizing<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new_derive_key("jaguar hint key");
+        hasher.update(&self.secret[..]).update(&self.id.0).update(plan).update(nonce);
+        Zeroizing::new(*hasher.finalize().as_bytes())
+    }
+
+    /// Writes the bundle; an existing file is replaced only when the new one is complete.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), BundleError> {
+        let body = postcard::to_stdvec(&Body { model: self.model.clone(), secret: *self.secret })
+            .expect("plain data serialises");
+        let mut bytes = Vec::with_capacity(body.len() + 40);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(blake3::hash(&body).as_bytes());
+        bytes.extend_from_slice(&body);
+        Ok(files::replace(path, &bytes)?)
+    }
+
+    /// Whether the file begins as a bundle of any format does.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn recognises(path: &Path) -> std::io::Result<bool> {
+        let mut start = Vec::new();
+        std::fs::File::open(path)?.take(7).read_to_end(&mut start)?;
+        Ok(start == MAGIC[..7])
+    }
+
+    /// Reads and checks a bundle.
+    ///
+    /// # Errors
+    /// When the file is missing, no bundle, of another version, damaged, or holds an unsound model.
+    pub fn read(path: &Path) -> Result<Self, BundleError> {
+        let wrong = |what: String| BundleError::Unusable(format!("{}: {what}", path.display()));
+        let size = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
+        if size > MAX_BYTES {
+            return Err(wrong(format!("{size} bytes are more than a bundle may have ({MAX_BYTES})")));
+        }
+        let bytes = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+        let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
+            let text =
+                format!("not a compiled model ({size} bytes); `jaguar compile` makes one from an ONNX file");
+            return Err(wrong(text));
+        };
+        if head[..7] != MAGIC[..7] {
+            return Err(wrong("not a compiled model; `jaguar compile` makes one from an ONNX file".into()));
+        }
+        if head[7] != MAGIC[7] {
+            return Err(wrong(format!(
+                "bundle format {} (this version reads {}); compile the model again",
+                head[7], MAGIC[7]
+            )));
+        }
+        let Some((hash, body)) = rest.split_first_chunk::<32>() else {
+            return Err(wrong("the file is cut off".into()));
+        };
+        if blake3::hash(body) != *hash {
+            return Err(wrong("the file is damaged: its checksum does not match".into()));
+        }
+        let body: Body =
+            postcard::from_bytes(body).map_err(|e| wrong(format!("the file is damaged: {e}")))?;
+        Self::with_secret(body.model, body.secret)
+    }
+}

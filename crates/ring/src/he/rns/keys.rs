@@ -1,0 +1,392 @@
+//! Secrets and what is published of them.
+
+use crate::modular::slices::{self, Sources};
+use crate::prg::Prg;
+use crate::sample::{self, SmallPoly};
+use zeroize::Zeroizing;
+
+use super::{Automorphism, Ciphertext, Coefficients, PlainModulus, Poly, Ring, SeededCiphertext, Values};
+
+/// A ternary secret: neither copied, printed nor stored. It serves its ring and those with fewer of its primes.
+pub struct SecretKey {
+    ring: Ring,
+    s: Poly<Values>,
+}
+
+/// Noise.
+pub(super) fn noise(ring: &Ring, prg: &mut Prg) -> Poly<Coefficients> {
+    let mut e = SmallPoly::new(ring.n());
+    sample::noise(ring.kernel(), prg, e.coefficients_mut());
+    ring.from_signed(e.coefficients())
+}
+
+/// A ternary polynomial.
+pub(super) fn ternary(ring: &Ring, prg: &mut Prg) -> Poly<Values> {
+    let mut s = SmallPoly::new(ring.n());
+    sample::ternary(ring.kernel(), prg, s.coefficients_mut());
+    ring.to_values(ring.from_signed(s.coefficients()))
+}
+
+/// A fresh seed.
+pub(super) fn seed(prg: &mut Prg) -> [u8; 32] {
+    let mut seed = [0; 32];
+    prg.fill(&mut seed);
+    seed
+}
+
+impl SecretKey {
+    /// A fresh secret from the operating system's randomness.
+    pub fn fresh(ring: &Ring) -> Self {
+        Self::from_prg(ring, &mut Prg::from_os())
+    }
+
+    /// A secret from given randomness (tests fix it).
+    pub fn from_prg(ring: &Ring, prg: &mut Prg) -> Self {
+        Self { ring: ring.clone(), s: ternary(ring, prg) }
+    }
+
+    /// The ring that it was made for.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// An encryption of `scaled`, a message times Q/t ([`PlainModulus::scale`]), with randomness from `prg`, which must be
+    /// secret and never give the same again.
+    pub fn encrypt(&self, ring: &Ring, scaled: &Poly<Coefficients>, prg: &mut Prg) -> SeededCiphertext {
+        let seed = seed(prg);
+        let mut b = noise(ring, prg);
+        ring.add_assign(&mut b, scaled);
+        SeededCiphertext::new(ring, seed, |a| self.hide(ring, a, ring.to_values(b)))
+    }
+
+    /// `x - a·s`.
+    fn hide(&self, ring: &Ring, a: &Poly<Values>, mut x: Poly<Values>) -> Poly<Values> {
+        let mut product = a.duplicate();
+        ring.multiply_assign(&mut product, &self.s);
+        ring.sub_assign(&mut x, &product);
+        x
+    }
+
+    /// `b + a·s`.
+    pub fn phase(&self, ring: &Ring, ciphertext: &Ciphertext<Values>) -> Poly<Coefficients> {
+        let mut phase = ciphertext.b.duplicate();
+        ring.multiply_add(&mut phase, &ciphertext.a, &self.s);
+        ring.to_coefficients(phase)
+    }
+
+    /// The message modulo t, N numbers: right if the noise is within [`PlainModulus::capacity_bits`].
+    pub fn decrypt(
+        &self,
+        ring: &Ring,
+        plain: &PlainModulus,
+        ciphertext: &Ciphertext<Values>,
+    ) -> Zeroizing<Vec<u64>> {
+        plain.round(ring, &self.phase(ring, ciphertext))
+    }
+
+    /// log2 of the largest coefficient of the noise of a ciphertext of `message`, to half a unit. For tests and to find
+    /// parameters: it takes time that depends on the noise.
+    pub fn noise_bits_vt(
+        &self,
+        ring: &Ring,
+        plain: &PlainModulus,
+        ciphertext: &Ciphertext<Values>,
+        message: &[u64],
+    ) -> f64 {
+        let mut noise = self.phase(ring, ciphertext);
+        ring.sub_assign(&mut noise, &plain.scale(ring, message));
+        largest_log2_vt(ring, &noise)
+    }
+}
+
+/// log2 of the largest coefficient, as a number in `-Q/2..Q/2`; at least 0. Digits of mixed radix, by Garner's method.
+fn largest_log2_vt(ring: &Ring, poly: &Poly<Coefficients>) -> f64 {
+    let n = ring.n();
+    let moduli: Vec<_> = ring.moduli().collect();
+    let magnitude = |residues: &[u64]| -> f64 {
+        let mut digits = Vec::new();
+        let (mut sum, mut radix) = (0.0, 1.0);
+        for (m, &residue) in moduli.iter().zip(residues) {
+            // (x - d0 - d1 p0 - ...) / (p0 p1 ...), from the inside out.
+            let (mut value, mut product) = (0, 1);
+            for (digit, p) in digits.iter().zip(&moduli) {
+                value = m.add(value, m.mul(m.reduce(*digit), product));
+                product = m.mul(product, m.reduce(p.value()));
+            }
+            let inverse = m.inverse(product).expect("different primes");
+            let digit = m.mul(m.sub(residue, value), inverse);
+            sum += digit as f64 * radix;
+            radix *= m.value() as f64;
+            digits.push(digit);
+        }
+        sum
+    };
+    let of = |i: usize, negative: bool| -> Vec<u64> {
+        let limbs = moduli.iter().zip(poly.residues().chunks_exact(n));
+        limbs.map(|(m, limb)| if negative { m.negate(limb[i]) } else { limb[i] }).collect()
+    };
+    let largest = (0..n).map(|i| magnitude(&of(i, false)).min(magnitude(&of(i, true)))).fold(1.0, f64::max);
+    largest.log2()
+}
+
+/// A public key: an encryption of zero, with which anybody encrypts.
+pub struct PublicKey {
+    seed: [u8; 32],
+    p0: Poly<Values>,
+    p1: Poly<Values>,
+}
+
+impl SecretKey {
+    /// A public key of this secret: `p0 = e - p1·s`, p1 from a seed. Every call makes another.
+    pub fn public_key(&self, prg: &mut Prg) -> PublicKey {
+        let zero = self.encrypt(&self.ring, &self.ring.zero(), prg);
+        PublicKey::from_parts(&self.ring, zero.seed, zero.b)
+    }
+}
+
+impl PublicKey {
+    /// The key whose seed and p0 a peer sent.
+    pub fn from_parts(ring: &Ring, seed: [u8; 32], p0: Poly<Values>) -> Self {
+        let Ciphertext { a, b } = SeededCiphertext { seed, b: p0 }.expand(ring);
+        Self { seed, p0: b, p1: a }
+    }
+
+    /// What is sent: the seed and p0.
+    pub fn parts(&self) -> (&[u8; 32], &Poly<Values>) {
+        (&self.seed, &self.p0)
+    }
+
+    /// An encryption of `scaled`, as [`SecretKey::encrypt`] makes: `(p1·u + e1, p0·u + e0 + scaled)`.
+    pub fn encrypt(&self, ring: &Ring, scaled: &Poly<Coefficients>, prg: &mut Prg) -> Ciphertext<Values> {
+        let u = ternary(ring, prg);
+        let mut b = noise(ring, prg);
+        ring.add_assign(&mut b, scaled);
+        let mut b = ring.to_values(b);
+        let mut a = ring.to_values(noise(ring, prg));
+        ring.multiply_add(&mut b, &u, &self.p0);
+        ring.multiply_add(&mut a, &u, &self.p1);
+        Ciphertext { a, b }
+    }
+}
+
+/// From ciphertexts under one secret s' to ciphertexts under another, s.
+///
+/// With w bits a digit, the key's part for digit j of limb i is an encryption under s of `2^(wj)·g_i·s'`, where `g_i` is 1
+/// modulo prime i and 0 modulo the others. Digits lie in `-2^(w-1)..2^(w-1)`, so that `a = Σ d_ij·2^(wj)·g_i` is a sum of
+/// small multiples.
+pub struct SwitchingKey {
+    digit_bits: u32,
+    seed: [u8; 32],
+    /// By limb, then digit.
+    parts: Vec<Ciphertext<Values>>,
+}
+
+/// Digits of a limb whose prime has `bits` bits.
+fn digits_of(bits: u32, digit_bits: u32) -> usize {
+    bits.div_ceil(digit_bits) as usize
+}
+
+/// Digits of all limbs.
+fn digits_in(ring: &Ring, digit_bits: u32) -> usize {
+    ring.moduli().map(|m| digits_of(m.bits(), digit_bits)).sum()
+}
+
+fn check_digits(digit_bits: u32) {
+    assert!((2..=60).contains(&digit_bits), "digits of 2 to 60 bits, not {digit_bits}");
+}
+
+impl SwitchingKey {
+    /// The key from `from` to `to`, both in the ring of `to`, with digits of `digit_bits` bits. Small digits make little
+    /// noise and large keys.
+    ///
+    /// # Panics
+    /// If `digit_bits` is not in `2..=60`.
+    pub fn new(from: &Poly<Values>, to: &SecretKey, digit_bits: u32, prg: &mut Prg) -> Self {
+        check_digits(digit_bits);
+        let (ring, seed) = (&to.ring, seed(prg));
+        let mut parts = Vec::new();
+        for (limb, modulus) in ring.moduli().enumerate() {
+            for digit in 0..digits_of(modulus.bits(), digit_bits) {
+                let shift = modulus.factor(modulus.power_vt(2, digit as u64 * u64::from(digit_bits)));
+                let range = limb * ring.n()..(limb + 1) * ring.n();
+                let e = ring.to_values(noise(ring, prg));
+                let mut residues = Zeroizing::new(e.residues().to_vec());
+                for (r, &s) in residues[range.clone()].iter_mut().zip(&from.residues()[range]) {
+                    *r = modulus.add(*r, modulus.mul_factor(s, shift));
+                }
+                let a = Self::a(ring, &seed, parts.len());
+                let b = to.hide(ring, &a, Poly::new(residues));
+                parts.push(Ciphertext { a, b });
+            }
+        }
+        Self { digit_bits, seed, parts }
+    }
+
+    /// The a half of part `index`.
+    fn a(ring: &Ring, seed: &[u8; 32], index: usize) -> Poly<Values> {
+        ring.uniform(&mut Prg::derive(seed, "jaguar rns switching key", &[index as u64]))
+    }
+
+    /// The key whose seed and b halves, by limb, then digit, a peer sent.
+    ///
+    /// # Panics
+    /// If there are not as many as there are digits in `ring`.
+    pub fn from_parts(ring: &Ring, digit_bits: u32, seed: [u8; 32], b: Vec<Poly<Values>>) -> Self {
+        check_digits(digit_bits);
+        assert_eq!(b.len(), digits_in(ring, digit_bits), "a part for each digit");
+        let parts = b.into_iter().enumerate();
+        let parts = parts.map(|(i, b)| Ciphertext { a: Self::a(ring, &seed, i), b }).collect();
+        Self { digit_bits, seed, parts }
+    }
+
+    /// What is sent: the seed and the b halves.
+    pub fn parts(&self) -> (&[u8; 32], impl ExactSizeIterator<Item = &Poly<Values>>) {
+        (&self.seed, self.parts.iter().map(|part| &part.b))
+    }
+
+    /// The parts, by limb, then digit.
+    #[cfg(test)]
+    pub(super) fn pairs(&self) -> impl Iterator<Item = &Ciphertext<Values>> {
+        self.parts.iter()
+    }
+
+    /// w.
+    pub fn digit_bits(&self) -> u32 {
+        self.digit_bits
+    }
+
+    /// How many digits a polynomial of `ring` has.
+    pub fn digits(&self, ring: &Ring) -> usize {
+        digits_in(ring, self.digit_bits)
+    }
+
+    /// A ciphertext (a, b) under s', moved to `sources`, as one under s: from the digits of a.
+    pub(super) fn apply(
+        &self,
+        ring: &Ring,
+        digits: &[Poly<Values>],
+        b: &Poly<Values>,
+        sources: &Sources,
+    ) -> Ciphertext<Values> {
+        self.limb_by_limb(ring, b, |limb, b, out| {
+            let digits: Vec<&[u64]> = digits.iter().map(|digit| ring.limb_of(digit, limb)).collect();
+            self.apply_limb(ring, limb, &digits, b, sources, out);
+        })
+    }
+
+    /// The same, from a itself. No more than one limb's digits are in memory.
+    pub(super) fn switch(
+        &self,
+        ring: &Ring,
+        a: &Poly<Coefficients>,
+        b: &Poly<Values>,
+        sources: &Sources,
+    ) -> Ciphertext<Values> {
+        let mut digits = Zeroizing::new(vec![0; self.digits(ring) * ring.n()]);
+        self.limb_by_limb(ring, b, |limb, b, out| {
+            decompose_limb(ring, a, self.digit_bits, limb, digits.chunks_exact_mut(ring.n()));
+            let digits: Vec<&[u64]> = digits.chunks_exact(ring.n()).collect();
+            self.apply_limb(ring, limb, &digits, b, sources, out);
+        })
+    }
+
+    /// Makes both halves, `of` each limb with that of b.
+    fn limb_by_limb(
+        &self,
+        ring: &Ring,
+        b: &Poly<Values>,
+        mut of: impl FnMut(usize, &[u64], [&mut [u64]; 2]),
+    ) -> Ciphertext<Values> {
+        let mut out = Ciphertext { a: ring.zero(), b: ring.zero() };
+        let halves = ring.limbs_mut(&mut out.a).zip(ring.limbs_mut(&mut out.b));
+        for (limb, (((_, out_a), (_, out_b)), b)) in halves.zip(ring.limbs_of(b)).enumerate() {
+            of(limb, b, [out_a, out_b]);
+        }
+        out
+    }
+
+    fn apply_limb(
+        &self,
+        ring: &Ring,
+        limb: usize,
+        digits: &[&[u64]],
+        b: &[u64],
+        sources: &Sources,
+        out: [&mut [u64]; 2],
+    ) {
+        assert!(digits.len() <= self.parts.len(), "a key of a ring with fewer digits");
+        let parts = &self.parts[..digits.len()];
+        let keys_a: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.a, limb)).collect();
+        let keys_b: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.b, limb)).collect();
+        let keys = [&keys_a[..], &keys_b[..]];
+        let modulus = ring.ntt(limb).modulus();
+        slices::moved_products(ring.kernel(), modulus, sources, digits, keys, b, out);
+    }
+}
+
+/// The digits of a polynomial, by limb, then digit, transformed.
+pub(super) fn decompose(ring: &Ring, poly: &Poly<Coefficients>, digit_bits: u32) -> Vec<Poly<Values>> {
+    check_digits(digit_bits);
+    let mut out: Vec<Poly<Values>> = (0..digits_in(ring, digit_bits)).map(|_| ring.zero()).collect();
+    let mut limbs: Vec<_> = out.iter_mut().map(|digit| ring.limbs_mut(digit)).collect();
+    for limb in 0..ring.limbs() {
+        let digits = limbs.iter_mut().filter_map(|limbs| Some(limbs.next()?.1));
+        decompose_limb(ring, poly, digit_bits, limb, digits);
+    }
+    drop(limbs);
+    out
+}
+
+/// One limb of the digits.
+fn decompose_limb<'a>(
+    ring: &Ring,
+    poly: &Poly<Coefficients>,
+    digit_bits: u32,
+    limb: usize,
+    mut out: impl Iterator<Item = &'a mut [u64]>,
+) {
+    let ntt = ring.ntt(limb);
+    for (from, residues) in ring.moduli().zip(ring.limbs_of(poly)) {
+        let digits = slices::Digits::new(from, digit_bits);
+        for (digit, out) in (0..digits.count()).zip(&mut out) {
+            digits.take(ring.kernel(), ntt.modulus(), residues, digit, out);
+            ntt.forward(out);
+        }
+    }
+}
+
+/// What an automorphism of ciphertexts takes: its permutation and the key back to s.
+pub struct GaloisKey {
+    pub(super) automorphism: Automorphism,
+    pub(super) key: SwitchingKey,
+}
+
+impl GaloisKey {
+    /// The key for `X -> X^element`, with digits of `digit_bits` bits.
+    ///
+    /// # Panics
+    /// As [`Ring::automorphism`] and [`SwitchingKey::new`].
+    pub fn new(secret: &SecretKey, element: usize, digit_bits: u32, prg: &mut Prg) -> Self {
+        let automorphism = secret.ring.automorphism(element);
+        let moved = automorphism.apply(&secret.ring, &secret.s);
+        Self { automorphism, key: SwitchingKey::new(&moved, secret, digit_bits, prg) }
+    }
+
+    /// The key of an automorphism whose switching key a peer sent.
+    ///
+    /// # Panics
+    /// As [`Ring::automorphism`].
+    pub fn from_parts(ring: &Ring, element: usize, key: SwitchingKey) -> Self {
+        Self { automorphism: ring.automorphism(element), key }
+    }
+
+    /// g.
+    pub fn element(&self) -> usize {
+        self.automorphism.element()
+    }
+
+    /// The key from the moved secret back.
+    pub fn switching_key(&self) -> &SwitchingKey {
+        &self.key
+    }
+}

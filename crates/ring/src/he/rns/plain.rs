@@ -1,0 +1,117 @@
+//! Plaintexts: integers modulo t, and the multiples of Q/t that stand for them.
+
+use crate::modular::{Factor, Modulus};
+use zeroize::Zeroizing;
+
+use super::{Coefficients, Poly, Ring};
+use crate::he::params::ParameterError;
+
+/// t, with what encoding and decoding take in a ring and those with fewer of its primes.
+#[derive(Clone)]
+pub struct PlainModulus {
+    t: Modulus,
+    /// By limb.
+    limbs: Vec<Limb>,
+    /// By number of limbs less one: Q modulo t.
+    modulus_mod_t: Vec<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Limb {
+    /// 1/t modulo p.
+    inverse: Factor,
+    /// `floor(t / p)`.
+    whole: u64,
+    /// t modulo p.
+    rest: Factor,
+}
+
+impl PlainModulus {
+    /// Plaintexts modulo `t`, of 2 to 60 bits, in `ring` and in those with fewer of its primes.
+    ///
+    /// # Errors
+    /// If t has not so many bits, or is a multiple of one of the primes.
+    pub fn new(ring: &Ring, t: u64) -> Result<Self, ParameterError> {
+        let bits = u64::BITS - t.leading_zeros();
+        if !(2..=crate::modular::MAX_BITS).contains(&bits) {
+            return Err(ParameterError::PlainModulus { t });
+        }
+        let limb = |m: &Modulus| {
+            let inverse = m.inverse(t).ok_or(ParameterError::PlainModulus { t })?;
+            Ok(Limb { inverse: m.factor(inverse), whole: t / m.value(), rest: m.factor(t) })
+        };
+        let limbs = ring.moduli().map(limb).collect::<Result<_, _>>()?;
+        let t = Modulus::new(t);
+        let mut levels: Vec<u64> = std::iter::successors(Some(ring.clone()), Ring::smaller)
+            .map(|ring| ring.modulus_mod(&t))
+            .collect();
+        levels.reverse();
+        Ok(Self { t, limbs, modulus_mod_t: levels })
+    }
+
+    /// t.
+    pub fn value(&self) -> u64 {
+        self.t.value()
+    }
+
+    /// t, to calculate with.
+    pub fn modulus(&self) -> &Modulus {
+        &self.t
+    }
+
+    /// log2 of the largest noise that decryption removes: `Q/(2t)`.
+    pub fn capacity_bits(&self, ring: &Ring) -> f64 {
+        ring.modulus_log2() - (self.t.value() as f64).log2() - 1.0
+    }
+
+    /// `round(Q·m/t)` for every m of `message`, N numbers of any size that are taken modulo t. The rounding is to the
+    /// nearest, halves downwards.
+    ///
+    /// # Panics
+    /// If there are not N.
+    pub fn scale(&self, ring: &Ring, message: &[u64]) -> Poly<Coefficients> {
+        assert_eq!(message.len(), ring.n(), "coefficients of a message");
+        let (q, half) = (self.modulus_mod_t[ring.limbs() - 1], self.value() / 2);
+        // With c = Q·m + h modulo t, t·round(Q·m/t) = Q·m + h - c, and Q is zero modulo p.
+        let c = message.iter().map(|&m| self.t.add(self.t.mul(q, self.t.reduce(m)), half));
+        let c = Zeroizing::new(c.collect::<Vec<u64>>());
+        ring.poly_of(|p, limb, i| {
+            p.mul_factor(p.sub(p.reduce(half), p.reduce(c[i])), self.limbs[limb].inverse)
+        })
+    }
+
+    /// `round(x·t/Q)` modulo t for every coefficient x: the message of a phase whose noise is below
+    /// [`capacity_bits`](Self::capacity_bits).
+    ///
+    /// With `y = x·(Q/p)^-1` modulo p, that is `Σ y·t/p` but for a multiple of t: whole parts are added modulo t,
+    /// fractions with 64 bits.
+    pub fn round(&self, ring: &Ring, phase: &Poly<Coefficients>) -> Zeroizing<Vec<u64>> {
+        assert_eq!(phase.residues().len(), ring.words(), "a phase of another ring");
+        let mut whole = Zeroizing::new(vec![0u64; ring.n()]);
+        let mut fractions = Zeroizing::new(vec![1u128 << 63; ring.n()]);
+        let limbs = ring.moduli().zip(ring.reconstruction()).zip(&self.limbs);
+        for (((p, (inverse, per_prime)), limb), x) in limbs.zip(phase.residues().chunks_exact(ring.n())) {
+            for ((whole, fraction), &x) in whole.iter_mut().zip(fractions.iter_mut()).zip(x) {
+                let y = p.mul_factor(x, inverse);
+                let (quotient, rest) = p.divide_product(y, limb.rest);
+                // The floor of y·t/p, which is below t.
+                *whole = self.t.add(*whole, quotient + limb.whole * y);
+                *fraction += u128::from(rest).wrapping_mul(per_prime) >> 64;
+            }
+        }
+        for (whole, fraction) in whole.iter_mut().zip(fractions.iter()) {
+            *whole = self.t.add(*whole, self.t.reduce((fraction >> 64) as u64));
+        }
+        whole
+    }
+
+    /// Signed numbers modulo t.
+    pub fn from_signed(&self, values: &[i64]) -> Vec<u64> {
+        values.iter().map(|&v| self.t.reduce_signed(v)).collect()
+    }
+
+    /// The numbers in `-t/2..t/2` that numbers modulo t stand for.
+    pub fn centred(&self, values: &[u64]) -> Vec<i64> {
+        values.iter().map(|&v| self.t.centred(self.t.reduce(v))).collect()
+    }
+}
