@@ -72,6 +72,7 @@ sbom: toolchain
 
 test: lint docs test-fhe test-circulant-if-torch
 	$(CARGO) test --workspace --locked
+	CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}" $(CARGO) test --manifest-path examples/own-backend/Cargo.toml --locked
 	$(MAKE) test-python
 
 # The Python package. What is built for the other tests is not built again: same profile, same target folder, same features.
@@ -163,6 +164,7 @@ rustdoc: toolchain
 
 lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path examples/own-backend/Cargo.toml --check
 	$(PYTHON) tools/check_layers.py
 	$(PYTHON) tools/check_names.py
 	$(PYTHON) tools/unused_dependencies.py
@@ -178,6 +180,7 @@ lint: toolchain lint-fhe
 	$(PYTHON) -m unittest discover params
 	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package jaguar-cli --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-fuzz --features coverage --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-gpu --features cuda --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features client --locked -- -D warnings

@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! # fn query(network: &jaguar_graph::network::Network) -> Result<(), Box<dyn std::error::Error>> {
-//! let input = crate::samples::open("cat.jpg".as_ref())?.input(network)?;
+//! let input = jaguar_compile::samples::open("cat.jpg".as_ref())?.input(network)?;
 //! # Ok(()) }
 //! ```
 

@@ -17,7 +17,7 @@ use std::ops::Range;
 ///
 /// ```
 /// // One window of 1 x 3 places: the third meets the winner of the first two.
-/// let bracket = crate::semantics::Bracket::new([1, 3], &[0..1], &[0..3]);
+/// let bracket = jaguar_mpc::semantics::Bracket::new([1, 3], &[0..1], &[0..3]);
 /// assert_eq!(bracket.levels(), [vec![(0, 1)], vec![(3, 2)]]);
 /// assert_eq!(bracket.outputs(), [4]);
 /// ```

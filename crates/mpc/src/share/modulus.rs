@@ -10,7 +10,7 @@ use jaguar_ring::cpu::secret;
 /// branches or looks anything up by its argument: shares are secret.
 ///
 /// ```
-/// use crate::share::Modulus;
+/// use jaguar_mpc::share::Modulus;
 ///
 /// let p = Modulus::odd(65537).unwrap();
 /// let client = 40_000;

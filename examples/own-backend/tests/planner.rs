@@ -1,166 +1,48 @@
-//! A backend of one's own, with figures of its own: what anybody may write in a crate of theirs, by the public interface alone.
+//! The planner weighs a backend of one's own by that backend's own figures.
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{InputSpec, Linear, Network, Node, Op, OutputSpec, Relu, Weights};
-use jaguar_linear::backend::{
-    Backend, BackendId, ChosenRing, Domain, Geometry, Layer, LayerError, Layers, Model, Party, Request, Rlwe,
-    Traffic, Work,
-};
-use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
-use jaguar_linear::product::Hardware;
+use jaguar_graph::network::{InputSpec, Linear, Network, Node, Op, OutputSpec, Relu};
+use jaguar_linear::backend::{Backend, BackendId, ChosenRing, LayerError, Layers, Request};
+use jaguar_linear::constants::{Measured, Probe};
 use jaguar_mpc::cost::{Bin, Width};
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, Placement};
 use jaguar_plan::planner::{choose, explain};
 use jaguar_plan::predict::{Aim, Session, Site, predict};
 use jaguar_plan::{Choices, Kit, Plan};
 use jaguar_ring::cpu::Cpu;
-use serde::{Deserialize, Serialize};
+use own_backend::{RINGS, Toy, Toys};
 
-/// Seconds of a value sent, by N of the ring.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Toys(Vec<(u32, f64)>);
+/// The toy, as if it were secure: a planner takes no other.
+struct Pretending;
 
-impl Constants for Toys {
-    const NAME: &'static str = "toy values";
-
-    fn measure(_: Cpu) -> Result<Self, ProbeError> {
-        Ok(Self(vec![(64, 3e-3), (128, 1e-3)]))
-    }
-
-    fn impossible(&self) -> Option<Impossible> {
-        self.0.iter().find_map(|&(n, t)| Impossible::time(format_args!("a value in N = {n}"), t, 1e-12))
-    }
-}
-
-/// **Insecure**, for this test: nothing is encrypted, and nothing runs. It leaves two rings to choose from.
-struct Toy;
-
-const RINGS: [ChosenRing; 2] =
-    [ChosenRing { ring_dim: 64, modulus_bits: 20 }, ChosenRing { ring_dim: 128, modulus_bits: 20 }];
-
-impl Backend for Toy {
+impl Backend for Pretending {
     fn name(&self) -> &'static str {
-        "toy"
+        Toy.name()
     }
 
     fn about(&self) -> &'static str {
-        "for a test"
+        Toy.about()
     }
 
     fn keeps_products(&self) -> bool {
-        false
+        Toy.keeps_products()
     }
 
     fn probes(&self) -> Vec<Probe> {
-        vec![Probe::of::<Toys>()]
+        Toy.probes()
     }
 
     fn rings(&self) -> &'static [ChosenRing] {
-        &RINGS
+        Toy.rings()
     }
 
     fn plan(&self, requests: &[Request<'_>]) -> Result<Arc<dyn Layers>, (usize, LayerError)> {
-        let layer = |r: &Request<'_>| ToyLayer {
-            node: r.node,
-            spec: r.spec.clone(),
-            values: r.in_shape.iter().product(),
-            bits: r.activation_bits,
-            ring_dim: r.ring.ring_dim,
-        };
-        match requests.iter().position(|r| !RINGS.contains(&r.ring)) {
-            Some(at) => Err((at, LayerError::Refused("no such ring".into()))),
-            None => Ok(Arc::new(ToyLayers(requests.iter().map(layer).collect()))),
-        }
+        Toy.plan(requests)
     }
 }
 
-#[derive(Debug)]
-struct ToyLayers(Vec<ToyLayer>);
-
-impl Layers for ToyLayers {
-    fn backend(&self) -> &'static str {
-        "toy"
-    }
-
-    fn layer(&self, node: usize) -> Option<&(dyn Layer + 'static)> {
-        self.0.iter().find(|layer| layer.node == node).map(|layer| layer as _)
-    }
-
-    fn describe(&self) -> String {
-        "nothing".into()
-    }
-
-    fn rlwe(&self) -> Vec<Rlwe> {
-        Vec::new()
-    }
-
-    fn model(self: Arc<Self>, _: &Hardware, _: [u8; 32], _: &[Option<Weights>], _: u32) -> Arc<dyn Model> {
-        unimplemented!("nothing runs")
-    }
-
-    fn client(self: Arc<Self>, _: Cpu, _: [u8; 32]) -> Box<dyn Party> {
-        unimplemented!("nothing runs")
-    }
-}
-
-#[derive(Debug)]
-struct ToyLayer {
-    node: usize,
-    spec: Linear,
-    values: usize,
-    bits: u32,
-    ring_dim: u32,
-}
-
-impl Layer for ToyLayer {
-    fn spec(&self) -> &Linear {
-        &self.spec
-    }
-
-    fn input(&self) -> Domain {
-        Domain::power_of_two(self.bits)
-    }
-
-    fn output(&self) -> Domain {
-        Domain::power_of_two(self.bits)
-    }
-
-    fn geometry(&self) -> Geometry {
-        Geometry::default()
-    }
-
-    fn traffic(&self) -> Traffic {
-        Traffic { online: (2 * self.values, 0), ..Traffic::default() }
-    }
-
-    fn work(&self, machine: &Measured) -> Option<Work> {
-        let (_, each) = machine.get::<Toys>()?.0.iter().find(|(n, _)| *n == self.ring_dim)?;
-        Some(Work { online: [self.values as f64 * each, 0.0], ..Work::default() })
-    }
-
-    fn noise_ulps(&self) -> f64 {
-        0.0
-    }
-
-    fn rounding_ulps(&self) -> f64 {
-        1.0
-    }
-
-    fn absorb(&self) -> Vec<u64> {
-        vec![u64::from(self.ring_dim)]
-    }
-
-    fn block_size(&self) -> usize {
-        1
-    }
-
-    fn model_bytes(&self) -> u64 {
-        0
-    }
-}
-
-const TOY: BackendId = BackendId::new(&Toy);
+const TOY: BackendId = BackendId::new(&Pretending);
 
 /// A convolution, a ReLU and another one: 2 + 4 channels of 8 x 8 go in.
 fn network() -> Network {
