@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "linear": {"ring", "wire", "mpc", "graph"},
     "cheetah": {"ring", "wire", "mpc", "graph", "linear"},
     "gpu": set(),
-    "fregata": {"ring", "wire", "mpc", "graph", "linear", "cheetah", "gpu"},
+    "fregata": {"ring", "wire", "graph", "linear", "cheetah", "gpu"},
     "hyena": {"ring", "wire", "mpc", "graph", "linear"},
     "plan": {"mpc", "graph", "linear", "cheetah"},
     "compile": {"ring", "graph", "plan"},
