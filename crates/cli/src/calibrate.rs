@@ -7,7 +7,7 @@ use jaguar_engine::client::{Limits, connect};
 use jaguar_engine::hint::Place;
 use jaguar_plan::Kit;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
-use jaguar_profile::{Imitated, When, kept, link};
+use jaguar_profile::{Imitated, When, link, store};
 use jaguar_report::tables::plan::words;
 use jaguar_report::terminal::say;
 use jaguar_report::terminal::table::{plain, trimmed};
@@ -55,9 +55,9 @@ struct Measured<'a> {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_report::terminal::set_threads(args.threads)?;
-    let cache = kept::cache(args.cache.as_deref());
+    let cache = store::cache(args.cache.as_deref());
     let kit = kit();
-    let Some(machine) = kept::machine(Cpu::detect(), &kit, When::Anew, cache.as_deref(), &mut tell)? else {
+    let Some(machine) = store::machine(Cpu::detect(), &kit, When::Anew, cache.as_deref(), &mut tell)? else {
         return Ok(());
     };
     let measured = match &args.link_to {
@@ -70,10 +70,10 @@ pub fn run(args: &Args) -> Result<()> {
             ready.leave()?;
             // An imitated link says nothing of the real one.
             if args.link.is_none() {
-                kept::keep_link(&cache, &host(server), link)?;
+                store::keep_link(&cache, &host(server), link)?;
             }
             if let Some(path) = &args.out {
-                kept::write_link(path, link)?;
+                store::write_link(path, link)?;
             }
             Some(link)
         }

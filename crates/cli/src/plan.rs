@@ -7,7 +7,7 @@ use jaguar_engine::bundle::{Bundle, files};
 use jaguar_plan::memory::Load;
 use jaguar_plan::{Choices, Plan, batch as batches};
 use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated, When, kept};
+use jaguar_profile::{Between, Imitated, When, store};
 use jaguar_report::cost;
 use jaguar_report::tables::memory::MemoryNeeds;
 use jaguar_report::tables::plan::Planned;
@@ -103,14 +103,14 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
     let network = &bundle.model.network;
-    let cache = kept::cache(args.cache.as_deref());
-    let machine = kept::machine(Cpu::detect(), &kit::kit(), args.calibrate, cache.as_deref(), &mut tell)?;
+    let cache = store::cache(args.cache.as_deref());
+    let machine = store::machine(Cpu::detect(), &kit::kit(), args.calibrate, cache.as_deref(), &mut tell)?;
     let site = machine.as_ref().map(|machine| args.link.site(machine, args.prefer.into()));
     let choices = match &site {
         None => args.memory.apply(Choices::among(network, args.backends.named())?),
         Some(site) => {
             let memory = args.memory.bytes();
-            kept::choose(
+            store::choose(
                 network,
                 bundle.id(),
                 args.backends.named(),

@@ -12,7 +12,7 @@ use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output, class_name};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_for, together};
 use jaguar_engine::hint::Place;
-use jaguar_engine::keep::{self, Keeper};
+use jaguar_engine::kept::keeper::{self, Keeper};
 use jaguar_engine::progress::Progress;
 use jaguar_engine::report::{Predicted, Report, caveat};
 use jaguar_engine::{Stock, prepared_bytes};
@@ -21,7 +21,7 @@ use jaguar_net::Dialer;
 use jaguar_plan::batch;
 use jaguar_plan::memory::{Load, Party};
 use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated, kept, link};
+use jaguar_profile::{Between, Imitated, link, store};
 use jaguar_report::tables::cost;
 use jaguar_report::terminal::table::{bytes, count};
 use jaguar_report::terminal::{in_one_line, say, size, threads};
@@ -250,7 +250,7 @@ pub fn run(args: &Args) -> Result<()> {
             say!("({caveat})");
         }
     }
-    let machine = kept::known_machine(Cpu::detect(), &kit(), cache.as_deref());
+    let machine = store::known_machine(Cpu::detect(), &kit(), cache.as_deref());
     let between = Between::to(cache.as_deref(), &args.reach.host(), args.link);
     let site = machine
         .as_ref()
@@ -259,7 +259,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut trace = args.trace.is_some().then(Trace::new);
 
     let [here, there] = prepared_bytes(connected.network(), connected.plan());
-    let mut options = keep::Options::new(args.keep.unwrap_or(several.into()), place);
+    let mut options = keeper::Options::new(args.keep.unwrap_or(several.into()), place);
     options.memory = args.keep_memory.unwrap_or(options.memory);
     if args.keep.is_none() && here > options.memory {
         options.keep = 0;
@@ -487,7 +487,7 @@ pub const NO_CACHE: &str =
 
 /// The folder that hints are kept in: the named one, or the user's.
 pub fn cache(named: Option<&PathBuf>) -> Option<PathBuf> {
-    kept::cache(named.map(PathBuf::as_path))
+    store::cache(named.map(PathBuf::as_path))
 }
 
 /// How to reach the server again and again, always for the same.

@@ -17,7 +17,7 @@ use jaguar_engine::client::Reveal;
 use jaguar_engine::prepared_bytes;
 use jaguar_engine::server::{self, Common, KeepLimits, Notice};
 use jaguar_net::{Bound, Listener, TokenFile, tls};
-use jaguar_profile::{Between, Imitated, When, kept, link};
+use jaguar_profile::{Between, Imitated, When, link, store};
 use jaguar_report::tables::event;
 use jaguar_report::terminal::size;
 use jaguar_report::terminal::table::bytes;
@@ -290,7 +290,7 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
     let keep = args.keep_limits();
     let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
-    let (cache, limits) = (kept::cache(args.cache.as_deref()), args.bounds.limits());
+    let (cache, limits) = (store::cache(args.cache.as_deref()), args.bounds.limits());
     let how = (args.calibrate, args.link, bound.is_local());
     let mut builder = Builder::new(hardware, common.clone(), cache, how);
     let mut models = Vec::new();
@@ -322,7 +322,7 @@ fn run_one_round(settings: &Settings) -> Result<()> {
         bail!("--protocol convfhe serves one model at a time, not {}", specs.len());
     };
     let rules = rules(settings, &specs)?;
-    let cache = kept::cache(args.cache.as_deref());
+    let cache = store::cache(args.cache.as_deref());
     log::start(args.log);
     let service = one_round::serve(&args.storage, &model.file, cache)?;
     let Place { listener, tokens, .. } = args.place()?;
@@ -360,14 +360,14 @@ impl Args {
 
     /// The file that queries are counted in, if they have to be.
     fn counts_file(&self) -> Option<PathBuf> {
-        let default = || Some(kept::cache(self.cache.as_deref())?.join("queries"));
+        let default = || Some(store::cache(self.cache.as_deref())?.join("queries"));
         self.counts.clone().or_else(default)
     }
 
     fn place(&self) -> Result<Place> {
         let address = self.listen.parse().with_context(|| format!("listening on {}", self.listen))?;
         let listener = Listener::bind(&address)?;
-        let (bound, cache) = (listener.bound()?, kept::cache(self.cache.as_deref()));
+        let (bound, cache) = (listener.bound()?, store::cache(self.cache.as_deref()));
         let listener = self.admission.around(listener, cache)?;
         let tokens = self.admission.tokens.as_ref().map(TokenFile::open).transpose()?;
         Ok(Place { listener, bound, tokens })

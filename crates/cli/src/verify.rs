@@ -11,7 +11,7 @@ use jaguar_graph::network::argmax;
 use jaguar_graph::reference;
 use jaguar_plan::predict::Aim;
 use jaguar_plan::{Choices, planner};
-use jaguar_profile::{Between, When, kept};
+use jaguar_profile::{Between, When, store};
 use jaguar_report::terminal::say;
 use jaguar_report::terminal::table::{plain, trimmed};
 use jaguar_ring::cpu::Cpu;
@@ -69,8 +69,8 @@ pub fn run(args: &Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
-    let figures = kept::cache(None);
-    let machine = kept::machine(Cpu::detect(), &kit::kit(), args.calibrate, figures.as_deref(), &mut tell)?;
+    let figures = store::cache(None);
+    let machine = store::machine(Cpu::detect(), &kit::kit(), args.calibrate, figures.as_deref(), &mut tell)?;
     let network = &bundle.model.network;
     let choices = match &machine {
         None => args.memory.apply(Choices::among(network, args.backends.named())?),

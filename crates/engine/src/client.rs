@@ -27,14 +27,14 @@ use crate::family::Family;
 use crate::handshake::client as handshake;
 use crate::handshake::{SharesParameters, is_model_name};
 use crate::hint::{Hint, Place};
+use crate::kept::stock::{Stock, prepared_bytes};
 use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, ServerCost};
 use crate::progress::{NoProgress, Progress};
 use crate::report::{REPORT, Report};
-use crate::stock::{Stock, prepared_bytes};
 use crate::timeline::Timeline;
 
 pub use crate::exec::prepare::Reveal;
-pub use crate::kept::{Keeping, Kept, Runner, Ticket};
+pub use crate::kept::query::{Keeping, Kept, Runner, Ticket};
 pub use jaguar_plan::Kit;
 
 /// What a server may make a client spend, before the client says no.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Tells the sessions of one [`Ticket`](crate::kept::Ticket) from others.
+/// Tells the sessions of one [`Ticket`](crate::kept::query::Ticket) from others.
 #[derive(Clone)]
 pub(crate) struct Family(Arc<()>);
 

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::budget::{HintBudget, Limits};
 use crate::error::QueriesSpent;
-use crate::keys::KeyShelf;
-use crate::shelf::KeepLimits;
-use crate::stock::Stock;
+use crate::kept::keys::KeyShelf;
+use crate::kept::shelf::KeepLimits;
+use crate::kept::stock::Stock;
 
 /// What all models of a server share: how much clients may take of it together.
 #[derive(Clone)]

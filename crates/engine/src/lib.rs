@@ -8,7 +8,7 @@
 //! server::Service::serve runs the same stages until the client leaves.
 //! ```
 //!
-//! Prepared queries may also be kept, several at a time ([`client::Kept`]); [`keep::Keeper`] is a client that does so.
+//! Prepared queries may also be kept, several at a time ([`client::Kept`]); [`kept::keeper::Keeper`] is a client that does so.
 //!
 //! | stage | when | what passes |
 //! |---|---|---|
@@ -38,12 +38,7 @@ mod family;
 mod guest;
 mod handshake;
 pub mod hint;
-#[cfg(feature = "client")]
-pub mod keep;
-#[cfg(feature = "client")]
-mod kept;
-#[cfg(feature = "server")]
-mod keys;
+pub mod kept;
 mod memory;
 mod message;
 pub mod one_round;
@@ -53,9 +48,6 @@ pub mod report;
 #[cfg(feature = "server")]
 pub mod server;
 mod server_times;
-#[cfg(feature = "server")]
-mod shelf;
-mod stock;
 pub mod stop;
 #[cfg(all(test, feature = "client", feature = "server", feature = "files"))]
 mod tests;
@@ -68,8 +60,8 @@ pub use error::{EngineError, QueriesSpent};
 pub use exec::prepare::Reveal;
 pub use handshake::is_model_name;
 pub use jaguar_graph::bundle;
+pub use kept::stock::{NoRoom, Stock, prepared_bytes};
 pub use memory::peak_kib;
-pub use stock::{NoRoom, Stock, prepared_bytes};
 
 #[cfg(not(any(feature = "client", feature = "server")))]
 compile_error!("a session has two roles: turn on the feature `client`, `server` or both");

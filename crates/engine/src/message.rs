@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::kept::stock::Stock;
 use crate::server_times::ServerTimes;
-use crate::stock::Stock;
 
 /// Control messages (but the network) are at most this long.
 pub(crate) const MAX_MESSAGE: usize = 1 << 20;

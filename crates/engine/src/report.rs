@@ -10,9 +10,9 @@ use jaguar_wire::{Stage, Stats, Traffic};
 use serde::{Deserialize, Serialize};
 
 use crate::exec::clock::{NodeTimes, Spent, label};
+use crate::kept::stock::Stock;
 use crate::memory::peak_kib;
 use crate::message::ServerCost;
-use crate::stock::Stock;
 use crate::timeline::Timeline;
 
 /// The label of the server's report.

@@ -27,20 +27,20 @@ use crate::exec::run::{Observers, run};
 use crate::exec::values::{PlannedNetwork, ShareObserver, by_image};
 use crate::handshake::{self, SharesParameters};
 use crate::hint::{Block, blocks};
-use crate::keys::KeyPart;
+use crate::kept::keys::KeyPart;
+use crate::kept::shelf::{Own, Shelf, Shelves};
+use crate::kept::stock::{NoRoom, Stock, prepared_bytes};
 use crate::memory::peak_kib;
 use crate::message::{Accept, Kept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, Secret, ServerCost};
 use crate::progress::{NoProgress, Progress};
 use crate::server_times::ServerTimes;
-use crate::shelf::{Own, Shelf, Shelves};
-use crate::stock::{NoRoom, Stock, prepared_bytes};
 use crate::stop::Stop;
 
 pub use crate::budget::{HintBudget, Limits};
 pub use crate::error::QueriesSpent;
 pub use crate::guest::{Common, Guest};
 pub use crate::handshake::server::Asked;
-pub use crate::shelf::KeepLimits;
+pub use crate::kept::shelf::KeepLimits;
 
 /// A model that is ready to serve any number of clients.
 pub struct Service {

@@ -4,17 +4,17 @@
 //! |---|---|
 //! | [`measure`] | runs probes with the code that sessions run, and makes a `plan::machine::Machine` of their times |
 //! | [`busy`] | how long a piece of work had a core, all threads that do it counted |
-//! | [`kept`] | files in the cache folder: the machine's constants, links to servers, what a server chose for a model |
+//! | [`store`] | files in the cache folder: the machine's constants, links to servers, what a server chose for a model |
 //! | [`memory`] | what this machine has left |
 //! | [`link`] | the links that can be planned for and imitated |
 //!
 //! Nothing here prints. What a person may like to know is told to the caller as a [`Note`].
 
 pub mod busy;
-pub mod kept;
 pub mod link;
 pub mod measure;
 pub mod memory;
+pub mod store;
 
 use std::path::PathBuf;
 
@@ -26,8 +26,8 @@ use jaguar_plan::UnknownBackend;
 use jaguar_plan::machine::Impossible;
 use jaguar_wire::WireError;
 
-pub use kept::When;
 pub use link::{Between, Imitated};
+pub use store::When;
 
 /// Why a machine or a link could not be measured, or a figure not be kept.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use jaguar_plan::predict::{Aim, Site};
 use jaguar_wire::double::{self, Shaped};
 use jaguar_wire::{Channel, Transport};
 
-use crate::kept::{known_link, read_link};
+use crate::store::{known_link, read_link};
 
 /// A link to imitate. Each side shapes what it sends: give both the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub enum NoLink {
 impl FromStr for Between {
     type Err = NoLink;
 
-    /// Reads `loopback`, `lan`, `wan`, `lan460`, or the name of a file that [`write_link`](crate::kept::write_link) wrote.
+    /// Reads `loopback`, `lan`, `wan`, `lan460`, or the name of a file that [`write_link`](crate::store::write_link) wrote.
     fn from_str(text: &str) -> Result<Self, NoLink> {
         match text {
             "loopback" => Ok(Self::Loopback),

@@ -19,7 +19,7 @@ use jaguar_linear::backend::Layer as _;
 use jaguar_linear::jaguar;
 use jaguar_linear::layout::{Layout, Packing};
 use jaguar_plan::machine::Machine;
-use jaguar_profile::kept;
+use jaguar_profile::store;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::power_of_two::Parameters;
 use serde::Serialize;
@@ -217,7 +217,7 @@ pub fn run(args: &Args) -> Result<()> {
     let threads = format!("threads a party, taking turns: {}", rayon::current_num_threads());
     let mut setting = Setting::new(cpu, threads, "queues in memory".into(), args.repeats).with_least();
     let peaks = Peaks::measure(cpu)?;
-    let machine = kept::known_machine(cpu, &kit(), kept::cache(None).as_deref());
+    let machine = store::known_machine(cpu, &kit(), store::cache(None).as_deref());
     let mut rows = Vec::new();
     for conv in &shapes {
         eprintln!("{} ...", conv.name());

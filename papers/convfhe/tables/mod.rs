@@ -23,7 +23,7 @@ use clap::ValueEnum;
 use jaguar_convfhe::Description;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::Kit;
-use jaguar_profile::{Imitated, Note, When, kept};
+use jaguar_profile::{Imitated, Note, When, store};
 use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
@@ -220,7 +220,7 @@ fn interactive(args: &Args, cpu: Cpu, peaks: &Peaks, threads: usize) -> Result<V
     let mut tell = |note: Note| eprintln!("{note}");
     let machine = match args.models.is_empty() {
         true => None,
-        false => kept::machine(cpu, &kit(), When::Auto, kept::cache(None).as_deref(), &mut tell)?,
+        false => store::machine(cpu, &kit(), When::Auto, store::cache(None).as_deref(), &mut tell)?,
     };
     let mut runs = Vec::new();
     for path in &args.models {

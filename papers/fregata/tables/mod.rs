@@ -27,7 +27,7 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_fregata::gpu;
 use jaguar_graph::network::Shape;
 use jaguar_plan::Schedule;
-use jaguar_profile::{Imitated, Note, When, kept};
+use jaguar_profile::{Imitated, Note, When, store};
 use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<()> {
         note => eprintln!("{note}"),
     };
     let machine =
-        kept::machine(hardware.cpu, &kit(), args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+        store::machine(hardware.cpu, &kit(), args.calibrate, store::cache(None).as_deref(), &mut tell)?;
     let peaks = Peaks::measure(hardware.cpu)?;
     let measure = |bundle: &(dyn Fn() -> Result<Bundle> + Sync), ways: &[Way]| {
         let session = Session {

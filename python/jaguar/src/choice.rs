@@ -6,7 +6,7 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::{Aim, Site};
 use jaguar_plan::{BackendId, Choices, Kit, WEIGHT_MEMORY};
-use jaguar_profile::{Between, Note, When, kept};
+use jaguar_profile::{Between, Note, When, store};
 use jaguar_ring::cpu::Cpu;
 use pyo3::prelude::*;
 
@@ -74,13 +74,13 @@ impl Planning {
             None => default.clone(),
             Some(text) => text.parse().map_err(|e| Failure::from(e).of(format!("link={text:?}")))?,
         };
-        let cache = kept::cache(self.cache.as_deref());
+        let cache = store::cache(self.cache.as_deref());
         let (network, cache) = (&bundle.model.network, cache.as_deref());
         let Some(machine) = self.machine(cache, task)? else {
             return use_it(Choices::among(network, &allowed)?, None);
         };
         let site = between.site(&machine, aim);
-        let choose = if serves { kept::choose_to_serve } else { kept::choose };
+        let choose = if serves { store::choose_to_serve } else { store::choose };
         use_it(
             choose(network, bundle.id(), &allowed, &site, WEIGHT_MEMORY, cache, &mut tell(task))?,
             Some(&site),
@@ -98,6 +98,6 @@ impl Planning {
     fn machine(&self, cache: Option<&Path>, task: &Task) -> Result<Option<Machine>, Failure> {
         let values = [("auto", When::Auto), ("anew", When::Anew), ("off", When::Off)];
         let when = one_of("measure", &self.measure, &values)?;
-        Ok(kept::machine(Cpu::detect(), &kit(), when, cache, &mut tell(task))?)
+        Ok(store::machine(Cpu::detect(), &kit(), when, cache, &mut tell(task))?)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jaguar_compile::samples::Axes;
 use jaguar_engine::client::{Connected, Limits, Reveal, connect_for, together};
 use jaguar_engine::hint::Place;
-use jaguar_engine::keep::{self, Keeper};
+use jaguar_engine::kept::keeper::{self, Keeper};
 use jaguar_engine::report::{Predicted, caveat};
 use jaguar_engine::stop::Stop;
 use jaguar_engine::{EngineError, bundle::ModelId, prepared_bytes};
@@ -20,7 +20,7 @@ use jaguar_plan::memory::Load;
 use jaguar_plan::predict::Aim;
 use jaguar_plan::{Allowed, MOST_IMAGES};
 use jaguar_profile::memory::room;
-use jaguar_profile::{Between, kept};
+use jaguar_profile::{Between, store};
 use jaguar_report::tables::{batch, cost};
 use jaguar_report::terminal::in_one_line;
 use jaguar_ring::cpu::Cpu;
@@ -162,7 +162,7 @@ impl Inner {
             Some(folder) => Place::FolderOrMemory(folder.clone(), PATIENCE),
         };
         let row = *lock(&self.row);
-        let mut options = keep::Options::new(self.keep, place);
+        let mut options = keeper::Options::new(self.keep, place);
         options.memory = self.memory.unwrap_or(options.memory);
         options.total = row;
         options.overlap = row.is_some();
@@ -414,8 +414,8 @@ impl Client {
                 }
             };
             predictions.truncate(inputs.len());
-            let cache = kept::cache(inner.cache.as_deref());
-            let machine = kept::known_machine(Cpu::detect(), &kit(), cache.as_deref());
+            let cache = store::cache(inner.cache.as_deref());
+            let machine = store::known_machine(Cpu::detect(), &kit(), cache.as_deref());
             let between = {
                 let address = inner.way.dialer.address();
                 let host = address.host_and_port().map_or_else(|| address.to_string(), str::to_owned);

@@ -16,7 +16,7 @@ use jaguar_plan::batch::plans_that_fit;
 use jaguar_plan::memory::Load;
 use jaguar_plan::{Allowed, Plan};
 use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated, kept};
+use jaguar_profile::{Between, Imitated, store};
 use jaguar_report::tables::{batch, event};
 use jaguar_report::terminal::in_one_line;
 use jaguar_serve::{Control, Drained, Limits, Models, Named};
@@ -131,7 +131,7 @@ impl Server {
             let default = if alone { Between::Loopback } else { lan };
             let mut fingerprint = None;
             if !alone {
-                let folder = kept::cache(None).ok_or_else(|| {
+                let folder = store::cache(None).ok_or_else(|| {
                     Failure::option(
                         "no folder is known to keep a certificate in: XDG_CACHE_HOME or HOME names one",
                     )

@@ -4,9 +4,9 @@ use std::fs;
 use std::time::SystemTime;
 
 use jaguar_plan::PROTOCOL_VERSION;
-use jaguar_profile::kept;
 use jaguar_profile::measure::processor;
 use jaguar_profile::memory::room;
+use jaguar_profile::store;
 use jaguar_report::terminal::table::bytes;
 use jaguar_ring::Kernel;
 use jaguar_ring::cpu::{Cpu, Feature};
@@ -60,7 +60,7 @@ fn processor_and_kernels(Cache(cache): &Cache<'_>, findings: &mut Findings) {
     } else {
         findings.ok("processor", found);
     }
-    match kept::known_machine(cpu, &kit(), *cache) {
+    match store::known_machine(cpu, &kit(), *cache) {
         Some(_) => findings.ok("measured", "this machine's figures are kept: plans are made by them"),
         None => findings
             .ok("measured", "no figures of this machine: the first `jaguar serve` takes seconds for them"),

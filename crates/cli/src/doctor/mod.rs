@@ -14,7 +14,7 @@ mod server;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use jaguar_profile::kept;
+use jaguar_profile::store;
 use jaguar_report::terminal::say;
 use serde::Serialize;
 
@@ -132,7 +132,7 @@ struct Cache<'a>(Option<&'a Path>);
 pub fn run(args: &Args) -> Result<()> {
     jaguar_report::terminal::set_threads(args.threads)?;
     let mut findings = Findings::default();
-    let cache = kept::cache(args.cache.as_deref());
+    let cache = store::cache(args.cache.as_deref());
     let cache = Cache(cache.as_deref());
     machine::look(&cache, &mut findings);
     let certificate = args.tls_cert.as_deref().zip(args.tls_key.as_deref());

@@ -13,7 +13,7 @@ use jaguar_linear::product::Hardware;
 use jaguar_plan::memory::{Load, Party};
 use jaguar_plan::{Choices, Plan, batch};
 use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated, When, kept};
+use jaguar_profile::{Between, Imitated, When, store};
 use jaguar_report::terminal::table::bytes;
 use jaguar_report::terminal::threads;
 use jaguar_ring::cpu::Cpu;
@@ -228,7 +228,7 @@ impl Builder {
     /// What to do how. What hints are bound to stays as it was chosen when this model was first served.
     fn choose(&self, options: &ModelOptions, bundle: &Bundle) -> Result<Choices> {
         let (network, cache) = (&bundle.model.network, self.cache.as_deref());
-        let Some(machine) = kept::machine(Cpu::detect(), &kit(), self.calibrate, cache, &mut tell)? else {
+        let Some(machine) = store::machine(Cpu::detect(), &kit(), self.calibrate, cache, &mut tell)? else {
             return Ok(options.memory.apply(Choices::among(network, options.backends.named())?));
         };
         let between = match (&options.plan_for, self.link) {
@@ -240,6 +240,6 @@ impl Builder {
         let site = between.site(&machine, options.prefer.into());
         let memory = options.memory.bytes();
         let backends = options.backends.named();
-        Ok(kept::choose_to_serve(network, bundle.id(), backends, &site, memory, cache, &mut tell)?)
+        Ok(store::choose_to_serve(network, bundle.id(), backends, &site, memory, cache, &mut tell)?)
     }
 }

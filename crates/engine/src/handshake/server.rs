@@ -10,8 +10,8 @@ use super::{
     is_model_name, list,
 };
 use crate::error::EngineError;
+use crate::kept::shelf::KeepLimits;
 use crate::message::MAX_MESSAGE;
-use crate::shelf::KeepLimits;
 
 /// Kinds that a client asks for, at most.
 const MAX_KINDS: usize = 8;

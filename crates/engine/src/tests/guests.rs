@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::kept::stock::NoRoom;
 use crate::server::{self, Common, Guest, HintBudget, QueriesSpent, greet};
-use crate::stock::NoRoom;
 
 fn limits(hints: u32) -> server::Limits {
     let hints = NonZeroU32::new(hints).unwrap();

@@ -13,10 +13,10 @@ use jaguar_wire::{Transport, encode};
 
 use super::*;
 use crate::client::{Kept, Runner};
-use crate::keep::{self, Keeper};
+use crate::kept::keeper::{self, Keeper};
+use crate::kept::stock::{NoRoom, Stock, prepared_bytes};
 use crate::message::{Accept, Purpose, Secret};
 use crate::server::{KeepLimits, Notice};
-use crate::stock::{NoRoom, Stock, prepared_bytes};
 
 /// Longer than anything takes here, so that who waits for it in vain has found a bug.
 const WATCHDOG: Duration = Duration::from_secs(120);
@@ -72,7 +72,7 @@ impl Site {
         self.connect().unwrap().prepare_client(&cache.0).unwrap()
     }
 
-    fn dial(&self) -> Arc<keep::Dial> {
+    fn dial(&self) -> Arc<keeper::Dial> {
         let site = self.clone();
         Arc::new(move || site.connect())
     }
@@ -190,7 +190,7 @@ fn nothing_of_a_kept_query_comes_again() {
     hint.leave().unwrap();
     site.wires.lock().unwrap().clear();
     for overlap in [false, true] {
-        let mut options = keep::Options::new(2, &*cache.0);
+        let mut options = keeper::Options::new(2, &*cache.0);
         options.overlap = overlap;
         let mut keeper = Keeper::open(site.dial(), options, &mut NoProgress).unwrap();
         for _ in 0..3 {
@@ -231,7 +231,7 @@ fn a_keeper_tops_up_over_tcp() {
         connect(Channel::new(tcp), &Limits::default())
     };
     let mut keeper =
-        Keeper::open(Arc::new(dial), keep::Options::new(3, Place::Memory), &mut NoProgress).unwrap();
+        Keeper::open(Arc::new(dial), keeper::Options::new(3, Place::Memory), &mut NoProgress).unwrap();
     assert!(keeper.no_runner().is_none());
     for round in 0..2 {
         assert_eq!(keeper.wait_until_ready(3), 3);
@@ -271,7 +271,7 @@ fn a_keeper_prepares_when_nothing_is_there() {
     ] {
         let site = Site::new(limits);
         let mut keeper =
-            Keeper::open(site.dial(), keep::Options::new(keep, &*cache.0), &mut NoProgress).unwrap();
+            Keeper::open(site.dial(), keeper::Options::new(keep, &*cache.0), &mut NoProgress).unwrap();
         for _ in 0..4 {
             assert_right(keeper.predict(&x(), &mut NoProgress).unwrap().0, &x());
         }
@@ -284,7 +284,7 @@ fn a_keeper_prepares_when_nothing_is_there() {
     // No second connection.
     let site = Site::new(KeepLimits::default());
     site.faults.lock().unwrap().extend([SOUND, Fault::CutReceived(0)]);
-    let mut keeper = Keeper::open(site.dial(), keep::Options::new(2, &*cache.0), &mut NoProgress).unwrap();
+    let mut keeper = Keeper::open(site.dial(), keeper::Options::new(2, &*cache.0), &mut NoProgress).unwrap();
     assert!(keeper.no_runner().is_some() && keeper.no_runner().is_none());
     assert_eq!(keeper.wait_until_ready(2), 2);
     for id in [0, 1] {
@@ -301,7 +301,7 @@ fn a_keeper_prepares_when_nothing_is_there() {
 fn the_clients_bounds_hold() {
     let cache = Scratch::new("kept-bounds");
     let site = Site::new(KeepLimits::default());
-    let mut options = keep::Options::new(3, &*cache.0);
+    let mut options = keeper::Options::new(3, &*cache.0);
     options.memory = 3 * site.bytes()[0] - 1;
     let refused =
         Keeper::open(site.dial(), options.clone(), &mut NoProgress).err().expect("refused").to_string();
@@ -546,7 +546,7 @@ fn a_cut_connection_takes_its_queries_with_it() {
     let attempt = |faults: [Fault; 2]| {
         let site = Site::of(Arc::clone(&service));
         site.faults.lock().unwrap().extend(faults);
-        let opened = Keeper::open(site.dial(), keep::Options::new(2, &*cache.0), &mut NoProgress);
+        let opened = Keeper::open(site.dial(), keeper::Options::new(2, &*cache.0), &mut NoProgress);
         let mut lengths = Vec::new();
         let lengths_now = |lengths: &mut Vec<_>| {
             lengths
@@ -610,7 +610,7 @@ fn a_cut_connection_takes_its_queries_with_it() {
     }
     // Between queries: a client that is gone leaves nothing at the server.
     let site = Site::new(KeepLimits::default());
-    let keeper = Keeper::open(site.dial(), keep::Options::new(2, &*cache.0), &mut NoProgress).unwrap();
+    let keeper = Keeper::open(site.dial(), keeper::Options::new(2, &*cache.0), &mut NoProgress).unwrap();
     keeper.wait_until_ready(2);
     assert_eq!(site.service.kept().queries, 2);
     drop(keeper);
@@ -630,7 +630,7 @@ fn nothing_is_kept_for_ever() {
     let site = Site::new(KeepLimits { idle, ..KeepLimits::default() });
     let fetched = site.ready(&cache).fetch_hint(&mut NoProgress).unwrap();
     // Wire 0: holds nothing from here on. Wires 1 and 2: a client that keeps two.
-    let mut keeper = Keeper::open(site.dial(), keep::Options::new(2, &*cache.0), &mut NoProgress).unwrap();
+    let mut keeper = Keeper::open(site.dial(), keeper::Options::new(2, &*cache.0), &mut NoProgress).unwrap();
     assert_eq!(keeper.wait_until_ready(2), 2);
     // Wires 3 and 4 stop in the middle of a query, kept or not.
     for request in [Request::Prepare { id: 0, timeline: false }, Request::Query { timeline: false }] {

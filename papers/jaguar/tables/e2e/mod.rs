@@ -14,7 +14,7 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::Predicted;
 use jaguar_graph::network::Shape;
 use jaguar_plan::{BackendId, Kit};
-use jaguar_profile::{Imitated, Note, When, kept};
+use jaguar_profile::{Imitated, Note, When, store};
 use jaguar_ring::Kernel;
 use jaguar_ring::cpu::Cpu;
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ pub fn run(args: &Args) -> Result<()> {
     // Each with the peaks and the plan of its instructions; those of the first are reported.
     let mut first_peaks = None;
     for cpu in cpus {
-        let machine = kept::machine(cpu, &kit(), args.calibrate, kept::cache(None).as_deref(), &mut tell)?;
+        let machine = store::machine(cpu, &kit(), args.calibrate, store::cache(None).as_deref(), &mut tell)?;
         let peaks = Peaks::measure(cpu)?;
         for path in &args.models {
             eprintln!("{}, {} ...", path.display(), Kernel::of(cpu).name());

@@ -25,9 +25,9 @@ use jaguar_plan::Plan;
 use crate::client::{Connected, Kept, Prediction, Ready, Reveal, Runner, check_input, only};
 use crate::error::EngineError;
 use crate::hint::Place;
+use crate::kept::stock::{NoRoom, Stock, prepared_bytes};
 use crate::progress::{NoProgress, Progress};
 use crate::report::Report;
-use crate::stock::{NoRoom, Stock, prepared_bytes};
 
 /// What a [`Keeper`] keeps, and where.
 #[derive(Clone)]

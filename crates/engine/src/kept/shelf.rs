@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use jaguar_ring::prg::os_random;
 
 use crate::error::EngineError;
+use crate::kept::stock::{NoRoom, Stock};
 use crate::message::Secret;
-use crate::stock::{NoRoom, Stock};
 
 /// How much a server keeps for its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

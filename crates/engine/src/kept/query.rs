@@ -17,10 +17,10 @@ use crate::client::{Connected, Prediction, Query, Ready, give_up, only, run_quer
 use crate::error::EngineError;
 use crate::family::Family;
 use crate::handshake::client as handshake;
+use crate::kept::stock::{NoRoom, Stock, prepared_bytes};
 use crate::message::{self, Accept, MAX_MESSAGE, Purpose, Request, Secret};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::stock::{NoRoom, Stock, prepared_bytes};
 
 /// A prepared query that both parties keep. It serves one input, on the session that prepared it or a [`Runner`] that
 /// joined it.
