@@ -3,7 +3,7 @@
 //!     cargo run --release -p jaguar-engine --example two_parties
 //!
 //! The two threads share nothing but the server's address. In two programs, on two machines, each half stays as it is.
-//! Real programs read the network from a file (`Bundle::read`) and pictures with the crate `jaguar-samples`.
+//! Real programs read the network from a file (`Bundle::read`) and pictures with `jaguar_compile::samples`.
 
 use std::error::Error;
 use std::net::SocketAddr;

@@ -21,8 +21,8 @@
 //! memory).
 //!
 //! The client's side ([`client`]) has no type that could hold a weight, and the server's ([`server`]) none that could
-//! hold a query's secret: a `QuerySecret` (crate `he`) is made in `client` only, and nothing of it but RLWE samples is
-//! ever sent.
+//! hold a query's secret: a `QuerySecret` (`jaguar_ring::he`) is made in `client` only, and nothing of it but RLWE
+//! samples is ever sent.
 
 #[cfg(feature = "client")]
 pub mod answer;

@@ -1,4 +1,4 @@
-//! What the protocols compute, on plain integers: of values as the crate `semantics` defines it, and of two shares.
+//! What the protocols compute, on plain integers: of values as `semantics` defines it, and of two shares.
 
 use crate::semantics::shift_by_share;
 pub use crate::semantics::{argmax, relu, relu6};
