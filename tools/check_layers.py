@@ -258,7 +258,7 @@ def named_backends(tree: Path) -> list[str]:
 
 
 # The folder of the operators.
-OPERATORS = "crates/graph/src/ir/ops/"
+OPERATORS = "crates/graph/src/ops/"
 
 # Where operators may be named besides their folder, on how many lines, and why. A number may only fall.
 MAY_NAME_OPERATORS = {

@@ -168,7 +168,7 @@ class NamedOperators(Planted):
             self.assertEqual(len(self.found("crates/plan/src/domains.rs", text)), 1, text)
 
     def test_the_folder_itself_tests_and_comments_pass(self):
-        self.assertEqual(self.found("crates/graph/src/ir/ops/mod.rs", "Op::Relu"), [])
+        self.assertEqual(self.found("crates/graph/src/ops/mod.rs", "Op::Relu"), [])
         for name in ("crates/plan/src/tests.rs", "crates/engine/src/tests/stream.rs"):
             self.assertEqual(self.found(name, "Op::Relu"), [])
         in_tests = "#[cfg(test)]\nmod tests { use Op::*; }"

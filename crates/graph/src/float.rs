@@ -7,10 +7,10 @@
 use jaguar_ring::cpu::Cpu;
 
 use crate::ir::kernel::convolve;
-use crate::ir::ops::operator::{Known, Sign};
-use crate::ir::ops::rearrange::rearrange;
-use crate::ir::ops::window::pool;
 use crate::network::{self, NodeId, OutputPart, Rearrange, Shape, Window};
+use crate::ops::operator::{Known, Sign};
+use crate::ops::rearrange::rearrange;
+use crate::ops::window::pool;
 
 /// An imported network in floating point.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use jaguar_ring::cpu::Cpu;
 
-use crate::ir::ops::operator::Source;
 use crate::network::{Network, Node};
+use crate::ops::operator::Source;
 use crate::reference;
 
 /// How far `got` is from `want`, two lists of logits, relative to how far the wanted ones lie from each other: the

@@ -9,7 +9,7 @@
 //! precision make of small values and differences. Both depend on the low bits of a share, which are uniform and
 //! independent from element to element.
 //!
-//! What each operator computes stands in its own file under `ir/ops/`, and what nonlinear layers compute in the crate
+//! What each operator computes stands in its own file under `ops/`, and what nonlinear layers compute in the crate
 //! `semantics`, which the protocols share. Whatever instructions the caller's [`Cpu`] has, the results are the same.
 
 pub use jaguar_mpc::semantics::{pool_slack, relu_ignoring, relu6_ignoring, round_shift};
@@ -17,9 +17,9 @@ use jaguar_ring::cpu::Cpu;
 use thiserror::Error;
 
 pub use crate::ir::draws::Draws;
-pub use crate::ir::ops::linear::linear_exact;
-use crate::ir::ops::operator::Operands;
 use crate::network::{Model, Network, NodeId, Shape, Weights};
+pub use crate::ops::linear::linear_exact;
+use crate::ops::operator::Operands;
 
 /// Why a reference run cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

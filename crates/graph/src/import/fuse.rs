@@ -19,10 +19,10 @@ use jaguar_ring::cpu::Cpu;
 use super::{Draft, ImportError};
 use crate::float::{Affine, Bias, Graph, Linear, Node, Op};
 use crate::ir::kernel::convolve;
-use crate::ir::ops::operator::Known;
-use crate::ir::ops::sum_pool::real_places_multiple;
 use crate::limits::{self, MAX_POOL_GAIN};
 use crate::network::{self, NodeId, Rearrange, Shape};
+use crate::ops::operator::Known;
+use crate::ops::sum_pool::real_places_multiple;
 
 /// How a node's value is used.
 #[derive(Clone, Copy, Default)]
@@ -1137,11 +1137,11 @@ fn spread_linear(
 /// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
 /// by numbers that vary within a channel. Zeros that the rearrangement puts in may be multiplied by anything.
 fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
-    let moved = |values: &[f32]| crate::ir::ops::rearrange::rearrange(rearrange, from, to, values);
+    let moved = |values: &[f32]| crate::ops::rearrange::rearrange(rearrange, from, to, values);
     let (before, after) = (from[1] * from[2], to[1] * to[2]);
     let spread: Vec<Option<f32>> =
         affine.mul.iter().flat_map(|&m| std::iter::repeat_n(Some(m), before)).collect();
-    let spread = crate::ir::ops::rearrange::rearrange(rearrange, from, to, &spread);
+    let spread = crate::ops::rearrange::rearrange(rearrange, from, to, &spread);
     let one = |plane: &[Option<f32>]| {
         let mut given = plane.iter().flatten();
         let first = given.next().copied().unwrap_or(1.0);

@@ -30,10 +30,10 @@ pub use self::refusal::Unsupported;
 use self::refusal::{Curves, list, report, stand_in};
 use self::view::View;
 use crate::float::{Graph, Node, Op};
-use crate::ir::ops::operator::{Known, Sign};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{Finish, NodeId, OutputPart, Shape};
 use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
+use crate::ops::operator::{Known, Sign};
 
 /// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with
 /// ours.

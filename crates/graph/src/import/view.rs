@@ -401,7 +401,7 @@ mod tests {
         for (from, perm) in steps {
             let to: Shape = std::array::from_fn(|axis| from[perm[axis]]);
             let transpose = crate::network::Rearrange::Transpose { perm };
-            values = crate::ir::ops::rearrange::rearrange(&transpose, from, to, &values);
+            values = crate::ops::rearrange::rearrange(&transpose, from, to, &values);
         }
         assert_eq!(values, view.positions());
     }
@@ -453,7 +453,7 @@ mod tests {
             let target: Shape = std::array::from_fn(|axis| moved[perm[axis]]);
             let values: Vec<usize> = (0..expected.len()).collect();
             let transpose = crate::network::Rearrange::Transpose { perm };
-            prop_assert_eq!(crate::ir::ops::rearrange::rearrange(&transpose, moved, target, &values), expected);
+            prop_assert_eq!(crate::ops::rearrange::rearrange(&transpose, moved, target, &values), expected);
             prop_assert!(view.same_as(&view.reshaped(&view.sizes()).unwrap()));
         }
     }

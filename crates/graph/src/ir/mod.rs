@@ -1,4 +1,4 @@
-//! The integer network: its operators, its description, its checks.
+//! The integer network: its description, its checks. Its operators are in [`crate::ops`].
 //!
 //! | file | holds |
 //! |---|---|
@@ -7,7 +7,6 @@
 //! | `convolution.rs` | a linear layer's geometry and weights |
 //! | `kernel.rs` | convolution in plaintext, for the reference and the float interpreter |
 //! | `draws.rs` | the chance of a private run, imitated |
-//! | `ops/` | one file an operator: shape rule, range of values, limits, plaintext reference, name |
 //! | `seen.rs` | the range of values that calibration saw |
 //! | `specs.rs` | what the client does with an image and with the output |
 //! | [`network`] | the network and the model, and all of the above under one public name |
@@ -17,14 +16,13 @@
 //! Each file uses those above it only.
 
 pub(crate) mod blocks;
-mod convolution;
+pub(crate) mod convolution;
 pub(crate) mod draws;
 pub(crate) mod error;
 mod guard;
 pub(crate) mod kernel;
 pub(crate) mod limits;
 pub mod network;
-pub(crate) mod ops;
 pub(crate) mod seen;
 pub(crate) mod shape;
 mod specs;

@@ -15,22 +15,22 @@ pub use crate::ir::guard::DEFAULT_GUARD_BITS;
 pub use crate::ir::limits::{
     MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, may_guard,
 };
-pub use crate::ir::ops::max_pool::MaxPool;
-pub use crate::ir::ops::operator::{
-    Effort, Excess, Interactive, Local, Makes, Part, Place, Ran, Shares, Sign, Signs, Takes, Work,
-};
-pub use crate::ir::ops::product::Product;
-pub use crate::ir::ops::rearrange::Rearrange;
-pub use crate::ir::ops::relu::Relu;
-pub use crate::ir::ops::relu6::Relu6;
-pub use crate::ir::ops::sum_pool::SumPool;
-pub use crate::ir::ops::window::Window;
-pub use crate::ir::ops::{Op, output_shape};
 pub use crate::ir::seen::Seen;
 pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{
     Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax, without_names,
 };
+pub use crate::ops::max_pool::MaxPool;
+pub use crate::ops::operator::{
+    Effort, Excess, Interactive, Local, Makes, Part, Place, Ran, Shares, Sign, Signs, Takes, Work,
+};
+pub use crate::ops::product::Product;
+pub use crate::ops::rearrange::Rearrange;
+pub use crate::ops::relu::Relu;
+pub use crate::ops::relu6::Relu6;
+pub use crate::ops::sum_pool::SumPool;
+pub use crate::ops::window::Window;
+pub use crate::ops::{Op, output_shape};
 pub use jaguar_mpc::semantics::argmax;
 
 /// The public description of a quantised network.

@@ -9,8 +9,8 @@ use crate::ir::limits::{
     may_guard,
 };
 use crate::ir::network::{Model, Network, OutputPart, Seen, Work};
-use crate::ir::ops::operator::Scale;
-use crate::ir::ops::output_shape;
+use crate::ops::operator::Scale;
+use crate::ops::output_shape;
 
 impl Network {
     /// Checks a network that came from elsewhere: indices in order, shapes as they follow from the operations,

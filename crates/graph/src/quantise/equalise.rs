@@ -13,8 +13,8 @@
 
 use super::ChannelRanges;
 use crate::float::{Bias, Graph, Linear};
-use crate::ir::ops::operator::Known;
 use crate::network::{self, NodeId, block_size};
+use crate::ops::operator::Known;
 
 /// Layers influence each other along chains; a few rounds settle them.
 const ROUNDS: usize = 8;

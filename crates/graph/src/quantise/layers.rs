@@ -8,8 +8,8 @@ use jaguar_ring::cpu::Cpu;
 use super::equalise::equalise;
 use super::{QuantiseError, measure};
 use crate::float::{Demand, Graph, Op};
-use crate::ir::ops::operator::Sign;
 use crate::network::Model;
+use crate::ops::operator::Sign;
 use crate::outputs::Heads;
 use crate::reference;
 

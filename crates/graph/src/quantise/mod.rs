@@ -30,14 +30,14 @@ pub use samples::Oddity;
 pub use width::{Chosen, Samples, Trial, narrowest};
 
 use crate::float::{self, Demand, Graph};
-use crate::ir::ops::operator::{Known, Scale, Work};
-use crate::ir::ops::product::product_shift;
 use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
 use crate::network::NetworkError;
 use crate::network::{
     Bias, DEFAULT_GUARD_BITS, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec,
     Weights, may_guard,
 };
+use crate::ops::operator::{Known, Scale, Work};
+use crate::ops::product::product_shift;
 
 /// The largest sum of activation bits and shift.
 pub const MAX_PRODUCT_BITS: u32 = 44;

@@ -24,17 +24,17 @@ use crate::ir::convolution::{Linear, Weights};
 use crate::ir::draws::Draws;
 use crate::ir::error::NodeError;
 use crate::ir::limits::bounded;
-use crate::ir::ops::add::Add;
-use crate::ir::ops::concat::Concat;
-use crate::ir::ops::input::Input;
-use crate::ir::ops::max_pool::MaxPool;
-use crate::ir::ops::operator::{Chance, Effort, Operands, Operator, Part, Scale, Sign, Signs, Value, Work};
-use crate::ir::ops::product::Product;
-use crate::ir::ops::rearrange::Rearrange;
-use crate::ir::ops::relu::Relu;
-use crate::ir::ops::relu6::Relu6;
-use crate::ir::ops::sum_pool::SumPool;
 use crate::ir::shape::{NodeId, Shape};
+use crate::ops::add::Add;
+use crate::ops::concat::Concat;
+use crate::ops::input::Input;
+use crate::ops::max_pool::MaxPool;
+use crate::ops::operator::{Chance, Effort, Operands, Operator, Part, Scale, Sign, Signs, Value, Work};
+use crate::ops::product::Product;
+use crate::ops::rearrange::Rearrange;
+use crate::ops::relu::Relu;
+use crate::ops::relu6::Relu6;
+use crate::ops::sum_pool::SumPool;
 
 /// Makes [`Op`] of a list, and what leads from an operation to its operator. Behind a variant's name stands its parameters' type,
 /// with a name for them; without parameters nothing does.

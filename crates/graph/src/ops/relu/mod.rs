@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
-use crate::ir::ops::operator::{
+use crate::ir::shape::Shape;
+use crate::ops::operator::{
     Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares, Sign,
     Signs, Source, Takes, Value, Work,
 };
-use crate::ir::shape::Shape;
 
 /// `max(x, 0)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

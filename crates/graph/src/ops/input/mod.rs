@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
-use crate::ir::ops::operator::{Effort, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::Shape;
+use crate::ops::operator::{Effort, Operands, Operator, Scale, Sign, Source, Value, Work};
 
 pub(crate) struct Input;
 

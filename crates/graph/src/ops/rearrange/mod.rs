@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::check;
-use crate::ir::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::{Shape, elements};
+use crate::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
 
 /// Operations that only move values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

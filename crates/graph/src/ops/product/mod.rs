@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
-use crate::ir::ops::operator::{
+use crate::ir::shape::{Shape, elements};
+use crate::ops::operator::{
     Chance, Effort, Excess, Interactive, Known, Makes, Operands, Operator, Part, Place, Scale, Shares, Sign,
     Signs, Source, Takes, Value, Work,
 };
-use crate::ir::shape::{Shape, elements};
 
 /// `(a + o_a)·(b + o_b) / 2^shift`, rounded to a neighbour: of two values, each of a scale of its own. The second
 /// has the first one's shape, or is one number a channel, `[C, 1, 1]`.

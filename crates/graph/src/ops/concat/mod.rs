@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::MAX_NODES;
-use crate::ir::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::Shape;
+use crate::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
 
 pub(crate) struct Concat;
 

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{MAX_POOL_GAIN, check};
-use crate::ir::ops::operator::{
+use crate::ir::shape::Shape;
+use crate::ops::operator::{
     Effort, Excess, Known, Local, Operands, Operator, Scale, Sign, Source, Value, Work,
 };
-use crate::ir::ops::window::{Window, pool};
-use crate::ir::shape::Shape;
+use crate::ops::window::{Window, pool};
 
 /// The sum of each window, times a small public integer where the window hangs over the border (so that
 /// averages that do not count the padding come out right). The division is in the consumer's scale.

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
-use crate::ir::ops::operator::{
+use crate::ir::shape::Shape;
+use crate::ops::operator::{
     Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares, Sign,
     Signs, Source, Takes, Value, Work,
 };
-use crate::ir::ops::window::{Window, pool};
-use crate::ir::shape::Shape;
+use crate::ops::window::{Window, pool};
 
 /// The largest value of each window; padding never wins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

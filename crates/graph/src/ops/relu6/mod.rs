@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
-use crate::ir::ops::operator::{
+use crate::ir::shape::Shape;
+use crate::ops::operator::{
     Chance, Effort, Excess, Interactive, Known, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares,
     Sign, Signs, Source, Takes, Value, Work,
 };
-use crate::ir::ops::relu::ZEROS;
-use crate::ir::shape::Shape;
+use crate::ops::relu::ZEROS;
 
 /// `min(max(x, 0), 2^log2_six)`: the scale is such that the real 6 (or whatever other bound the model clips
 /// at) is the integer 2^log2_six.

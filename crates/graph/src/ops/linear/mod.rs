@@ -10,8 +10,8 @@ use crate::ir::convolution::{Bias, Linear, Weights};
 use crate::ir::error::NodeError;
 use crate::ir::kernel::convolve;
 use crate::ir::limits::{MAX_BIAS, MAX_EXPONENT, MAX_MULTIPLY_ADDS, MAX_WEIGHTS, SHIFTS, check, extents};
-use crate::ir::ops::operator::{Chance, Effort, Operands, Operator, Scale, Sign, Source, Value, Work};
 use crate::ir::shape::Shape;
+use crate::ops::operator::{Chance, Effort, Operands, Operator, Scale, Sign, Source, Value, Work};
 
 impl Operator for Linear {
     fn name(&self) -> &'static str {
