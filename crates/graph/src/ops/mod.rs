@@ -5,9 +5,9 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-mod add;
-mod concat;
-mod input;
+pub(crate) mod add;
+pub(crate) mod concat;
+pub(crate) mod input;
 pub(crate) mod linear;
 pub(crate) mod max_pool;
 pub(crate) mod operator;

@@ -230,11 +230,11 @@ pub(crate) enum Source {
 
 /// What calibration knows when it makes an integer operator of a float one: nothing, to begin with.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known<'a> {
+pub struct Known<'a> {
     /// The first input's shape.
-    pub(crate) input: Option<Shape>,
+    pub input: Option<Shape>,
     /// The inputs' scales and the value's own.
-    pub(crate) scales: Option<(&'a [f64], f64)>,
+    pub scales: Option<(&'a [f64], f64)>,
 }
 
 /// What follows of a value from those that it is made of.
