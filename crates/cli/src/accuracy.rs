@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::progress::NoProgress;
+use jaguar_graph::Operators;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::Model;
@@ -208,7 +209,7 @@ fn float(args: &Args, path: &std::path::Path, model: &Model) -> Result<Graph> {
         input_shape: args.input_shape.clone(),
         outputs: args.output_name.clone(),
         constants: args.constant.clone(),
-        ..Default::default()
+        ..import::Options::new(Operators::standard())
     };
     let graph = import_file(path, &options)?;
     same_network(&graph, model)?;

@@ -34,3 +34,4 @@ pub mod signs;
 
 use ir::limits;
 pub use ir::network;
+pub use ops::list::{Kind, Operators};

@@ -1,5 +1,6 @@
 //! The comparison of both networks layer by layer.
 
+use jaguar_graph::Operators;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{Options as Import, import_file};
@@ -9,7 +10,7 @@ use jaguar_ring::cpu::Cpu;
 
 fn graph(name: &str) -> Graph {
     let path = format!("{}/tests/fixtures/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
-    import_file(path.as_ref(), &Import { cpu: Cpu::detect(), ..Import::default() }).unwrap()
+    import_file(path.as_ref(), &Import { cpu: Cpu::detect(), ..Import::new(Operators::standard()) }).unwrap()
 }
 
 fn image(graph: &Graph, seed: u32) -> Vec<f32> {

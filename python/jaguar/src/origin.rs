@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use jaguar_graph::Operators;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_bytes, import_file};
 use jaguar_report::compiled::Found;
@@ -43,7 +44,13 @@ impl Onnx {
         outputs: Vec<String>,
         constants: Vec<(String, Vec<f32>)>,
     ) -> Result<Graph, Failure> {
-        let options = import::Options { input_shape, outputs, constants, cpu: Cpu::detect() };
+        let options = import::Options {
+            operators: Operators::standard(),
+            input_shape,
+            outputs,
+            constants,
+            cpu: Cpu::detect(),
+        };
         match self {
             Self::File(path) => import_file(path, &options).map_err(|e| Failure::from(e).of(path.display())),
             Self::Bytes(bytes) => Ok(import_bytes(bytes, "model", &options)?),

@@ -9,12 +9,14 @@ pub(crate) mod add;
 pub(crate) mod concat;
 pub(crate) mod input;
 pub(crate) mod linear;
+pub(crate) mod list;
 pub(crate) mod max_pool;
 pub(crate) mod operator;
 pub(crate) mod product;
 pub(crate) mod rearrange;
 pub(crate) mod relu;
 pub(crate) mod relu6;
+mod standard;
 pub(crate) mod sum_pool;
 pub(crate) mod window;
 
