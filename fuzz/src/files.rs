@@ -78,7 +78,7 @@ fn bundle(input: &[u8]) {
     let (how, body) = (script.byte(), script.rest());
     let whole = [b"JAGUAR\0\x07", &blake3::hash(body).as_bytes()[..], body].concat();
     let path = file("model.jaguar", if how & 1 == 0 { body } else { &whole });
-    let Ok(bundle) = Bundle::read(&path) else { return };
+    let Ok(bundle) = Bundle::read(&path, models::kit().operators()) else { return };
     let _ = bundle.guarded(8);
 }
 

@@ -91,7 +91,7 @@ const AT_ONCE: usize = 4;
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_report::terminal::set_threads(args.threads)?;
-    let bundle = Bundle::read(&args.model)?;
+    let bundle = Bundle::read(&args.model, kit::kit().operators())?;
     let model = &bundle.model;
     let classes = classes(model).with_context(|| args.model.display().to_string())?;
     let tops = tops(&args.top, classes).map_err(|error| match error {

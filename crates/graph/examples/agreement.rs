@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_file};
-use jaguar_graph::network::Op;
+use jaguar_graph::network::{Relu, Relu6};
 use jaguar_graph::quantise::{LinearReport, NodeReport, Options, calibrate};
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -92,7 +92,7 @@ fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
         .network
         .nodes
         .iter()
-        .filter(|n| matches!(n.op, Op::Relu { .. } | Op::Relu6 { .. }))
+        .filter(|n| n.op.is::<Relu>() || n.op.is::<Relu6>())
         .map(|n| n.shape.iter().product::<usize>())
         .sum();
     println!("one image: float {float_time:.2?}, integer {:.2?}; {relus} ReLUs", start.elapsed());

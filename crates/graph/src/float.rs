@@ -158,23 +158,19 @@ impl Op {
     /// [`Op::Affine`] and [`Op::Prelu`], which have none.
     pub(crate) fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
         Some(match self {
-            Op::Input => network::Op::Input,
-            Op::Linear(linear) => network::Op::Linear(linear.spec.clone()),
+            Op::Input => network::Op::new(network::Input),
+            Op::Linear(linear) => network::Op::new(linear.spec.clone()),
             Op::Affine(_) | Op::Prelu { .. } => return None,
-            Op::Relu => network::Op::Relu(network::Relu { ignored: 0 }),
-            Op::Clip { ceiling } => network::Op::Relu6(network::Relu6::clipping(*ceiling, known)),
-            Op::MaxPool(window) => {
-                network::Op::MaxPool(network::MaxPool { window: window.clone(), ignored: 0 })
-            }
+            Op::Relu => network::Op::new(network::Relu { ignored: 0 }),
+            Op::Clip { ceiling } => network::Op::new(network::Relu6::clipping(*ceiling, known)),
+            Op::MaxPool(window) => network::Op::new(network::MaxPool { window: window.clone(), ignored: 0 }),
             Op::AveragePool { window, count_padding } => {
-                network::Op::SumPool(network::SumPool::averaging(window, *count_padding, known))
+                network::Op::new(network::SumPool::averaging(window, *count_padding, known))
             }
-            Op::Add => network::Op::Add,
-            Op::Product { gain, offsets } => {
-                network::Op::Product(network::Product::of(*gain, *offsets, known))
-            }
-            Op::Concat => network::Op::Concat,
-            Op::Rearrange(rearrange) => network::Op::Rearrange(rearrange.clone()),
+            Op::Add => network::Op::new(network::Add),
+            Op::Product { gain, offsets } => network::Op::new(network::Product::of(*gain, *offsets, known)),
+            Op::Concat => network::Op::new(network::Concat),
+            Op::Rearrange(rearrange) => network::Op::new(rearrange.clone()),
         })
     }
 

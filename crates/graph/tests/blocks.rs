@@ -164,19 +164,11 @@ fn blocks_come_through_folding_and_quantisation() {
     for (weight_bits, equalise) in [(15, true), (15, false), (6, true)] {
         let options = Options { weight_bits, equalise, ..Options::default() };
         let (model, _) = calibrate(Cpu::detect(), &graph, &[input()], &options).unwrap();
-        let specs: Vec<_> = model
-            .network
-            .nodes
-            .iter()
-            .filter_map(|node| match &node.op {
-                network::Op::Linear(spec) => Some(spec.blocks),
-                _ => None,
-            })
-            .collect();
+        let specs: Vec<_> =
+            model.network.nodes.iter().filter_map(|node| Some(node.op.linear()?.blocks)).collect();
         assert_eq!(specs, expected);
         // Which the calibration has validated; a weight that leaves its block is noticed.
-        let first =
-            model.network.nodes.iter().position(|node| matches!(node.op, network::Op::Linear(_))).unwrap();
+        let first = model.network.nodes.iter().position(|node| node.op.linear().is_some()).unwrap();
         let mut wrong = model.clone();
         wrong.weights[first].as_mut().unwrap().weights[10] ^= 1;
         let error = wrong.validate().unwrap_err();
@@ -185,7 +177,7 @@ fn blocks_come_through_folding_and_quantisation() {
             "{error}"
         );
         let mut wrong = model.clone();
-        if let network::Op::Linear(spec) = &mut wrong.network.nodes[first].op {
+        if let Some(spec) = wrong.network.nodes[first].op.linear_mut() {
             spec.max_exponent += 1;
         }
         wrong.weights[first].as_mut().unwrap().exponents[1] += 1;

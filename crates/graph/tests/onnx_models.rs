@@ -122,7 +122,7 @@ fn offsets_of_products_tell_nothing() {
         let (model, _) =
             calibrate(Cpu::detect(), &graph, &[input], &Options::default()).expect("it is quantised");
         for node in &model.network.nodes {
-            let network::Op::Product(network::Product { offsets, .. }) = node.op else { continue };
+            let Some(&network::Product { offsets, .. }) = node.op.downcast_ref() else { continue };
             for offset in offsets {
                 none += usize::from(offset == 0);
                 half += usize::from(offset != 0);

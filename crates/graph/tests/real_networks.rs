@@ -6,7 +6,7 @@ use std::path::Path;
 
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_bytes, import_file};
-use jaguar_graph::network::{Finish, Network, Op};
+use jaguar_graph::network::{Finish, Linear, Network, Op, Operators};
 use jaguar_graph::quantise::{Options, calibrate, quantise};
 use jaguar_ring::cpu::Cpu;
 
@@ -84,7 +84,7 @@ fn architectures() {
     ] {
         let Some(network) = network(&models, part) else { continue };
         let count = |wanted: fn(&Op) -> bool| network.nodes.iter().filter(|n| wanted(&n.op)).count();
-        assert_eq!(count(|op| matches!(op, Op::Linear(_))), linear, "{part}");
+        assert_eq!(count(|op| op.is::<Linear>()), linear, "{part}");
         assert_eq!(count(|op| matches!(op.name(), "Transpose" | "Reshape")), 0, "{part}");
         let finish = if softmax { Finish::Softmax } else { Finish::None };
         assert_eq!(network.output.parts[0].finish, finish, "{part}");
@@ -99,7 +99,7 @@ fn networks_encode_and_decode() {
     for entry in &zoo::MODELS {
         let Some(sent) = network(&models, entry.file) else { continue };
         let bytes = postcard::to_stdvec(&sent).expect("encodes");
-        let received: Network = postcard::from_bytes(&bytes).expect("decodes");
+        let received: Network = Operators::standard().decode(&bytes).expect("decodes");
         assert_eq!(received, sent);
         received.validate().expect("is valid");
     }

@@ -71,7 +71,7 @@ fn of<'a>(what: &str, files: &'a [PathBuf], index: usize, models: usize) -> Resu
 /// When a file cannot be read, or a picture is none.
 pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> Result<Vec<Found>> {
     let one = |(index, path): (usize, &PathBuf)| -> Result<Found> {
-        let bundle = Bundle::read(path)?;
+        let bundle = Bundle::read(path, kit().operators())?;
         let model = &bundle.model;
         let classes = classes(model)?;
         let graph = import_file(of("float", &args.float, index, models.len())?, &Options::default())?;

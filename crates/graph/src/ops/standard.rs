@@ -1,0 +1,51 @@
+//! The operators of this folder. Nothing else knows them all.
+
+use crate::network::{Linear, MaxPool, Product, Rearrange, Relu, Relu6, SumPool};
+use crate::ops::add::Add;
+use crate::ops::concat::Concat;
+use crate::ops::input::Input;
+use crate::ops::list::{Kind, Operators};
+
+impl Operators {
+    /// The operators of this project.
+    pub fn standard() -> Self {
+        Self::default().with([
+            Kind::of::<Input>(),
+            Kind::of::<Linear>(),
+            Kind::of::<Relu>(),
+            Kind::of::<Relu6>(),
+            Kind::of::<MaxPool>(),
+            Kind::of::<SumPool>(),
+            Kind::of::<Add>(),
+            Kind::of::<Product>(),
+            Kind::of::<Concat>(),
+            Kind::of::<Rearrange>(),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Op, Window};
+
+    #[test]
+    fn who_takes_signs_can_be_told_what_they_leave_out() {
+        let window = Window { kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
+        for mut op in [
+            Op::new(Input),
+            Op::new(Linear::same(4, 3, 8)),
+            Op::new(Relu { ignored: 3 }),
+            Op::new(Relu6 { log2_six: 8, ignored: 3 }),
+            Op::new(MaxPool { window: window.clone(), ignored: 3 }),
+            Op::new(SumPool { window, count_real_places: None }),
+            Op::new(Add),
+            Op::new(Product { shift: 3, offsets: [0; 2] }),
+            Op::new(Concat),
+            Op::new(Rearrange::Reshape),
+        ] {
+            let says = op.ignored();
+            assert_eq!(op.ignored_mut().map(|ignored| *ignored), says, "{}", op.name());
+        }
+    }
+}
