@@ -402,7 +402,7 @@ fn a_timeline_of_both_parties() {
             spans.iter().filter(|s| s.0.0 == process && s.3 == name && s.4 == stage).count()
         };
         assert_eq!((count("query", "query"), count("before the input", "stage")), (2, 2));
-        for node in bundle.model.network.nodes.iter().filter(|n| (n.op.is::<Linear>() || n.op.is::<Relu>())) {
+        for node in bundle.model.network.nodes.iter().filter(|n| n.op.is::<Linear>() || n.op.is::<Relu>()) {
             // (A layer's work may come in pieces.)
             for stage in ["offline", "online"] {
                 assert!(count(&node.name, stage) >= 2, "{} {stage}", node.name);

@@ -259,6 +259,7 @@ impl ByKind {
 mod tests {
     use jaguar_ring::cpu::Cpu;
 
+    use jaguar_graph::network::Input;
     use jaguar_plan::Kit;
 
     use super::*;
