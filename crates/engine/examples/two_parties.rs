@@ -14,7 +14,7 @@ use jaguar_engine::client::{self, Limits, Prediction, Reveal};
 use jaguar_engine::hint::Place;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Notice, Service};
-use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
 use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_plan::{Choices, Kit};
@@ -37,12 +37,12 @@ fn network() -> Graph {
     let conv = network::Linear::same(4, 3, 0);
     let full = network::Linear { kernel: [8, 8], ..network::Linear::same(3, 1, 0) };
     let bias = |count| Bias::PerChannel(vec![0.1; count]);
-    let conv = Op::Linear(Linear { spec: conv, weights: weights(4 * 9), bias: bias(4) });
-    let full = Op::Linear(Linear { spec: full, weights: weights(3 * 4 * 8 * 8), bias: bias(3) });
+    let conv = Op::new(Linear { spec: conv, weights: weights(4 * 9), bias: bias(4) });
+    let full = Op::new(Linear { spec: full, weights: weights(3 * 4 * 8 * 8), bias: bias(3) });
     let nodes = vec![
-        node("input", Op::Input, &[], [1, 8, 8]),
+        node("input", Op::new(Input), &[], [1, 8, 8]),
         node("conv", conv, &[0], [4, 8, 8]),
-        node("relu", Op::Relu, &[1], [4, 8, 8]),
+        node("relu", Op::new(Relu), &[1], [4, 8, 8]),
         node("full", full, &[2], [3, 1, 1]),
     ];
     let (affine, affine_name, layout_dims, outputs) = (vec![], String::new(), vec![], vec![]);

@@ -1,16 +1,28 @@
 //! The float graph that an ONNX file becomes, and its interpreter: the baseline that the integer network is
 //! compared with, and what calibration watches.
 //!
-//! Every value is `[C, H, W]`, row-major, whatever the ONNX file's layout was. The operations match those of
-//! [`crate::network::Op`] one to one, so that node i of a float graph is node i of the network made from it.
+//! Every value is `[C, H, W]`, row-major, whatever the ONNX file's layout was. Each operation of a finished graph becomes one of
+//! the integer network, so that node i of a float graph is node i of the network made from it. [`FloatOperator`] is all that an
+//! import, its fusion and calibration ask of one; the forms themselves are in their operators' folders.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::ops::{Deref, DerefMut};
 
 use jaguar_ring::cpu::Cpu;
 
-use crate::ir::kernel::convolve;
-use crate::network::{self, NodeId, OutputPart, Rearrange, Shape, Window};
-use crate::ops::operator::{Known, Sign};
-use crate::ops::rearrange::rearrange;
-use crate::ops::window::pool;
+use crate::network::{self, NodeId, OutputPart, Shape};
+pub use crate::ops::add::float::Add;
+pub use crate::ops::concat::float::Concat;
+pub use crate::ops::input::float::Input;
+pub use crate::ops::max_pool::float::MaxPool;
+pub use crate::ops::operator::Known;
+use crate::ops::operator::Sign;
+pub use crate::ops::product::float::Product;
+pub use crate::ops::relu::float::Relu;
+pub use crate::ops::relu::prelu::Prelu;
+pub use crate::ops::relu6::float::Clip;
+pub use crate::ops::sum_pool::float::AveragePool;
 
 /// An imported network in floating point.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,52 +56,236 @@ pub struct Node {
     pub shape: Shape,
 }
 
-/// The operations of a float graph.
+/// An operation of a float graph: any [`FloatOperator`], whose methods it has.
+#[derive(Clone)]
+pub struct Op(Box<dyn FloatOperator>);
+
+impl Op {
+    /// That of an operator.
+    pub fn new(operator: impl FloatOperator) -> Self {
+        Self(Box::new(operator))
+    }
+
+    /// Whether the operation is a `T`.
+    pub fn is<T: FloatOperator>(&self) -> bool {
+        self.downcast_ref::<T>().is_some()
+    }
+
+    /// The operator, if it is a `T`.
+    pub fn downcast_ref<T: FloatOperator>(&self) -> Option<&T> {
+        let any: &dyn Any = &*self.0;
+        any.downcast_ref()
+    }
+
+    /// [`Op::downcast_ref`], to be changed.
+    pub fn downcast_mut<T: FloatOperator>(&mut self) -> Option<&mut T> {
+        let any: &mut dyn Any = &mut *self.0;
+        any.downcast_mut()
+    }
+
+    /// The linear layer that the operation is, if it is one.
+    pub fn linear(&self) -> Option<&Linear> {
+        self.downcast_ref()
+    }
+
+    /// [`Op::linear`], to be changed.
+    pub fn linear_mut(&mut self) -> Option<&mut Linear> {
+        self.downcast_mut()
+    }
+
+    /// What the operation is called in reports.
+    pub fn name(&self) -> &'static str {
+        self.integer(&Known::default()).map_or("unfused", |op| op.name())
+    }
+
+    /// Whether the operation's value can be negative.
+    pub(crate) fn sign(&self) -> Sign {
+        self.integer(&Known::default()).map_or(Sign::Any, |op| op.sign())
+    }
+}
+
+impl<T: FloatOperator> From<T> for Op {
+    fn from(operator: T) -> Self {
+        Self::new(operator)
+    }
+}
+
+impl Deref for Op {
+    type Target = dyn FloatOperator;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl DerefMut for Op {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0
+    }
+}
+
+impl PartialEq for Op {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is_equal(other)
+    }
+}
+
+impl Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Debug::fmt(&self.0, f)
+    }
+}
+
+/// What a float operator has without a word, by deriving `Clone`, `Debug` and `PartialEq`.
+pub trait Instance: Any + Debug + Send + Sync {
+    /// A copy.
+    fn boxed(&self) -> Box<dyn FloatOperator>;
+
+    /// Whether it is an operation of the same type and with the same parameters.
+    fn is_equal(&self, other: &Op) -> bool;
+}
+
+impl<T: FloatOperator + Clone + PartialEq> Instance for T {
+    fn boxed(&self) -> Box<dyn FloatOperator> {
+        Box::new(self.clone())
+    }
+
+    fn is_equal(&self, other: &Op) -> bool {
+        other.downcast_ref() == Some(self)
+    }
+}
+
+impl Clone for Box<dyn FloatOperator> {
+    fn clone(&self) -> Self {
+        (**self).boxed()
+    }
+}
+
+/// An operator in floating point: what it computes, which integer operator it becomes, and what fusion may do with it.
+///
+/// What must be said has no default. A default means that fusion leaves the operator where it is: that is right, and at most slower.
+pub trait FloatOperator: Instance {
+    /// The integer operation with the same geometry, its numbers as far as what they depend on is `known`. `None` of what is
+    /// there during an import only, and becomes another operation or part of one.
+    fn integer(&self, known: &Known<'_>) -> Option<network::Op>;
+
+    /// What it demands of the scale of its value.
+    fn demands(&self) -> Demand;
+
+    /// Its value, `[C, H, W]` of the output's shape in row-major order.
+    fn apply(&self, of: &Operands<'_>) -> Vec<f32>;
+
+    /// Whether its value is its only input, for an input and a value of these shapes.
+    fn is_identity(&self, _input: Shape, _output: Shape) -> bool {
+        false
+    }
+
+    /// Whether it makes the same of a mapped input as the map makes of its value. It keeps the number of channels then.
+    fn commutes_with(&self, _map: &Affine) -> bool {
+        false
+    }
+
+    /// It with so many rows and columns more of zeros around its only input, `[top, left, bottom, right]`, which it thinks of by
+    /// itself. `non_negative` says whether the input is nowhere below them.
+    fn padded(&self, _more: [usize; 4], _non_negative: bool) -> Option<Op> {
+        None
+    }
+
+    /// How each of its values follows from the one at the same place of its only input.
+    fn growth(&self) -> Growth {
+        Growth::Unknown
+    }
+
+    /// If it clips, and changes nothing between zero and this bound: infinity of a ReLU.
+    fn clips_at(&self) -> Option<f32> {
+        None
+    }
+
+    /// Whether each of its values is the largest of some of the same channel.
+    fn takes_largest(&self) -> bool {
+        false
+    }
+
+    /// Whether each of its values is a mean of some of the same channel, the same places in each channel.
+    fn takes_means(&self) -> bool {
+        false
+    }
+
+    /// Whether it only moves values, and puts zeros where none came from.
+    fn moves(&self) -> bool {
+        false
+    }
+
+    /// Several operations that do the same, where no integer operator does. `source` is its only input, of this shape; `add`
+    /// appends an operation and says which node it is. The last operation, and what it takes, is the result: it comes in its place.
+    fn expanded(
+        &self,
+        _source: NodeId,
+        _shape: Shape,
+        _add: &mut dyn FnMut(Op, Vec<NodeId>, Shape) -> NodeId,
+    ) -> Option<(Op, Vec<NodeId>)> {
+        None
+    }
+
+    /// What becomes of it in the end, when all rules have been applied, over an input of this shape. `feeds_weights` says whether
+    /// its value comes to nothing but linear layers and the output, moved at most: these can take a division.
+    ///
+    /// # Errors
+    /// What of it is too much, in words.
+    fn settled(&self, _input: Shape, _feeds_weights: &dyn Fn() -> bool) -> Result<Settled, &'static str> {
+        Ok(Settled::Stays)
+    }
+}
+
+/// What becomes of an operation in the end.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Op {
-    /// The network's input.
-    Input,
-    /// Convolution or fully connected layer.
-    Linear(Linear),
-    /// `x·mul + add` by channel. Only while a graph is being imported: fusion turns each into part of a linear
-    /// layer.
-    Affine(Affine),
-    /// `x` where it is positive, `x·slope` elsewhere, by channel. Only while a graph is being imported: fusion makes
-    /// it of a ReLU and a linear layer.
-    Prelu {
-        /// `[C]`.
-        slope: Vec<f32>,
-    },
-    /// `max(x, 0)`.
-    Relu,
-    /// `min(max(x, 0), ceiling)`; ReLU6 has the ceiling 6.
-    Clip {
-        /// The upper bound, positive and finite.
-        ceiling: f32,
-    },
-    /// The largest value of each window; padding never wins.
-    MaxPool(Window),
-    /// The mean of each window.
-    AveragePool {
-        /// The windows.
-        window: Window,
-        /// Divide by the window's size, or only by how many of its places lie inside the image.
-        count_padding: bool,
-    },
-    /// Two values of the same shape.
-    Add,
-    /// `gain·(a + o_a)·(b + o_b)`: of two values, of which the second has the first one's shape or is one number a
-    /// channel, `[C, 1, 1]`.
-    Product {
-        /// Positive and finite.
-        gain: f32,
-        /// What is added to each factor first.
-        offsets: [f32; 2],
-    },
-    /// Along the channels.
-    Concat,
-    /// Moves values about.
-    Rearrange(Rearrange),
+pub enum Settled {
+    /// It stays what it is.
+    Stays,
+    /// Another comes in its place, which makes the same value.
+    Becomes(Op),
+    /// Another comes behind it, which makes the same value of its value.
+    Before(Op),
+}
+
+/// How an operation's values follow those at the same place of its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// In a way that is not told.
+    Unknown,
+    /// Nowhere does one fall where the other grows, by a function of each channel's own.
+    ByChannel,
+    /// The same, by one function for all channels.
+    Alike,
+}
+
+/// What an operation is applied to.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands<'a> {
+    /// Shapes and values of its inputs, at least one.
+    pub inputs: &'a [(Shape, &'a [f32])],
+    /// The shape of what it makes.
+    pub output: Shape,
+    /// What it may be computed with.
+    pub cpu: Cpu,
+}
+
+impl<'a> Operands<'a> {
+    /// The first input's shape and values.
+    pub fn first(&self) -> (Shape, &'a [f32]) {
+        self.inputs[0]
+    }
+}
+
+/// What an operation demands of the scale of its value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Demand {
+    /// Nothing.
+    Nothing,
+    /// That this real number is a power of two: values are clipped there.
+    Power(f32),
+    /// That it is its factors' scales' product over this and a power of two.
+    Shifted(f32),
 }
 
 /// A convolution (a fully connected layer has the kernel `[H, W]` of its whole input).
@@ -103,7 +299,7 @@ pub struct Linear {
     pub bias: Bias,
 }
 
-/// `x·mul + add`.
+/// `x·mul + add` by channel. Only while a graph is being imported: fusion turns each into part of a linear layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Affine {
     /// The factor of each channel, `[C]`.
@@ -123,7 +319,7 @@ pub enum Bias {
 
 impl Bias {
     /// Adds it to a value of this shape.
-    fn add_to(&self, shape: Shape, values: &mut [f32]) {
+    pub(crate) fn add_to(&self, shape: Shape, values: &mut [f32]) {
         match self {
             Bias::PerChannel(add) => {
                 for (plane, add) in values.chunks_exact_mut(shape[1] * shape[2]).zip(add) {
@@ -148,77 +344,6 @@ impl Bias {
     }
 }
 
-impl Op {
-    /// What the operation is called in reports.
-    pub fn name(&self) -> &'static str {
-        self.integer(&Known::default()).map_or("unfused", |op| op.name())
-    }
-
-    /// The integer operation with the same geometry, as far as it is `known` (a linear layer's shift is 0); `None` for
-    /// [`Op::Affine`] and [`Op::Prelu`], which have none.
-    pub(crate) fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
-        Some(match self {
-            Op::Input => network::Op::new(network::Input),
-            Op::Linear(linear) => network::Op::new(linear.spec.clone()),
-            Op::Affine(_) | Op::Prelu { .. } => return None,
-            Op::Relu => network::Op::new(network::Relu { ignored: 0 }),
-            Op::Clip { ceiling } => network::Op::new(network::Relu6::clipping(*ceiling, known)),
-            Op::MaxPool(window) => network::Op::new(network::MaxPool { window: window.clone(), ignored: 0 }),
-            Op::AveragePool { window, count_padding } => {
-                network::Op::new(network::SumPool::averaging(window, *count_padding, known))
-            }
-            Op::Add => network::Op::new(network::Add),
-            Op::Product { gain, offsets } => network::Op::new(network::Product::of(*gain, *offsets, known)),
-            Op::Concat => network::Op::new(network::Concat),
-            Op::Rearrange(rearrange) => network::Op::new(rearrange.clone()),
-        })
-    }
-
-    /// Whether the operation's value can be negative.
-    pub(crate) fn sign(&self) -> Sign {
-        self.integer(&Known::default()).map_or(Sign::Any, |op| op.sign())
-    }
-
-    /// What the operation demands of the scale of its value.
-    pub(crate) fn demands(&self) -> Demand {
-        match self {
-            Op::Clip { ceiling } => Demand::Power(*ceiling),
-            Op::Product { gain, .. } => Demand::Shifted(*gain),
-            Op::Input
-            | Op::Linear(_)
-            | Op::Affine(_)
-            | Op::Prelu { .. }
-            | Op::Relu
-            | Op::MaxPool(_)
-            | Op::AveragePool { .. }
-            | Op::Add
-            | Op::Concat
-            | Op::Rearrange(_) => Demand::Nothing,
-        }
-    }
-
-    /// The linear layer that the operation is, if it is one.
-    pub fn linear(&self) -> Option<&Linear> {
-        if let Op::Linear(linear) = self { Some(linear) } else { None }
-    }
-
-    /// [`Op::linear`], to be changed.
-    pub fn linear_mut(&mut self) -> Option<&mut Linear> {
-        if let Op::Linear(linear) = self { Some(linear) } else { None }
-    }
-}
-
-/// What an operation demands of the scale of its value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Demand {
-    /// Nothing.
-    Nothing,
-    /// That this real number is a power of two: values are clipped there.
-    Power(f32),
-    /// That it is its factors' scales' product over this and a power of two.
-    Shifted(f32),
-}
-
 impl Graph {
     /// The shape of the network's input, `[C, H, W]`.
     pub fn input_shape(&self) -> Shape {
@@ -241,9 +366,10 @@ impl Graph {
         for node in &self.nodes {
             let inputs: Vec<(Shape, &[f32])> =
                 node.inputs.iter().map(|&i| (self.nodes[i].shape, values[i].as_slice())).collect();
-            let value =
-                if let Op::Input = node.op { std::mem::take(&mut input) } else { apply(cpu, node, &inputs) };
-            values.push(value);
+            values.push(match inputs[..] {
+                [] => std::mem::take(&mut input),
+                _ => node.op.apply(&Operands { inputs: &inputs, output: node.shape, cpu }),
+            });
         }
         Some(values)
     }
@@ -252,55 +378,5 @@ impl Graph {
     /// [`Graph::run`].
     pub fn forward(&self, cpu: Cpu, tensor: &[f32]) -> Option<Vec<f32>> {
         self.run(cpu, tensor)?.pop()
-    }
-}
-
-/// One node's value from its inputs' values. [`Op::Input`] has no value of its own: empty.
-fn apply(cpu: Cpu, node: &Node, inputs: &[(Shape, &[f32])]) -> Vec<f32> {
-    let Some(&(shape, x)) = inputs.first() else { return Vec::new() };
-    match &node.op {
-        Op::Input => Vec::new(),
-        Op::Linear(linear) => {
-            let mut values = convolve(cpu, &linear.spec, shape, &linear.weights, x);
-            linear.bias.add_to(node.shape, &mut values);
-            values
-        }
-        Op::Affine(affine) => {
-            let mut values = x.to_vec();
-            for (plane, mul) in values.chunks_exact_mut(shape[1] * shape[2]).zip(&affine.mul) {
-                plane.iter_mut().for_each(|v| *v *= mul);
-            }
-            affine.add.add_to(shape, &mut values);
-            values
-        }
-        Op::Prelu { slope } => {
-            let mut values = x.to_vec();
-            for (plane, slope) in values.chunks_exact_mut(shape[1] * shape[2]).zip(slope) {
-                plane.iter_mut().filter(|v| **v < 0.0).for_each(|v| *v *= slope);
-            }
-            values
-        }
-        Op::Relu => x.iter().map(|v| v.max(0.0)).collect(),
-        Op::Clip { ceiling } => x.iter().map(|v| v.max(0.0).min(*ceiling)).collect(),
-        Op::MaxPool(window) => pool(window, shape, x, f32::NEG_INFINITY, f32::max, |best, _| best),
-        Op::AveragePool { window, count_padding } => {
-            let whole = (window.kernel[0] * window.kernel[1]) as f32;
-            pool(
-                window,
-                shape,
-                x,
-                0.0,
-                |a, b| a + b,
-                |sum, real| sum / if *count_padding { whole } else { real as f32 },
-            )
-        }
-        Op::Add => x.iter().zip(inputs[1].1).map(|(a, b)| a + b).collect(),
-        Op::Product { gain, offsets: [first, second] } => {
-            let factors = inputs[1].1;
-            let each = x.len() / factors.len();
-            x.iter().enumerate().map(|(i, a)| gain * (a + first) * (factors[i / each] + second)).collect()
-        }
-        Op::Concat => inputs.iter().flat_map(|(_, x)| x.iter().copied()).collect(),
-        Op::Rearrange(r) => rearrange(r, shape, node.shape, x),
     }
 }

@@ -1,6 +1,6 @@
 //! Weights in blocks, from an ONNX file's metadata to the integer network.
 
-use jaguar_graph::float::{Graph, Op};
+use jaguar_graph::float::Graph;
 use jaguar_graph::import::{ImportError, Options as ImportOptions, import_model};
 use jaguar_graph::network::{self, BlockKind, Blocks, NodeError};
 use jaguar_graph::onnx::{
@@ -139,11 +139,7 @@ impl Parts {
 }
 
 fn blocks_of(graph: &Graph) -> Vec<Option<Blocks>> {
-    let linear = graph.nodes.iter().filter_map(|node| match &node.op {
-        Op::Linear(linear) => Some(linear.spec.blocks),
-        _ => None,
-    });
-    linear.collect()
+    graph.nodes.iter().filter_map(|node| Some(node.op.linear()?.spec.blocks)).collect()
 }
 
 fn input() -> Vec<f32> {

@@ -1,17 +1,20 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
 use jaguar_graph::agreement::{agreement, beyond, logit_error};
-use jaguar_graph::float::{Affine, Bias, Graph, Linear, Node, Op};
+use jaguar_graph::float::{
+    Add, Affine, AveragePool, Bias, Clip, Concat, Graph, Input, Linear, MaxPool, Node, Op, Prelu, Relu,
+};
 use jaguar_graph::network::{self, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
 use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
 
-fn node(op: Op, inputs: &[usize], shape: Shape) -> Node {
-    Node { name: format!("n{}", inputs.last().map_or(0, |i| i + 1)), op, inputs: inputs.into(), shape }
+fn node(op: impl Into<Op>, inputs: &[usize], shape: Shape) -> Node {
+    let name = format!("n{}", inputs.last().map_or(0, |i| i + 1));
+    Node { name, op: op.into(), inputs: inputs.into(), shape }
 }
 
 /// A 1×1 convolution.
-fn pointwise(channels: usize, weights: Vec<f32>, bias: f32) -> Op {
+fn pointwise(channels: usize, weights: Vec<f32>, bias: f32) -> Linear {
     let spec = network::Linear {
         out_channels: channels,
         kernel: [1, 1],
@@ -23,7 +26,7 @@ fn pointwise(channels: usize, weights: Vec<f32>, bias: f32) -> Op {
         max_exponent: 0,
         blocks: None,
     };
-    Op::Linear(Linear { spec, weights, bias: Bias::PerChannel(vec![bias; channels]) })
+    Linear { spec, weights, bias: Bias::PerChannel(vec![bias; channels]) }
 }
 
 fn graph(nodes: Vec<Node>) -> Graph {
@@ -39,10 +42,10 @@ fn graph(nodes: Vec<Node>) -> Graph {
 }
 
 /// One channel, 2×2: input, layer, something, layer.
-fn chain(first: f32, between: Op, second: f32) -> Graph {
+fn chain(first: f32, between: impl Into<Op>, second: f32) -> Graph {
     let shape = [1, 2, 2];
     graph(vec![
-        node(Op::Input, &[], shape),
+        node(Input, &[], shape),
         node(pointwise(1, vec![first], 0.1), &[0], shape),
         node(between, &[1], shape),
         node(pointwise(1, vec![second], 0.0), &[2], shape),
@@ -53,7 +56,7 @@ fn chain(first: f32, between: Op, second: f32) -> Graph {
 fn clips_become_powers_of_two() {
     let image = vec![1.0, -1.0, 0.5, 0.25];
     for (ceiling, weight) in [(6.0, 20.0), (6.0, 0.5), (1.0, 3.0), (0.3, 100.0)] {
-        let graph = chain(weight, Op::Clip { ceiling }, 1.0);
+        let graph = chain(weight, Clip { ceiling }, 1.0);
         let (model, _) = calibrate(Cpu::detect(), &graph, std::slice::from_ref(&image), &Options::default())
             .expect("quantises");
         let Some(&network::Relu6 { log2_six, .. }) = model.network.nodes[2].op.downcast_ref() else {
@@ -71,7 +74,7 @@ fn clips_become_powers_of_two() {
 #[test]
 fn values_beyond_calibration_are_found() {
     let image = vec![1.0, -1.0, 0.5, 0.25];
-    let graph = chain(1.0, Op::Relu, 1.0);
+    let graph = chain(1.0, Relu, 1.0);
     let (model, report) = calibrate(Cpu::detect(), &graph, std::slice::from_ref(&image), &Options::default())
         .expect("quantises");
     let run = |images: &[Vec<f32>]| beyond(Cpu::detect(), &model, &report, images).expect("the images fit");
@@ -91,7 +94,7 @@ fn what_cannot_be_quantised_is_named() {
     let run = |graph: &Graph, options: Options| {
         calibrate(Cpu::detect(), graph, std::slice::from_ref(&image), &options).map(|_| ())
     };
-    let plain = chain(1.0, Op::Relu, 1.0);
+    let plain = chain(1.0, Relu, 1.0);
     assert_eq!(
         calibrate(Cpu::detect(), &plain, &[], &Options::default()).unwrap_err(),
         QuantiseError::NoImages
@@ -107,10 +110,10 @@ fn what_cannot_be_quantised_is_named() {
     ] {
         assert!(matches!(run(&plain, options), Err(QuantiseError::Option { .. })));
     }
-    let infinite = chain(f32::MAX, Op::Relu, f32::MAX);
+    let infinite = chain(f32::MAX, Relu, f32::MAX);
     assert_eq!(run(&infinite, Options::default()), Err(QuantiseError::NotFinite("n3".into())));
     // A clip a hundred thousand times below what reaches it.
-    let clipped = chain(1e5, Op::Clip { ceiling: 1.0 }, 1.0);
+    let clipped = chain(1e5, Clip { ceiling: 1.0 }, 1.0);
     assert!(
         matches!(run(&clipped, Options::default()), Err(QuantiseError::Clip { node, .. }) if node == "n2")
     );
@@ -119,12 +122,12 @@ fn what_cannot_be_quantised_is_named() {
     let shape = [1, 2, 2];
     let two = |second: f32| {
         graph(vec![
-            node(Op::Input, &[], shape),
+            node(Input, &[], shape),
             node(pointwise(1, vec![9.0], 0.0), &[0], shape),
-            node(Op::Clip { ceiling: 6.0 }, &[1], shape),
+            node(Clip { ceiling: 6.0 }, &[1], shape),
             node(pointwise(1, vec![5.0], 0.0), &[0], shape),
-            node(Op::Clip { ceiling: second }, &[3], shape),
-            node(Op::Add, &[2, 4], shape),
+            node(Clip { ceiling: second }, &[3], shape),
+            node(Add, &[2, 4], shape),
         ])
     };
     assert!(matches!(run(&two(5.0), Options::default()), Err(QuantiseError::ClipConflict(..))));
@@ -139,7 +142,7 @@ fn shifts_leave_room_for_guard_bits() {
     let count = 2048;
     let weights: Vec<f32> = (0..count).map(|i| if i % 3 == 0 { 1e-3 } else { -4e-4 }).collect();
     let shape = [count, 1, 1];
-    let graph = graph(vec![node(Op::Input, &[], shape), node(pointwise(1, weights, 0.0), &[0], [1, 1, 1])]);
+    let graph = graph(vec![node(Input, &[], shape), node(pointwise(1, weights, 0.0), &[0], [1, 1, 1])]);
     let image = [(0..count).map(|i| (i % 7) as f32).collect::<Vec<f32>>()];
     let shift = |guard_bits: u32| {
         let options = Options { activation_bits: 21, guard_bits, ..Options::default() };
@@ -154,10 +157,8 @@ fn shifts_leave_room_for_guard_bits() {
 fn a_layer_with_weights_too_large_lowers_its_output() {
     // Two large terms cancel: weights far above output over input.
     let shape = [2, 1, 1];
-    let graph = graph(vec![
-        node(Op::Input, &[], shape),
-        node(pointwise(1, vec![5000.0, -5000.0], 0.0), &[0], [1, 1, 1]),
-    ]);
+    let graph =
+        graph(vec![node(Input, &[], shape), node(pointwise(1, vec![5000.0, -5000.0], 0.0), &[0], [1, 1, 1])]);
     let image = [vec![1.0, 0.99999]];
     let narrow = Options { weight_bits: 6, ..Options::default() };
     let (model, report) = calibrate(Cpu::detect(), &graph, &image, &narrow).expect("quantises");
@@ -177,8 +178,8 @@ fn a_layer_with_weights_too_large_lowers_its_output() {
 /// What fusion should have made part of other layers has no integer counterpart, and is refused: not taken for a ReLU.
 #[test]
 fn what_was_left_unfused_is_refused() {
-    let affine = || Op::Affine(Affine { mul: vec![2.0], add: Bias::PerChannel(vec![1.0]) });
-    for left in [affine(), Op::Prelu { slope: vec![0.1] }] {
+    let affine = || Op::new(Affine { mul: vec![2.0], add: Bias::PerChannel(vec![1.0]) });
+    for left in [affine(), Prelu { slope: vec![0.1] }.into()] {
         let graph = chain(1.0, left, 1.0);
         let image = vec![1.0, -1.0, 0.5, 0.25];
         let refused = calibrate(Cpu::detect(), &graph, &[image], &Options::default()).map(|_| ());
@@ -193,13 +194,13 @@ fn packed_outputs_are_judged_apart() {
     let shape = [1, 2, 2];
     let packed = |small: f32| {
         graph(vec![
-            node(Op::Input, &[], shape),
+            node(Input, &[], shape),
             Node { name: "boxes".into(), ..node(pointwise(1, vec![400.0], 0.0), &[0], shape) },
             Node { name: "scores".into(), ..node(pointwise(1, vec![small], 0.0), &[0], shape) },
             // A score is changed value by value on its way.
-            node(Op::Relu, &[2], shape),
-            node(Op::Concat, &[1, 3], [2, 2, 2]),
-            node(Op::Rearrange(Rearrange::Reshape), &[4], [8, 1, 1]),
+            node(Relu, &[2], shape),
+            node(Concat, &[1, 3], [2, 2, 2]),
+            node(Rearrange::Reshape, &[4], [8, 1, 1]),
         ])
     };
     let images: Vec<Vec<f32>> =
@@ -245,9 +246,9 @@ fn small_channels_beside_large_ones_keep_their_bits() {
     let mixed: Vec<f32> =
         (0..16).map(|i| if i % 4 == 0 { 0.01 } else { 8.0 * (i % 3) as f32 - 8.5 }).collect();
     let graph = graph(vec![
-        node(Op::Input, &[], shape),
+        node(Input, &[], shape),
         node(pointwise(4, weights, 0.01), &[0], shape),
-        node(Op::Clip { ceiling: 6.0 }, &[1], shape),
+        node(Clip { ceiling: 6.0 }, &[1], shape),
         node(pointwise(4, mixed, 0.0), &[2], shape),
     ]);
     let images: Vec<Vec<f32>> =
@@ -266,9 +267,9 @@ fn small_channels_beside_large_ones_keep_their_bits() {
 fn a_dead_layer_does_not_amplify_noise() {
     let shape = [1, 2, 2];
     let graph = graph(vec![
-        node(Op::Input, &[], shape),
+        node(Input, &[], shape),
         node(pointwise(1, vec![0.0], 0.0), &[0], shape),
-        node(Op::Relu, &[1], shape),
+        node(Relu, &[1], shape),
         node(pointwise(1, vec![50.0], 0.5), &[2], shape),
     ]);
     let images = [vec![1.0, -1.0, 0.5, 0.25]];
@@ -285,7 +286,7 @@ fn a_dead_layer_does_not_amplify_noise() {
 /// Scales come from every second sample, and are tried on the others; then the other way round.
 #[test]
 fn samples_that_do_not_go_together_show() {
-    let graph = chain(1.0, Op::Relu, 1.0);
+    let graph = chain(1.0, Relu, 1.0);
     let image = |size: f32| vec![size, -size, 0.5 * size, 0.25 * size];
     let found = |images: &[Vec<f32>]| {
         let samples = Samples::new(Cpu::detect(), &graph, images, &mut |_| ()).expect("images that fit");
@@ -326,16 +327,16 @@ proptest! {
         let average = Window { kernel: [3, 3], stride: [1, 1], pads: [1; 4] };
         let ceiling = 1.5 * (gain as f32).exp2();
         let graph = graph(vec![
-            node(Op::Input, &[], [3, 4, 4]),
+            node(Input, &[], [3, 4, 4]),
             node(pointwise(4, scaled, 0.0), &[0], wide),
-            node(if clip { Op::Clip { ceiling } } else { Op::Relu }, &[1], wide),
+            node(if clip { Op::new(Clip { ceiling }) } else { Relu.into() }, &[1], wide),
             node(pointwise(4, weights(16), 0.1), &[2], wide),
-            node(Op::Add, &[3, 2], wide),
-            node(Op::MaxPool(pool), &[4], [4, 2, 2]),
-            node(Op::Relu, &[5], [4, 2, 2]),
-            node(Op::Concat, &[5, 6], [8, 2, 2]),
-            node(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[7], [8, 2, 2]),
-            node(Op::AveragePool { window: average, count_padding: false }, &[8], [8, 2, 2]),
+            node(Add, &[3, 2], wide),
+            node(MaxPool(pool), &[4], [4, 2, 2]),
+            node(Relu, &[5], [4, 2, 2]),
+            node(Concat, &[5, 6], [8, 2, 2]),
+            node(Rearrange::Transpose { perm: [0, 2, 1] }, &[7], [8, 2, 2]),
+            node(AveragePool { window: average, count_padding: false }, &[8], [8, 2, 2]),
             node(pointwise(3, weights(24), 0.0), &[9], [3, 2, 2]),
         ]);
         let images: Vec<Vec<f32>> = (0..3).map(|_| weights(48)).collect();

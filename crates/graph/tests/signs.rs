@@ -1,6 +1,6 @@
 //! The choice of reduced-precision signs and of narrow activations: what it promises is measured again here.
 use jaguar_graph::agreement::{agreement, logit_error, private_agreement};
-use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::float::{Add, Bias, Clip, Graph, Input, Linear, MaxPool, Node, Op, Relu};
 use jaguar_graph::network::{self, Model, NodeId, Shape, argmax};
 use jaguar_graph::quantise::{Options as Quantise, QuantiseError, Samples, Trial, calibrate, narrowest};
 use jaguar_graph::reference::{self, Draws};
@@ -40,19 +40,19 @@ fn graph(random: &mut Random) -> Graph {
             blocks: None,
         };
         let weights = random.values(out_channels * inputs * kernel * kernel);
-        Op::Linear(Linear { spec, weights, bias: Bias::PerChannel(random.values(out_channels)) })
+        Op::new(Linear { spec, weights, bias: Bias::PerChannel(random.values(out_channels)) })
     };
     let nodes = [
-        (Op::Input, vec![], [3, 6, 6]),
+        (Op::new(Input), vec![], [3, 6, 6]),
         (linear(3, 8, 3, 1), vec![0], shape),
-        (Op::Relu, vec![1], shape),
+        (Op::new(Relu), vec![1], shape),
         (linear(8, 8, 3, 1), vec![2], shape),
-        (Op::Clip { ceiling: 6.0 }, vec![3], shape),
+        (Op::new(Clip { ceiling: 6.0 }), vec![3], shape),
         (linear(8, 8, 1, 0), vec![4], shape),
-        (Op::Add, vec![5, 2], shape),
-        (Op::Relu, vec![6], shape),
+        (Op::new(Add), vec![5, 2], shape),
+        (Op::new(Relu), vec![6], shape),
         (
-            Op::MaxPool(network::Window { kernel: [3; 2], stride: [2; 2], pads: [0, 0, 1, 1] }),
+            Op::new(MaxPool(network::Window { kernel: [3; 2], stride: [2; 2], pads: [0, 0, 1, 1] })),
             vec![7],
             [8, 3, 3],
         ),

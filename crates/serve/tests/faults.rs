@@ -19,7 +19,7 @@ use jaguar_engine::hint::Place;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_engine::{EngineError, Stock};
-use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
 use jaguar_graph::network;
 use jaguar_graph::quantise::{self, calibrate};
 use jaguar_net::tls::{self, Trust};
@@ -90,13 +90,13 @@ fn service() -> Service {
     };
     let weights = |count: usize| (0..count).map(|i| (i % 7) as f32 / 7.0 - 0.5).collect();
     let spec = network::Linear { kernel: [4, 4], ..network::Linear::same(6, 1, 0) };
-    let first = Op::Linear(Linear { spec, weights: weights(6 * 16), bias: Bias::PerChannel(vec![0.1; 6]) });
+    let first = Op::new(Linear { spec, weights: weights(6 * 16), bias: Bias::PerChannel(vec![0.1; 6]) });
     let spec = network::Linear::same(3, 1, 0);
-    let last = Op::Linear(Linear { spec, weights: weights(3 * 6), bias: Bias::PerChannel(vec![0.1; 3]) });
+    let last = Op::new(Linear { spec, weights: weights(3 * 6), bias: Bias::PerChannel(vec![0.1; 3]) });
     let nodes = vec![
-        node("input", Op::Input, &[], [1, 4, 4]),
+        node("input", Op::new(Input), &[], [1, 4, 4]),
         node("first", first, &[0], [6, 1, 1]),
-        node("relu", Op::Relu, &[1], [6, 1, 1]),
+        node("relu", Op::new(Relu), &[1], [6, 1, 1]),
         node("last", last, &[2], [3, 1, 1]),
     ];
     let (affine, layout_dims, outputs) = (vec![], vec![], vec![]);

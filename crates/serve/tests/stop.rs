@@ -11,7 +11,7 @@ use jaguar_engine::hint::Place;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_engine::{EngineError, NoRoom};
-use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op};
 use jaguar_graph::network;
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_net::{Address, Bound, Dialer, Listener, TokenFile};
@@ -31,8 +31,8 @@ fn service() -> Service {
     };
     let spec = network::Linear { kernel: [4, 4], ..network::Linear::same(3, 1, 0) };
     let weights = (0..3 * 16).map(|i| (i % 7) as f32 / 7.0 - 0.5).collect();
-    let full = Op::Linear(Linear { spec, weights, bias: Bias::PerChannel(vec![0.1; 3]) });
-    let nodes = vec![node("input", Op::Input, &[], [1, 4, 4]), node("full", full, &[0], [3, 1, 1])];
+    let full = Op::new(Linear { spec, weights, bias: Bias::PerChannel(vec![0.1; 3]) });
+    let nodes = vec![node("input", Op::new(Input), &[], [1, 4, 4]), node("full", full, &[0], [3, 1, 1])];
     let (affine, layout_dims, outputs) = (vec![], vec![], vec![]);
     let graph = Graph {
         name: "small".into(),

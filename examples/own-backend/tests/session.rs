@@ -7,7 +7,7 @@ use jaguar_engine::client::{Limits, Prediction, Reveal, connect};
 use jaguar_engine::hint::Place;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
-use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_graph::{network, reference};
 use jaguar_plan::{Choices, Kit};
@@ -28,12 +28,12 @@ fn graph() -> Graph {
     let conv = network::Linear::same(4, 3, 0);
     let full = network::Linear { kernel: [8, 8], ..network::Linear::same(3, 1, 0) };
     let nodes = vec![
-        node("input", Op::Input, &[], [1, 8, 8]),
-        node("conv", Op::Linear(Linear { spec: conv, weights: weights(36), bias: bias(4) }), &[0], [4, 8, 8]),
-        node("relu", Op::Relu, &[1], [4, 8, 8]),
+        node("input", Op::new(Input), &[], [1, 8, 8]),
+        node("conv", Op::new(Linear { spec: conv, weights: weights(36), bias: bias(4) }), &[0], [4, 8, 8]),
+        node("relu", Op::new(Relu), &[1], [4, 8, 8]),
         node(
             "full",
-            Op::Linear(Linear { spec: full, weights: weights(768), bias: bias(3) }),
+            Op::new(Linear { spec: full, weights: weights(768), bias: bias(3) }),
             &[2],
             [3, 1, 1],
         ),

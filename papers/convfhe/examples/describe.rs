@@ -12,7 +12,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::{Polynomial, describe, last_layers, stress};
-use jaguar_graph::float::{Graph, Op};
+use jaguar_graph::float::Graph;
 use jaguar_graph::import::{Options, import_file};
 use jaguar_ring::cpu::Cpu;
 
@@ -45,11 +45,7 @@ fn noise(graph: &Graph) -> Vec<(String, Vec<f32>)> {
 }
 
 fn weights(graph: &Graph) -> usize {
-    let of = |op: &Op| match op {
-        Op::Linear(linear) => linear.weights.len(),
-        _ => 0,
-    };
-    graph.nodes.iter().map(|node| of(&node.op)).sum()
+    graph.nodes.iter().filter_map(|node| node.op.linear()).map(|linear| linear.weights.len()).sum()
 }
 
 fn main() -> Result<()> {

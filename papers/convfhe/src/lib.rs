@@ -18,7 +18,7 @@ pub mod session;
 mod split;
 mod stress;
 
-use jaguar_graph::float::{Graph, Node, Op};
+use jaguar_graph::float::{Add, AveragePool, Clip, Graph, Input, MaxPool, Node, Op, Relu};
 use jaguar_graph::network::{Rearrange, Shape};
 
 pub use description::{Description, Floats, Layer, Polynomial, Term};
@@ -91,22 +91,27 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
     let behind = relus_behind_pools(graph);
     for (index, node) in graph.nodes.iter().enumerate() {
         let of = |i: usize| node.inputs.get(i).and_then(|&from| forms.get(from)).ok_or(Refusal::Malformed);
-        let form = (|| match &node.op {
-            Op::Input => Form::value(0, node.shape),
-            Op::Relu if behind[index] => Ok(of(0)?.clone()),
-            Op::Relu => layers.push(&node.name, "", of(0)?.clone()),
-            // min(max(x, 0), c) = ReLU(x) - ReLU(x - c): two layers.
-            Op::Clip { ceiling } => {
+        let op = &node.op;
+        let form = (|| {
+            if op.is::<Input>() {
+                Form::value(0, node.shape)
+            } else if op.is::<Relu>() {
+                if behind[index] { Ok(of(0)?.clone()) } else { layers.push(&node.name, "", of(0)?.clone()) }
+            } else if let Some(Clip { ceiling }) = op.downcast_ref() {
+                // min(max(x, 0), c) = ReLU(x) - ReLU(x - c): two layers.
                 let form = of(0)?.clone();
                 let below = layers.push(&node.name, "", form.clone())?;
                 let above = layers.push(&node.name, ", above its ceiling", form.scaled(1.0, -ceiling))?;
                 Ok(below.plus(&above.scaled(-1.0, 0.0)))
-            }
-            Op::Linear(linear) => of(0)?.convolved(linear, node),
-            Op::AveragePool { window, count_padding } => of(0)?.averaged(window, *count_padding, node),
-            Op::Add => Ok(of(0)?.clone().plus(of(1)?)),
-            Op::Rearrange(rearrange) => of(0)?.rearranged(rearrange, node.shape),
-            Op::MaxPool(window) => {
+            } else if let Some(linear) = op.linear() {
+                of(0)?.convolved(linear, node)
+            } else if let Some(AveragePool { window, count_padding }) = op.downcast_ref() {
+                of(0)?.averaged(window, *count_padding, node)
+            } else if op.is::<Add>() {
+                Ok(of(0)?.clone().plus(of(1)?))
+            } else if let Some(rearrange) = op.downcast_ref::<Rearrange>() {
+                of(0)?.rearranged(rearrange, node.shape)
+            } else if let Some(MaxPool(window)) = op.downcast_ref() {
                 let (input, rectified) = (of(0)?, is_rectified(graph, node.inputs[0]));
                 if window.pads != [0; 4] && !rectified {
                     return Err(Refusal::MaxPoolPadding);
@@ -117,7 +122,7 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
                 if rectified {
                     // The ReLU that was left out; or one that changes nothing, so that a convolution can follow.
                     layers.push(&node.name, "", pooled)
-                } else if takers(graph, index).all(|taker| matches!(taker.op, Op::Relu)) {
+                } else if takers(graph, index).all(|taker| taker.op.is::<Relu>()) {
                     Ok(pooled)
                 } else {
                     // x = ReLU(x) - ReLU(-x)
@@ -125,15 +130,16 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
                     let below = layers.push(&node.name, ", below zero", pooled.scaled(-1.0, 0.0))?;
                     Ok(above.plus(&below.scaled(-1.0, 0.0)))
                 }
+            } else {
+                Err(Refusal::Operation(op.name()))
             }
-            other => Err(Refusal::Operation(other.name())),
         })();
         let form = form.map_err(|refusal| Unsupported { node: index, name: node.name.clone(), refusal })?;
         forms.push(form);
     }
     let (last, form) = graph.nodes.iter().zip(forms).next_back().expect("a graph has nodes");
     let fail = |refusal| Unsupported { node: graph.nodes.len() - 1, name: last.name.clone(), refusal };
-    if matches!(last.op, Op::Relu | Op::Clip { .. }) || form.shape[1..] != [1, 1] {
+    if is_activation(&last.op) || form.shape[1..] != [1, 1] {
         return Err(fail(Refusal::Output));
     }
     let output = Layer { name: last.name.clone(), terms: form.terms, bias: Floats(form.bias) };
@@ -168,22 +174,24 @@ fn takers(graph: &Graph, node: usize) -> impl Iterator<Item = &Node> {
     graph.nodes.iter().filter(move |taker| taker.inputs.contains(&node))
 }
 
+/// Whether an operation is a ReLU, with a ceiling or without.
+fn is_activation(op: &Op) -> bool {
+    op.is::<Relu>() || op.is::<Clip>()
+}
+
 /// Whether a node's values are never negative.
 fn is_rectified(graph: &Graph, node: usize) -> bool {
-    match &graph.nodes[node].op {
-        Op::Relu | Op::Clip { .. } => true,
-        Op::MaxPool(_) => is_rectified(graph, graph.nodes[node].inputs[0]),
-        _ => false,
-    }
+    let Node { op, inputs, .. } = &graph.nodes[node];
+    is_activation(op) || op.is::<MaxPool>() && is_rectified(graph, inputs[0])
 }
 
 /// Which nodes are ReLUs that only a max-pool without padding takes: it takes them behind itself.
 fn relus_behind_pools(graph: &Graph) -> Vec<bool> {
     let behind = |node: usize| {
-        matches!(graph.nodes[node].op, Op::Relu)
+        let pools = |op: &Op| op.downcast_ref().is_some_and(|MaxPool(window)| window.pads == [0; 4]);
+        graph.nodes[node].op.is::<Relu>()
             && takers(graph, node).count() == 1
-            && takers(graph, node)
-                .all(|taker| matches!(&taker.op, Op::MaxPool(window) if window.pads == [0; 4]))
+            && takers(graph, node).all(|taker| pools(&taker.op))
     };
     (0..graph.nodes.len()).map(behind).collect()
 }

@@ -1,7 +1,8 @@
 //! A network in two: the client evaluates the first part in the clear, and the server the last layers on ciphertexts (the paper's
 //! ImageNet tail). The client must then have the weights of the first part.
 
-use jaguar_graph::float::{Graph, Node, Op};
+use crate::is_activation;
+use jaguar_graph::float::{Graph, Input, Node};
 
 /// Why a network cannot be cut there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,12 +28,11 @@ pub enum NoCut {
 /// # Errors
 /// [`NoCut`] if there are not more ReLUs than that, or if a later node takes what lies before the cut.
 pub fn last_layers(graph: &Graph, layers: usize) -> Result<(Graph, Graph), NoCut> {
-    let relus: Vec<usize> =
-        (0..graph.nodes.len()).filter(|&i| matches!(graph.nodes[i].op, Op::Relu | Op::Clip { .. })).collect();
+    let relus: Vec<usize> = (0..graph.nodes.len()).filter(|&i| is_activation(&graph.nodes[i].op)).collect();
     let cut = relus.len().checked_sub(layers + 1).map(|i| relus[i]).ok_or(NoCut::TooFew(relus.len()))?;
     let input = Node {
         name: graph.nodes[cut].name.clone(),
-        op: Op::Input,
+        op: Input.into(),
         inputs: Vec::new(),
         shape: graph.nodes[cut].shape,
     };

@@ -1,7 +1,7 @@
 //! A description computes what the graph computes.
 
 use jaguar_convfhe::{Description, Layer, NoCut, Polynomial, describe, last_layers};
-use jaguar_graph::float::{Bias, Graph, Linear, Node, Op};
+use jaguar_graph::float::{Add, AveragePool, Bias, Clip, Graph, Input, Linear, MaxPool, Node, Op, Relu};
 use jaguar_graph::network::{self, Rearrange, Shape, Window};
 use jaguar_ring::cpu::Cpu;
 
@@ -22,11 +22,11 @@ struct Builder(Vec<Node>);
 
 impl Builder {
     fn new(input: Shape) -> Self {
-        Self(vec![Node { name: "input".into(), op: Op::Input, inputs: Vec::new(), shape: input }])
+        Self(vec![Node { name: "input".into(), op: Input.into(), inputs: Vec::new(), shape: input }])
     }
 
-    fn push(&mut self, name: &str, op: Op, inputs: &[usize], shape: Shape) -> usize {
-        self.0.push(Node { name: name.into(), op, inputs: inputs.to_vec(), shape });
+    fn push(&mut self, name: &str, op: impl Into<Op>, inputs: &[usize], shape: Shape) -> usize {
+        self.0.push(Node { name: name.into(), op: op.into(), inputs: inputs.to_vec(), shape });
         self.0.len() - 1
     }
 
@@ -38,12 +38,12 @@ impl Builder {
         let weights = numbers(spec.weights_len(input[0]).unwrap(), seed);
         let bias = Bias::PerChannel(numbers(spec.out_channels, seed + 100));
         let shape = [spec.out_channels, h, w];
-        self.push("convolution", Op::Linear(Linear { spec, weights, bias }), &[from], shape)
+        self.push("convolution", Linear { spec, weights, bias }, &[from], shape)
     }
 
     fn relu(&mut self, from: usize) -> usize {
         let shape = self.0[from].shape;
-        self.push("relu", Op::Relu, &[from], shape)
+        self.push("relu", Relu, &[from], shape)
     }
 
     fn graph(self) -> Graph {
@@ -70,18 +70,18 @@ fn residual() -> Graph {
     let first = b.convolution(0, network::Linear { dilation: [2; 2], pads: [2; 4], ..same(4, 3) });
     let first = b.relu(first);
     let grouped = b.convolution(first, network::Linear { groups: 2, ..same(4, 5) });
-    let sum = b.push("sum", Op::Add, &[grouped, first], [4, 8, 8]);
+    let sum = b.push("sum", Add, &[grouped, first], [4, 8, 8]);
     let second = b.relu(sum);
     let strided = b.convolution(second, network::Linear { stride: [2; 2], ..same(8, 3) });
     let slice = Rearrange::Slice { start: [0; 3], step: [1, 2, 2] };
-    let slice = b.push("slice", Op::Rearrange(slice), &[second], [4, 4, 4]);
+    let slice = b.push("slice", slice, &[second], [4, 4, 4]);
     let pad = Rearrange::Pad { before: [2, 0, 0], after: [2, 0, 0] };
-    let pad = b.push("pad", Op::Rearrange(pad), &[slice], [8, 4, 4]);
-    let sum = b.push("sum", Op::Add, &[strided, pad], [8, 4, 4]);
+    let pad = b.push("pad", pad, &[slice], [8, 4, 4]);
+    let sum = b.push("sum", Add, &[strided, pad], [8, 4, 4]);
     let third = b.relu(sum);
     let window = Window { kernel: [4; 2], stride: [1; 2], pads: [0; 4] };
-    let pool = b.push("pool", Op::AveragePool { window, count_padding: true }, &[third], [8, 1, 1]);
-    let flat = b.push("flatten", Op::Rearrange(Rearrange::Reshape), &[pool], [8, 1, 1]);
+    let pool = b.push("pool", AveragePool { window, count_padding: true }, &[third], [8, 1, 1]);
+    let flat = b.push("flatten", Rearrange::Reshape, &[pool], [8, 1, 1]);
     b.convolution(flat, network::Linear { pads: [0; 4], ..same(3, 1) });
     b.graph()
 }
@@ -142,14 +142,14 @@ fn sums(layer: &Layer, values: &[(Shape, Vec<f32>)]) -> (Shape, Vec<f32>) {
 fn mobile() -> Graph {
     let mut b = Builder::new([2, 8, 8]);
     let expand = b.convolution(0, network::Linear { pads: [0; 4], ..same(6, 1) });
-    let expand = b.push("relu6", Op::Clip { ceiling: 0.5 }, &[expand], [6, 8, 8]);
+    let expand = b.push("relu6", Clip { ceiling: 0.5 }, &[expand], [6, 8, 8]);
     let depthwise = b.convolution(expand, network::Linear { groups: 6, ..same(6, 3) });
-    let depthwise = b.push("relu6", Op::Clip { ceiling: 0.75 }, &[depthwise], [6, 8, 8]);
-    let sum = b.push("sum", Op::Add, &[depthwise, expand], [6, 8, 8]);
+    let depthwise = b.push("relu6", Clip { ceiling: 0.75 }, &[depthwise], [6, 8, 8]);
+    let sum = b.push("sum", Add, &[depthwise, expand], [6, 8, 8]);
     let wide = b.convolution(sum, network::Linear { stride: [2; 2], ..same(3, 3) });
     let relu = b.relu(wide);
     let window = Window { kernel: [4; 2], stride: [1; 2], pads: [0; 4] };
-    let pool = b.push("pool", Op::AveragePool { window, count_padding: true }, &[relu], [3, 1, 1]);
+    let pool = b.push("pool", AveragePool { window, count_padding: true }, &[relu], [3, 1, 1]);
     b.convolution(pool, network::Linear { pads: [0; 4], ..same(3, 1) });
     b.graph()
 }
@@ -165,7 +165,7 @@ fn pooled(side: usize, window: Window, relu_first: bool) -> Graph {
     if relu_first {
         from = b.relu(from);
     }
-    from = b.push("pool", Op::MaxPool(window), &[from], shape);
+    from = b.push("pool", MaxPool(window), &[from], shape);
     if !relu_first {
         from = b.relu(from);
     }
@@ -215,7 +215,7 @@ fn a_pool_behind_a_batch_norm_is_taken() {
     let first = b.relu(first);
     let norm = b.convolution(first, network::Linear { groups: 4, pads: [0; 4], ..same(4, 1) });
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-    let pool = b.push("pool", Op::MaxPool(window), &[norm], [4, 3, 3]);
+    let pool = b.push("pool", MaxPool(window), &[norm], [4, 3, 3]);
     let second = b.convolution(pool, same(3, 3));
     let second = b.relu(second);
     b.convolution(second, network::Linear { pads: [0; 4], ..same(2, 3) });
@@ -232,9 +232,9 @@ fn a_relu_with_two_takers_stays_before_its_pool() {
     let first = b.convolution(0, same(2, 3));
     let first = b.relu(first);
     let window = Window { kernel: [3; 2], stride: [1; 2], pads: [1; 4] };
-    let pool = b.push("pool", Op::MaxPool(window.clone()), &[first], [2, 6, 6]);
-    let pool = b.push("pool of a pool", Op::MaxPool(window), &[pool], [2, 6, 6]);
-    let sum = b.push("sum", Op::Add, &[pool, first], [2, 6, 6]);
+    let pool = b.push("pool", MaxPool(window.clone()), &[first], [2, 6, 6]);
+    let pool = b.push("pool of a pool", MaxPool(window), &[pool], [2, 6, 6]);
+    let sum = b.push("sum", Add, &[pool, first], [2, 6, 6]);
     b.convolution(sum, network::Linear { pads: [0; 4], ..same(3, 6) });
     let graph = b.graph();
     let description = describe(&graph, 1.0).unwrap();
@@ -319,7 +319,7 @@ fn the_json_is_what_the_go_program_reads() {
     let mut b = Builder::new([1, 1, 1]);
     b.convolution(0, same(1, 1));
     let mut graph = b.graph();
-    if let Op::Linear(linear) = &mut graph.nodes[1].op {
+    if let Some(linear) = graph.nodes[1].op.linear_mut() {
         linear.weights = vec![1.5];
         linear.bias = Bias::PerChannel(vec![-2.0]);
     }
@@ -339,22 +339,22 @@ fn what_has_no_form_is_refused_with_a_reason() {
         describe(&b.graph(), 1.0).unwrap_err().to_string()
     };
     for (op, shape, reason) in [
-        (Op::MaxPool(Window { pads: [1; 4], ..window.clone() }), [2, 5, 5], "takes what a ReLU gives"),
-        (Op::MaxPool(Window { stride: [2, 1], ..window.clone() }), [2, 4, 7], "must have the same"),
-        (Op::Clip { ceiling: 6.0 }, [2, 8, 8], "one number a channel"),
-        (Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), [2, 8, 8], "no stride"),
-        (Op::Rearrange(Rearrange::Slice { start: [0, 1, 1], step: [1; 3] }), [2, 7, 7], "no stride"),
+        (Op::new(MaxPool(Window { pads: [1; 4], ..window.clone() })), [2, 5, 5], "takes what a ReLU gives"),
+        (Op::new(MaxPool(Window { stride: [2, 1], ..window.clone() })), [2, 4, 7], "must have the same"),
+        (Op::new(Clip { ceiling: 6.0 }), [2, 8, 8], "one number a channel"),
+        (Op::new(Rearrange::Transpose { perm: [0, 2, 1] }), [2, 8, 8], "no stride"),
+        (Op::new(Rearrange::Slice { start: [0, 1, 1], step: [1; 3] }), [2, 7, 7], "no stride"),
         (
-            Op::AveragePool { window: Window { pads: [1; 4], ..window.clone() }, count_padding: false },
+            Op::new(AveragePool { window: Window { pads: [1; 4], ..window.clone() }, count_padding: false }),
             [2, 5, 5],
             "does not count the padding",
         ),
         (
-            Op::AveragePool { window: Window { stride: [2, 1], ..window }, count_padding: true },
+            Op::new(AveragePool { window: Window { stride: [2, 1], ..window }, count_padding: true }),
             [2, 4, 7],
             "must have the same",
         ),
-        (Op::Relu, [2, 8, 8], "one number a channel"),
+        (Op::new(Relu), [2, 8, 8], "one number a channel"),
     ] {
         let message = refused(op, shape);
         assert!(message.contains(reason) && message.contains("node 1 (odd one)"), "{message}");

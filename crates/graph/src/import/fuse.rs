@@ -17,12 +17,12 @@
 use jaguar_ring::cpu::Cpu;
 
 use super::{Draft, ImportError};
-use crate::float::{Affine, Bias, Graph, Linear, Node, Op};
-use crate::ir::kernel::convolve;
-use crate::limits::{self, MAX_POOL_GAIN};
+use crate::float::{Affine, Bias, Concat, Demand, Graph, Growth, Known, Linear, Node, Op, Product, Settled};
+use crate::limits;
 use crate::network::{self, NodeId, Rearrange, Shape};
-use crate::ops::operator::Known;
-use crate::ops::sum_pool::real_places_multiple;
+use crate::ops::linear::fold::{
+    crop_kernel, linear_of_constant, scale_bias, spread, spread_linear, sum_bias,
+};
 
 /// How a node's value is used.
 #[derive(Clone, Copy, Default)]
@@ -89,13 +89,13 @@ pub(super) fn fuse(cpu: Cpu, draft: Draft, name: &str) -> Result<Graph, ImportEr
             }
         }
         // Only then, so that pooling has gone before them.
-        if rewrites == before && !fusion.expand_prelus() {
+        if rewrites == before && !fusion.expand() {
             break;
         }
     }
     fusion.materialise_affines();
     fusion.spread_afterwards();
-    fusion.divide_averages()?;
+    fusion.settle()?;
     fusion.crop_kernels();
     Ok(Graph {
         name: name.chars().take(limits::MAX_NAME / 4).collect(),
@@ -106,93 +106,6 @@ pub(super) fn fuse(cpu: Cpu, draft: Draft, name: &str) -> Result<Graph, ImportEr
         layout_dims,
         outputs,
     })
-}
-
-/// The product of a bias with a factor per channel.
-fn scale_bias(bias: &Bias, mul: &[f32], shape: Shape) -> Bias {
-    let plane = shape[1] * shape[2];
-    match bias {
-        Bias::PerChannel(b) => Bias::PerChannel(b.iter().zip(mul).map(|(b, m)| b * m).collect()),
-        Bias::PerElement(b) => {
-            Bias::PerElement(b.iter().enumerate().map(|(i, b)| b * mul[i / plane]).collect())
-        }
-    }
-}
-
-fn sum_bias(a: &Bias, b: &Bias, shape: Shape) -> Bias {
-    let sum = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a + b).collect();
-    match (a, b) {
-        (Bias::PerChannel(a), Bias::PerChannel(b)) => Bias::PerChannel(sum(a, b)),
-        _ => Bias::PerElement(sum(&a.spread(shape), &b.spread(shape))),
-    }
-}
-
-/// What a linear layer without bias makes of an input that is `add` everywhere; `None` if finding out costs too
-/// much.
-fn linear_of_constant(cpu: Cpu, linear: &Linear, add: &Bias, input: Shape, output: Shape) -> Option<Bias> {
-    /// More multiply-adds than any constant part of a real layer takes.
-    const TOO_MUCH: usize = 1 << 33;
-    let spec = &linear.spec;
-    let add = match add {
-        Bias::PerElement(_) if spec.multiply_adds(input)? > TOO_MUCH => return None,
-        Bias::PerElement(add) => {
-            return Some(Bias::PerElement(convolve(cpu, spec, input, &linear.weights, add)));
-        }
-        Bias::PerChannel(add) => add,
-    };
-    // Constant channels: add up each kernel over the input channels first.
-    let (per_group, rows) = (input[0] / spec.groups, spec.out_channels / spec.groups);
-    let area = spec.kernel[0] * spec.kernel[1];
-    let mut kernels = vec![0f64; spec.out_channels * area];
-    for (d, kernel) in kernels.chunks_exact_mut(area).enumerate() {
-        for c in 0..per_group {
-            let add = f64::from(add[d / rows * per_group + c]);
-            let taps = &linear.weights[(d * per_group + c) * area..][..area];
-            kernel.iter_mut().zip(taps).for_each(|(sum, &w)| *sum += add * f64::from(w));
-        }
-    }
-    if spec.pads == [0; 4] {
-        return Some(Bias::PerChannel(
-            kernels.chunks_exact(area).map(|k| k.iter().sum::<f64>() as f32).collect(),
-        ));
-    }
-    // The kernel's rows (or columns) that lie inside the image, by output row (or column).
-    let inside = |axis: usize| -> Vec<std::ops::Range<usize>> {
-        let (pad, dilation) = (spec.pads[axis], spec.dilation[axis]);
-        let range = |at: usize| {
-            let start = at * spec.stride[axis];
-            let first = pad.saturating_sub(start).div_ceil(dilation);
-            let end = (input[axis + 1] + pad).saturating_sub(start).div_ceil(dilation).min(spec.kernel[axis]);
-            first.min(end)..end
-        };
-        (0..output[axis + 1]).map(range).collect()
-    };
-    let (rows, columns) = (inside(0), inside(1));
-    let mut values = Vec::with_capacity(output.iter().product());
-    for kernel in kernels.chunks_exact(area) {
-        for rows in &rows {
-            for columns in &columns {
-                let lines = kernel[rows.start * spec.kernel[1]..rows.end * spec.kernel[1]]
-                    .chunks_exact(spec.kernel[1]);
-                values.push(lines.map(|line| line[columns.clone()].iter().sum::<f64>()).sum::<f64>() as f32);
-            }
-        }
-    }
-    Some(Bias::PerElement(values))
-}
-
-fn depthwise(channels: usize, kernel: [usize; 2]) -> network::Linear {
-    network::Linear {
-        out_channels: channels,
-        kernel,
-        stride: [1, 1],
-        dilation: [1, 1],
-        pads: [0; 4],
-        groups: channels,
-        shift: 0,
-        max_exponent: 0,
-        blocks: None,
-    }
 }
 
 impl Graph {
@@ -208,7 +121,7 @@ impl Graph {
         let head = fusion.nodes.len();
         fusion.redirect(0, head);
         let (name, shape) = (self.affine_name.clone(), self.nodes[0].shape);
-        let op = Op::Affine(Affine { mul, add: Bias::PerChannel(add) });
+        let op = Affine { mul, add: Bias::PerChannel(add) }.into();
         fusion.nodes.push(Node { name, op, inputs: vec![0], shape });
         fusion.count_uses();
         // It moves past what it commutes with. Each move takes it nearer to the output, so this ends.
@@ -300,35 +213,30 @@ impl Fusion {
     }
 
     fn affine(&self, node: NodeId) -> Option<&Affine> {
-        match &self.nodes[node].op {
-            Op::Affine(affine) => Some(affine),
-            _ => None,
-        }
+        self.nodes[node].op.downcast_ref()
+    }
+
+    fn linear(&self, node: NodeId) -> Option<&Linear> {
+        self.nodes[node].op.linear()
+    }
+
+    fn rearrange(&self, node: NodeId) -> Option<&Rearrange> {
+        self.nodes[node].op.downcast_ref()
     }
 
     fn drop_identity(&mut self, node: NodeId) -> bool {
         let Node { op, inputs, shape, .. } = &self.nodes[node];
         let Some(&input) = inputs.first() else { return false };
-        let same_shape = *shape == self.nodes[input].shape;
-        let nothing = match op {
-            Op::Affine(affine) => affine.mul.iter().all(|&m| m == 1.0) && affine.add.is_zero(),
-            Op::Rearrange(Rearrange::Reshape | Rearrange::Pad { .. } | Rearrange::Slice { .. }) => same_shape,
-            Op::Rearrange(Rearrange::Transpose { perm }) => *perm == [0, 1, 2],
-            Op::Rearrange(Rearrange::Select { axes }) => axes.iter().all(Vec::is_empty),
-            Op::MaxPool(window) | Op::AveragePool { window, .. } => {
-                window.kernel == [1, 1] && window.stride == [1, 1] && window.pads == [0; 4]
-            }
-            _ => false,
-        };
-        if nothing {
+        if op.is_identity(self.nodes[input].shape, *shape) {
             self.redirect(node, input);
-        } else if let (Op::Rearrange(Rearrange::Reshape), Op::Rearrange(Rearrange::Reshape)) =
-            (op, &self.nodes[input].op)
-        {
-            self.nodes[node].inputs = self.nodes[input].inputs.clone();
             return true;
         }
-        nothing
+        let reshapes = |node| self.rearrange(node) == Some(&Rearrange::Reshape);
+        let both = reshapes(node) && reshapes(input);
+        if both {
+            self.nodes[node].inputs = self.nodes[input].inputs.clone();
+        }
+        both
     }
 
     fn merge_affines(&mut self, node: NodeId) -> bool {
@@ -337,7 +245,7 @@ impl Fusion {
         let Some(first) = self.affine(before) else { return false };
         // Where others take the first one too, it goes into the layer before it, if it can.
         let source = self.nodes[before].inputs[0];
-        let folds = self.uses[source].count == 1 && matches!(self.nodes[source].op, Op::Linear(_));
+        let folds = self.uses[source].count == 1 && self.linear(source).is_some();
         if self.uses[before].count > 1 && folds {
             return false;
         }
@@ -345,7 +253,7 @@ impl Fusion {
         let mul = first.mul.iter().zip(&second.mul).map(|(a, b)| a * b).collect();
         let add = sum_bias(&scale_bias(&first.add, &second.mul, shape), &second.add, shape);
         self.nodes[node].inputs = self.nodes[before].inputs.clone();
-        self.nodes[node].op = Op::Affine(Affine { mul, add });
+        self.nodes[node].op = Affine { mul, add }.into();
         true
     }
 
@@ -356,9 +264,8 @@ impl Fusion {
             return false;
         }
         let name = self.nodes[node].name.clone();
-        let Node { op: Op::Linear(linear), shape, name: own, .. } = &mut self.nodes[before] else {
-            return false;
-        };
+        let Node { op, shape, name: own, .. } = &mut self.nodes[before];
+        let Some(linear) = op.linear_mut() else { return false };
         let depth = linear.weights.len() / linear.spec.out_channels;
         for (weights, mul) in linear.weights.chunks_exact_mut(depth).zip(&affine.mul) {
             weights.iter_mut().for_each(|w| *w *= mul);
@@ -372,7 +279,7 @@ impl Fusion {
     fn affine_into_input(&mut self, node: NodeId) -> bool {
         let Some(Affine { mul, add: Bias::PerChannel(add) }) = self.affine(node) else { return false };
         let before = self.nodes[node].inputs[0];
-        let at_head = matches!(self.nodes[before].op, Op::Input) && self.uses[before].count == 1;
+        let at_head = self.nodes[before].inputs.is_empty() && self.uses[before].count == 1;
         if !at_head || !self.affine.is_empty() {
             return false;
         }
@@ -389,13 +296,13 @@ impl Fusion {
         // All or none: a rest would keep the affine map alive.
         let mut folded = Vec::with_capacity(consumers.len());
         for &consumer in &consumers {
-            let Node { op: Op::Linear(linear), shape, .. } = &self.nodes[consumer] else { return false };
-            let mut linear = linear.clone();
+            let Some(mut linear) = self.linear(consumer).cloned() else { return false };
+            let shape = self.nodes[consumer].shape;
             if !affine.add.is_zero() {
-                let Some(add) = linear_of_constant(self.cpu, &linear, &affine.add, input, *shape) else {
+                let Some(add) = linear_of_constant(self.cpu, &linear, &affine.add, input, shape) else {
                     return false;
                 };
-                linear.bias = sum_bias(&linear.bias, &add, *shape);
+                linear.bias = sum_bias(&linear.bias, &add, shape);
             }
             let rows = linear.spec.out_channels / linear.spec.groups;
             let per_group = input[0] / linear.spec.groups;
@@ -407,7 +314,7 @@ impl Fusion {
             folded.push(linear);
         }
         for (consumer, linear) in consumers.into_iter().zip(folded) {
-            self.nodes[consumer].op = Op::Linear(linear);
+            self.nodes[consumer].op = linear.into();
         }
         self.redirect(node, before);
         true
@@ -426,9 +333,8 @@ impl Fusion {
         let Some((mul, 0.0)) = self.scaling(node) else { return false };
         let Some(&[next]) = self.consumers(node).as_deref() else { return false };
         let before = self.nodes[node].inputs[0];
-        let Node { op: Op::Product { gain, offsets }, inputs, .. } = &mut self.nodes[next] else {
-            return false;
-        };
+        let Node { op, inputs, .. } = &mut self.nodes[next];
+        let Some(Product { gain, offsets }) = op.downcast_mut() else { return false };
         // (A square takes it twice.)
         let taken = inputs.iter().filter(|input| **input == node).count();
         let more = *gain * mul.powi(taken as i32);
@@ -450,7 +356,7 @@ impl Fusion {
         if self.uses[product].count != 1 {
             return false;
         }
-        let Op::Product { gain, .. } = &mut self.nodes[product].op else { return false };
+        let Some(Product { gain, .. }) = self.nodes[product].op.downcast_mut() else { return false };
         let more = *gain * mul;
         if !more.is_normal() {
             return false;
@@ -468,17 +374,17 @@ impl Fusion {
         let before = self.nodes[node].inputs[0];
         let Some(consumers) = self.consumers(before) else { return false };
         let others: Vec<NodeId> = consumers.into_iter().filter(|&c| c != node).collect();
-        let takes_half = |&c: &NodeId| matches!(self.nodes[c].op, Op::Clip { ceiling } if (2.0 * add / ceiling - 1.0).abs() < 1e-6);
+        let takes_half = |&c: &NodeId| matches!(self.nodes[c].op.demands(), Demand::Power(ceiling) if (2.0 * add / ceiling - 1.0).abs() < 1e-6);
         let clipped = self.consumers(node).is_some_and(|c| c.iter().all(takes_half));
-        let useful = clipped && matches!(self.nodes[before].op, Op::Linear(_)) && self.uses[node].count > 0;
-        let divisible = |&c: &NodeId| matches!(self.nodes[c].op, Op::Product { gain, .. } if (gain / mul / mul).is_normal());
+        let useful = clipped && self.linear(before).is_some() && self.uses[node].count > 0;
+        let product = |&c: &NodeId| self.nodes[c].op.downcast_ref::<Product>();
+        let divisible = |c: &NodeId| product(c).is_some_and(|p| (p.gain / mul / mul).is_normal());
         if !useful || others.is_empty() || !others.iter().all(divisible) {
             return false;
         }
         for other in others {
-            let Node { op: Op::Product { gain, offsets }, inputs, .. } = &mut self.nodes[other] else {
-                return false;
-            };
+            let Node { op, inputs, .. } = &mut self.nodes[other];
+            let Some(Product { gain, offsets }) = op.downcast_mut() else { return false };
             for (input, offset) in inputs.iter_mut().zip(offsets).filter(|(input, _)| **input == before) {
                 // x + o = (x·m + c + (m·o - c))/m.
                 *input = node;
@@ -489,27 +395,14 @@ impl Fusion {
         true
     }
 
-    /// Whether pooling with this operation and applying this affine map commute.
-    fn commutes(&self, pool: &Op, affine: &Affine) -> bool {
-        let Bias::PerChannel(_) = affine.add else { return false };
-        match pool {
-            Op::MaxPool(_) => affine.mul.iter().all(|&m| m > 0.0),
-            // Padding that counts averages zeros in, which the map would not have left zero.
-            Op::AveragePool { window, count_padding } => {
-                !count_padding || window.pads == [0; 4] || affine.add.is_zero()
-            }
-            _ => false,
-        }
-    }
-
     fn affine_before_pool(&mut self, node: NodeId) -> bool {
         let Some(affine) = self.affine(node) else { return false };
         let pool = self.nodes[node].inputs[0];
-        if self.uses[pool].count != 1 || !self.commutes(&self.nodes[pool].op, affine) {
+        if self.uses[pool].count != 1 || !self.nodes[pool].op.commutes_with(affine) {
             return false;
         }
         let linear = self.nodes[pool].inputs[0];
-        if self.uses[linear].count != 1 || !matches!(self.nodes[linear].op, Op::Linear(_)) {
+        if self.uses[linear].count != 1 || self.linear(linear).is_none() {
             return false;
         }
         let between = self.nodes[linear].shape;
@@ -521,34 +414,33 @@ impl Fusion {
     fn affine_onward(&mut self, node: NodeId) -> bool {
         let Some(affine) = self.affine(node) else { return false };
         let before = self.nodes[node].inputs[0];
-        if self.uses[before].count == 1 && matches!(self.nodes[before].op, Op::Linear(_)) {
+        if self.uses[before].count == 1 && self.linear(before).is_some() {
             return false;
         }
         let Some(next) = self.only_consumer(node) else { return false };
         let after = self.nodes[next].shape;
-        if self.commutes(&self.nodes[next].op, affine) {
+        if self.nodes[next].op.commutes_with(affine) {
             self.exchange(node, next, after);
             return true;
         }
-        match &self.nodes[next].op {
-            Op::Rearrange(rearrange) => {
-                let Some(moved) = rearranged_affine(affine, rearrange, self.nodes[node].shape, after) else {
-                    return false;
-                };
-                self.nodes[node].op = Op::Affine(moved);
-                self.exchange(node, next, after);
-                true
-            }
-            Op::Concat => self.affines_past_concat(next),
-            _ => false,
+        if let Some(rearrange) = self.rearrange(next) {
+            let Some(moved) = rearranged_affine(affine, rearrange, self.nodes[node].shape, after) else {
+                return false;
+            };
+            self.nodes[node].op = moved.into();
+            self.exchange(node, next, after);
+            return true;
         }
+        self.nodes[next].op.is::<Concat>() && self.affines_past_concat(next)
     }
 
     fn affines_past_concat(&mut self, concat: NodeId) -> bool {
         let inputs = self.nodes[concat].inputs.clone();
         let own = |i: NodeId| self.affine(i).filter(|_| self.uses[i].count == 1);
-        let takes =
-            |n: &NodeId| matches!(self.nodes[*n].op, Op::Linear(_) | Op::MaxPool(_) | Op::AveragePool { .. });
+        let channels = self.nodes[concat].shape[0];
+        let scaling = Affine { mul: vec![2.0; channels], add: Bias::PerChannel(vec![0.0; channels]) };
+        // Whatever takes a factor takes the map, or lets it pass.
+        let takes = |&n: &NodeId| self.linear(n).is_some() || self.nodes[n].op.commutes_with(&scaling);
         let welcome = self.consumers(concat).is_some_and(|c| c.iter().all(takes));
         if !welcome && !inputs.iter().all(|&i| own(i).is_some()) {
             return false;
@@ -568,7 +460,7 @@ impl Fusion {
         }
         let add = if by_channel { Bias::PerChannel(add) } else { Bias::PerElement(add) };
         self.nodes[concat].inputs = sources;
-        self.append_after(concat, Op::Affine(Affine { mul, add }));
+        self.append_after(concat, Affine { mul, add }.into());
         true
     }
 
@@ -582,7 +474,7 @@ impl Fusion {
     }
 
     fn pad_into_window(&mut self, node: NodeId) -> bool {
-        let Op::Rearrange(Rearrange::Pad { before, after }) = self.nodes[node].op else { return false };
+        let Some(&Rearrange::Pad { before, after }) = self.rearrange(node) else { return false };
         let source = self.nodes[node].inputs[0];
         if before[0] != 0 || after[0] != 0 {
             return false;
@@ -593,17 +485,7 @@ impl Fusion {
         let mut changed = false;
         for consumer in self.consumers(node).unwrap_or_default() {
             let shape = self.nodes[consumer].shape;
-            let mut op = self.nodes[consumer].op.clone();
-            let pads = match &mut op {
-                Op::Linear(linear) => &mut linear.spec.pads,
-                Op::MaxPool(window) if non_negative => &mut window.pads,
-                Op::AveragePool { window, count_padding } if *count_padding || window.pads == [0; 4] => {
-                    *count_padding = true;
-                    &mut window.pads
-                }
-                _ => continue,
-            };
-            pads.iter_mut().zip(more).for_each(|(pad, more)| *pad += more);
+            let Some(op) = self.nodes[consumer].op.padded(more, non_negative) else { continue };
             // Windows in the padding alone, or pads too wide, are left as they were.
             let fits = op
                 .integer(&Known::default())
@@ -619,15 +501,8 @@ impl Fusion {
 
     fn drop_repeated_relu(&mut self, node: NodeId) -> bool {
         let Some(&input) = self.nodes[node].inputs.first() else { return false };
-        let ceiling = |op: &Op| match op {
-            Op::Relu => Some(f32::INFINITY),
-            Op::Clip { ceiling } => Some(*ceiling),
-            _ => None,
-        };
-        let (Some(own), Some(earlier)) = (ceiling(&self.nodes[node].op), ceiling(&self.nodes[input].op))
-        else {
-            return false;
-        };
+        let ceiling = |node: NodeId| self.nodes[node].op.clips_at();
+        let (Some(own), Some(earlier)) = (ceiling(node), ceiling(input)) else { return false };
         if own >= earlier {
             self.redirect(node, input);
         } else {
@@ -638,12 +513,14 @@ impl Fusion {
 
     /// ReLUs that are joined and then max-pooled: join first, so that the pooling can go before them.
     fn concat_before_relu(&mut self, node: NodeId) -> bool {
-        let Node { op: Op::Concat, inputs, .. } = &self.nodes[node] else { return false };
-        let pooled =
-            self.only_consumer(node).is_some_and(|next| matches!(self.nodes[next].op, Op::MaxPool(_)));
+        let Node { op, inputs, .. } = &self.nodes[node];
+        let pooled = self.only_consumer(node).is_some_and(|next| self.nodes[next].op.takes_largest());
+        if !op.is::<Concat>() || !pooled {
+            return false;
+        }
         let op = self.nodes[inputs[0]].op.clone();
         let alike = |&i: &NodeId| self.nodes[i].op == op && self.uses[i].count == 1;
-        if !pooled || !matches!(op, Op::Relu | Op::Clip { .. }) || !inputs.iter().all(alike) {
+        if op.growth() != Growth::Alike || !inputs.iter().all(alike) {
             return false;
         }
         self.nodes[node].inputs = inputs.iter().map(|&i| self.nodes[i].inputs[0]).collect();
@@ -652,14 +529,11 @@ impl Fusion {
     }
 
     fn pool_before_relu(&mut self, node: NodeId) -> bool {
-        let Op::MaxPool(_) = self.nodes[node].op else { return false };
+        if !self.nodes[node].op.takes_largest() {
+            return false;
+        }
         let relu = self.nodes[node].inputs[0];
-        let grows = match &self.nodes[relu].op {
-            Op::Relu | Op::Clip { .. } => true,
-            Op::Prelu { slope } => slope.iter().all(|&a| a >= 0.0),
-            _ => false,
-        };
-        if self.uses[relu].count != 1 || !grows {
+        if self.uses[relu].count != 1 || self.nodes[relu].op.growth() == Growth::Unknown {
             return false;
         }
         let between = self.nodes[node].shape;
@@ -669,11 +543,10 @@ impl Fusion {
 
     /// A 1×1 convolution treats all places alike, so an average may be taken of its inputs instead.
     fn average_before_pointwise(&mut self, node: NodeId) -> bool {
-        let Op::AveragePool { window, count_padding } = &self.nodes[node].op else { return false };
-        let linear = self.nodes[node].inputs[0];
-        let Op::Linear(Linear { spec, bias, .. }) = &self.nodes[linear].op else { return false };
+        let Some(&linear) = self.nodes[node].inputs.first() else { return false };
+        let Some(Linear { spec, bias, .. }) = self.linear(linear) else { return false };
         let pointwise = spec.kernel == [1, 1] && spec.stride == [1, 1] && spec.pads == [0; 4];
-        let keeps_bias = matches!(bias, Bias::PerChannel(_)) && (!count_padding || window.pads == [0; 4]);
+        let keeps_bias = matches!(bias, Bias::PerChannel(_)) && self.nodes[node].op.takes_means();
         let [_, h, w] = self.nodes[node].shape;
         let [channels, height, width] = self.input_shape(linear);
         if !pointwise || !keeps_bias || self.uses[linear].count != 1 || h * w >= height * width {
@@ -686,12 +559,12 @@ impl Fusion {
     /// Two selections in a row are one.
     fn merge_selections(&mut self, node: NodeId) -> bool {
         let picks = |node: &Node| -> Option<[Vec<Option<usize>>; 3]> {
-            match &node.op {
-                Op::Rearrange(Rearrange::Select { axes }) => Some(axes.clone()),
-                Op::Rearrange(Rearrange::Slice { start, step }) => Some(std::array::from_fn(|axis| {
+            match node.op.downcast_ref()? {
+                Rearrange::Select { axes } => Some(axes.clone()),
+                Rearrange::Slice { start, step } => Some(std::array::from_fn(|axis| {
                     (0..node.shape[axis]).map(|i| Some(start[axis] + i * step[axis])).collect()
                 })),
-                _ => None,
+                Rearrange::Pad { .. } | Rearrange::Transpose { .. } | Rearrange::Reshape => None,
             }
         };
         let Some(second) = picks(&self.nodes[node]) else { return false };
@@ -703,17 +576,16 @@ impl Fusion {
             (first, second) if first.is_empty() => second.clone(),
             (first, second) => second.iter().map(|from| from.and_then(|i| first[i])).collect(),
         });
-        self.nodes[node].op = Op::Rearrange(super::ops::selection(axes, self.nodes[source].shape));
+        self.nodes[node].op = super::ops::selection(axes, self.nodes[source].shape).into();
         self.nodes[node].inputs = vec![source];
         true
     }
 
     /// A layer that sees all channels takes them in any order.
     fn order_into_linear(&mut self, node: NodeId) -> bool {
-        let Op::Linear(Linear { spec, .. }) = &self.nodes[node].op else { return false };
+        let Some(Linear { spec, .. }) = self.linear(node) else { return false };
         let before = self.nodes[node].inputs[0];
-        let Op::Rearrange(Rearrange::Select { axes: [channels, rows, columns] }) = &self.nodes[before].op
-        else {
+        let Some(Rearrange::Select { axes: [channels, rows, columns] }) = self.rearrange(before) else {
             return false;
         };
         // Another order of its inputs would break blocks of weights.
@@ -733,7 +605,7 @@ impl Fusion {
             return false;
         }
         let area = spec.kernel[0] * spec.kernel[1];
-        if let Op::Linear(linear) = &mut self.nodes[node].op {
+        if let Some(linear) = self.nodes[node].op.linear_mut() {
             let rows = linear.weights.chunks_exact(to.len() * area);
             linear.weights = rows
                 .flat_map(|row| to.iter().flat_map(|&at| row[at * area..][..area].iter().copied()))
@@ -749,7 +621,7 @@ impl Fusion {
         /// A layer over twice the channels costs as much as one more over the channels as they are: no gain for more
         /// consumers.
         const MOST: usize = 2;
-        let Op::Linear(first) = &self.nodes[node].op else { return false };
+        let Some(first) = self.linear(node) else { return false };
         let (spec, source) = (&first.spec, self.nodes[node].inputs[0]);
         let (input, output) = (self.nodes[source].shape, self.nodes[node].shape);
         let from = input[0] / spec.groups;
@@ -760,16 +632,17 @@ impl Fusion {
         let Some(consumers) = self.consumers(node).filter(|c| c.len() <= MOST) else { return false };
         let mut composed = Vec::with_capacity(consumers.len());
         for &consumer in &consumers {
-            let Node { op: Op::Linear(second), shape, .. } = &self.nodes[consumer] else { return false };
+            let Some(second) = self.linear(consumer) else { return false };
+            let shape = self.nodes[consumer].shape;
             if second.spec.blocks.is_some() {
                 return false;
             }
             let mut linear = second.clone();
             if !first.bias.is_zero() {
-                let Some(add) = linear_of_constant(self.cpu, second, &first.bias, output, *shape) else {
+                let Some(add) = linear_of_constant(self.cpu, second, &first.bias, output, shape) else {
                     return false;
                 };
-                linear.bias = sum_bias(&linear.bias, &add, *shape);
+                linear.bias = sum_bias(&linear.bias, &add, shape);
             }
             let rows = second.spec.out_channels / second.spec.groups;
             let per_group = output[0] / second.spec.groups;
@@ -787,40 +660,29 @@ impl Fusion {
             composed.push(linear);
         }
         for (consumer, linear) in consumers.into_iter().zip(composed) {
-            self.nodes[consumer].op = Op::Linear(linear);
+            self.nodes[consumer].op = linear.into();
             self.nodes[consumer].inputs = vec![source];
         }
         true
     }
 
-    /// `y = a·x + (1 - a)·relu(x)`: a layer by place over x and relu(x), side by side channel by channel. Says
-    /// whether there were any.
-    fn expand_prelus(&mut self) -> bool {
+    /// Puts several operations in the place of each that no integer operation computes. Says whether there were any.
+    fn expand(&mut self) -> bool {
         let mut found = false;
         for node in 0..self.nodes.len() {
-            let Op::Prelu { slope } = &self.nodes[node].op else { continue };
+            let Some(&source) = self.nodes[node].inputs.first() else { continue };
             if self.uses[node].count == 0 {
                 continue;
             }
-            found = true;
-            let Node { name, inputs, shape, .. } = self.nodes[node].clone();
-            let (source, channels) = (inputs[0], shape[0]);
-            let mut spec = depthwise(channels, [1, 1]);
-            spec.groups = channels;
-            let weights = slope.iter().flat_map(|a| [*a, 1.0 - a]).collect();
-            let bias = Bias::PerChannel(vec![0.0; channels]);
-            let side_by_side = (0..2 * channels).map(|i| Some(i / 2 + i % 2 * channels)).collect();
-            let axes = [side_by_side, Vec::new(), Vec::new()];
-            let wide = [2 * channels, shape[1], shape[2]];
+            let Node { name, op, shape, .. } = self.nodes[node].clone();
             let mut add = |op, inputs, shape| {
                 self.nodes.push(Node { name: name.clone(), op, inputs, shape });
                 self.nodes.len() - 1
             };
-            let relu = add(Op::Relu, vec![source], shape);
-            let both = add(Op::Concat, vec![source, relu], wide);
-            let paired = add(Op::Rearrange(Rearrange::Select { axes }), vec![both], wide);
-            self.nodes[node].op = Op::Linear(Linear { spec, weights, bias });
-            self.nodes[node].inputs = vec![paired];
+            if let Some((op, inputs)) = op.expanded(source, shape, &mut add) {
+                found = true;
+                (self.nodes[node].op, self.nodes[node].inputs) = (op, inputs);
+            }
         }
         self.count_uses();
         found
@@ -828,9 +690,9 @@ impl Fusion {
 
     fn materialise_affines(&mut self) {
         for node in &mut self.nodes {
-            if let Op::Affine(affine) = &node.op {
-                let spec = depthwise(node.shape[0], [1, 1]);
-                node.op = Op::Linear(Linear { spec, weights: affine.mul.clone(), bias: affine.add.clone() });
+            if let Some(Affine { mul, add }) = node.op.downcast_ref() {
+                let layer = Linear::depthwise(node.shape[0], [1, 1], mul.clone());
+                node.op = Linear { bias: add.clone(), ..layer }.into();
             }
         }
     }
@@ -844,12 +706,12 @@ impl Fusion {
         let mut left = MOST;
         self.count_uses();
         for node in 0..self.nodes.len() {
-            let Op::Linear(linear) = &self.nodes[node].op else { continue };
+            let Some(linear) = self.linear(node) else { continue };
             if linear.spec.blocks.is_some() {
                 continue;
             }
             let before = self.nodes[node].inputs[0];
-            let Op::Rearrange(Rearrange::Select { axes }) = &self.nodes[before].op else { continue };
+            let Some(Rearrange::Select { axes }) = self.rearrange(before) else { continue };
             let source = self.nodes[before].inputs[0];
             let input = self.nodes[source].shape;
             let [channels, rows, columns] = axes;
@@ -866,11 +728,11 @@ impl Fusion {
                 self.nodes.push(Node { name: name.clone(), op, inputs: vec![from], shape });
                 self.nodes.len() - 1
             };
-            let (reshape, turn) =
-                (Op::Rearrange(Rearrange::Reshape), |perm| Op::Rearrange(Rearrange::Transpose { perm }));
+            let reshape = Op::new(Rearrange::Reshape);
+            let turn = |perm| Rearrange::Transpose { perm }.into();
             // Channels run as (output, row, column); then rows go outwards, and from there and from within between
             // the pixels.
-            let outputs = add(Op::Linear(wide), source, [c * s * t, high, broad]);
+            let outputs = add(wide.into(), source, [c * s * t, high, broad]);
             let grouped = add(reshape.clone(), outputs, [c, s, t * high * broad]);
             let rows = add(turn([1, 0, 2]), grouped, [s, c, t * high * broad]);
             let grouped = add(reshape.clone(), rows, [s * c, t, high * broad]);
@@ -878,7 +740,7 @@ impl Fusion {
             let grouped = add(reshape.clone(), columns, [s, c * high, broad * t]);
             let both = add(turn([1, 0, 2]), grouped, [c * high, s, broad * t]);
             let whole = add(reshape, both, [c, high * s, broad * t]);
-            let cut = Op::Rearrange(Rearrange::Slice { start: [0; 3], step: [1; 3] });
+            let cut = Rearrange::Slice { start: [0; 3], step: [1; 3] }.into();
             let last = if [h, w] == [high * s, broad * t] { whole } else { add(cut, whole, shape) };
             self.redirect(node, last);
             self.count_uses();
@@ -896,48 +758,30 @@ impl Fusion {
         }
     }
 
-    /// An average is a local sum if whatever takes it has weights or is the output. Others get weights.
-    fn divide_averages(&mut self) -> Result<(), ImportError> {
+    /// Lets each operation be what it is in the end.
+    fn settle(&mut self) -> Result<(), ImportError> {
         self.count_uses();
         for node in 0..self.nodes.len() {
-            let Op::AveragePool { window, count_padding } = self.nodes[node].op.clone() else { continue };
-            if self.uses[node].count == 0 {
+            if self.uses[node].count == 0 || self.nodes[node].inputs.is_empty() {
                 continue;
             }
-            let (input, channels) = (self.input_shape(node), self.nodes[node].shape[0]);
-            let places = window.kernel[0].saturating_mul(window.kernel[1]);
-            let countable = count_padding || real_places_multiple(&window, input).is_some();
-            let sums = self.feeds_weights(node) && (!count_padding || places as u64 <= MAX_POOL_GAIN);
-            if !countable {
-                return Err(ImportError::TooLarge("different counts of real places in an average's windows"));
-            }
-            if sums {
-                continue;
-            }
-            if count_padding {
-                let mut spec = depthwise(channels, window.kernel);
-                (spec.stride, spec.pads) = (window.stride, window.pads);
-                let weights = vec![1.0 / places as f32; channels * places];
-                let linear = Linear { spec, weights, bias: Bias::PerChannel(vec![0.0; channels]) };
-                self.nodes[node].op = Op::Linear(linear);
-            } else {
-                let (weights, bias) = (vec![1.0; channels], Bias::PerChannel(vec![0.0; channels]));
-                self.append_after(
-                    node,
-                    Op::Linear(Linear { spec: depthwise(channels, [1, 1]), weights, bias }),
-                );
+            let feeds_weights = || self.feeds_weights(node);
+            let settled = self.nodes[node].op.settled(self.input_shape(node), &feeds_weights);
+            match settled.map_err(ImportError::TooLarge)? {
+                Settled::Stays => continue,
+                Settled::Becomes(op) => self.nodes[node].op = op,
+                Settled::Before(op) => self.append_after(node, op),
             }
             self.count_uses();
         }
         Ok(())
     }
 
-    /// Cuts off what of a kernel sees nothing but padding: a 3 × 3 kernel over a map of one pixel is one of 1 × 1.
     fn crop_kernels(&mut self) {
         for node in 0..self.nodes.len() {
-            let Node { op: Op::Linear(_), inputs, .. } = &self.nodes[node] else { continue };
-            let input = self.nodes[inputs[0]].shape;
-            if let Op::Linear(linear) = &mut self.nodes[node].op {
+            let Some(&input) = self.nodes[node].inputs.first() else { continue };
+            let input = self.nodes[input].shape;
+            if let Some(linear) = self.nodes[node].op.linear_mut() {
                 crop_kernel(linear, input);
             }
         }
@@ -955,10 +799,10 @@ impl Fusion {
                 if self.uses[consumer].count == 0 || !inputs.contains(&node) {
                     continue;
                 }
-                match op {
-                    Op::Linear(_) => {}
-                    Op::Rearrange(_) => open.push(consumer),
-                    _ => return false,
+                if op.moves() {
+                    open.push(consumer);
+                } else if op.linear().is_none() {
+                    return false;
                 }
             }
         }
@@ -992,148 +836,6 @@ impl Fusion {
     }
 }
 
-/// As [`Fusion::crop_kernels`], for one layer over an input of this shape. The outputs stay the same.
-fn crop_kernel(linear: &mut Linear, input: Shape) {
-    let spec = &linear.spec;
-    let Some(outputs) = spec.output_hw(input) else { return };
-    // By axis, how many of its first and last kernel rows go.
-    let mut cut = [[0; 2]; 2];
-    for axis in 0..2 {
-        let (dilation, size) = (spec.dilation[axis], input[axis + 1]);
-        let sees = |row: usize| {
-            let mut places = (0..outputs[axis]).map(|at| at * spec.stride[axis] + row * dilation);
-            places.any(|place| place.checked_sub(spec.pads[axis]).is_some_and(|inside| inside < size))
-        };
-        // As many rows of padding go with each; one kernel row stays in any case.
-        let most = |pad: usize| (pad / dilation).min(spec.kernel[axis] - 1);
-        let first = (0..most(spec.pads[axis])).take_while(|&row| !sees(row)).count();
-        let last = most(spec.pads[axis + 2]).min(spec.kernel[axis] - 1 - first);
-        let last = (0..last).take_while(|row| !sees(spec.kernel[axis] - 1 - row)).count();
-        cut[axis] = [first, last];
-    }
-    if cut == [[0; 2]; 2] {
-        return;
-    }
-    let [kh, kw] = spec.kernel;
-    let [rows, columns] = [0, 1].map(|axis| cut[axis][0]..spec.kernel[axis] - cut[axis][1]);
-    let kept = |kernel: &[f32]| -> Vec<f32> {
-        kernel[rows.start * kw..rows.end * kw]
-            .chunks_exact(kw)
-            .flat_map(|row| &row[columns.clone()])
-            .copied()
-            .collect()
-    };
-    linear.weights = linear.weights.chunks_exact(kh * kw).flat_map(kept).collect();
-    for (axis, [first, last]) in cut.into_iter().enumerate() {
-        linear.spec.kernel[axis] -= first + last;
-        linear.spec.pads[axis] -= first * linear.spec.dilation[axis];
-        linear.spec.pads[axis + 2] -= last * linear.spec.dilation[axis];
-    }
-}
-
-/// How a selection makes an axis longer.
-#[derive(Clone, Copy, PartialEq)]
-struct Spread {
-    /// So many indices for one.
-    by: usize,
-    /// The same value in all of them, rather than in the first one and zeros in the others (and none behind the last).
-    repeated: bool,
-}
-
-/// The [`Spread`] that `picks` makes of an axis; `None` for other selections.
-fn spread(picks: &[Option<usize>], size: usize) -> Option<Spread> {
-    if picks.is_empty() {
-        return Some(Spread { by: 1, repeated: true });
-    }
-    let repeated = Spread { by: picks.len() / size, repeated: true };
-    let apart = Spread { by: (picks.len() - 1).checked_div(size - 1).unwrap_or(1), repeated: false };
-    [repeated, apart].into_iter().find(|spread| {
-        let by = spread.by.max(1);
-        let place = |at: usize| (spread.repeated || at.is_multiple_of(by)).then_some(at / by);
-        let len = if spread.repeated { size * by } else { (size - 1) * by + 1 };
-        len == picks.len() && picks.iter().enumerate().all(|(at, pick)| *pick == place(at))
-    })
-}
-
-/// The layer over pixels as they are that does what `linear` does over pixels spread by s = `axes[0].by` and t =
-/// `axes[1].by`; output number `(o·s + r)·t + c` at (q, p) is its output o at (s·q + r, t·p + c). `None` where there
-/// is nothing to gain, or the layer has strides, or it would have more weights and outputs than are `left`.
-fn spread_linear(
-    linear: &Linear,
-    axes: [Spread; 2],
-    input: Shape,
-    output: Shape,
-    left: &mut usize,
-) -> Option<Linear> {
-    let spec = &linear.spec;
-    let apart = axes.map(|a| a.by);
-    // Nor is there anything to gain where the outputs become many times the kernel.
-    let area = spec.kernel[0] * spec.kernel[1];
-    let many = apart[0].checked_mul(apart[1]).is_none_or(|components| components / 32 > area);
-    if apart == [1, 1] || spec.stride != [1, 1] || many {
-        return None;
-    }
-    // By axis: for a rest r of an output's index by s, and a tap, which pixel it meets, counted from q, if it is none
-    // of the zeros.
-    let pixel = |axis: usize, rest: usize, tap: usize| -> Option<i64> {
-        let by = apart[axis] as i64;
-        let place = (rest + tap * spec.dilation[axis]) as i64 - spec.pads[axis] as i64;
-        (axes[axis].repeated || place.rem_euclid(by) == 0).then_some(place.div_euclid(by))
-    };
-    let (mut kernel, mut pads, mut start) = ([0; 2], [0; 4], [0i64; 2]);
-    for axis in 0..2 {
-        let rests = (0..apart[axis]).flat_map(|rest| (0..spec.kernel[axis]).map(move |tap| (rest, tap)));
-        let pixels = rests.filter_map(|(rest, tap)| pixel(axis, rest, tap));
-        let (first, last) = pixels.fold((0, 0), |(first, last), at| (at.min(first), at.max(last)));
-        start[axis] = first;
-        kernel[axis] = (last - first + 1) as usize;
-        pads[axis] = -first as usize;
-        let places = output[axis + 1].div_ceil(apart[axis]) + kernel[axis] - 1;
-        // More places than are needed are cut off in the end.
-        pads[axis + 2] = places.saturating_sub(input[axis + 1] + pads[axis]);
-    }
-    let components = apart[0] * apart[1];
-    let out_channels = spec.out_channels.checked_mul(components)?;
-    let wide = network::Linear { out_channels, kernel, pads, dilation: [1, 1], ..spec.clone() };
-    let fits = network::output_shape(&network::Op::new(wide.clone()), &[input], output);
-    let [_, high, broad] = fits.ok()?;
-    // A kernel much larger than the old one is no gain.
-    let weights_len = wide.weights_len(input[0]).filter(|n| n / 32 <= linear.weights.len())?;
-    *left = left.checked_sub(weights_len + out_channels * high * broad)?;
-    let depth = linear.weights.len() / spec.out_channels / area;
-    let mut weights = vec![0.0; weights_len];
-    for (at, taps) in weights.chunks_exact_mut(kernel[0] * kernel[1]).enumerate() {
-        let (out, c) = (at / depth, at % depth);
-        let old = &linear.weights[(out / components * depth + c) * area..][..area];
-        let rests = [out % components / apart[1], out % apart[1]];
-        for (tap, weight) in old.iter().enumerate() {
-            let taps_at = [tap / spec.kernel[1], tap % spec.kernel[1]];
-            let [row, column] = [0, 1].map(|axis| pixel(axis, rests[axis], taps_at[axis]));
-            if let (Some(row), Some(column)) = (row, column) {
-                taps[(row - start[0]) as usize * kernel[1] + (column - start[1]) as usize] += weight;
-            }
-        }
-    }
-    let bias = match &linear.bias {
-        Bias::PerChannel(bias) => {
-            Bias::PerChannel(bias.iter().flat_map(|&b| std::iter::repeat_n(b, components)).collect())
-        }
-        Bias::PerElement(bias) => {
-            let mut spread = vec![0.0; out_channels * high * broad];
-            for (at, value) in spread.iter_mut().enumerate() {
-                let (out, place) = (at / (high * broad), at % (high * broad));
-                let row = place / broad * apart[0] + out % components / apart[1];
-                let column = place % broad * apart[1] + out % apart[1];
-                if row < output[1] && column < output[2] {
-                    *value = bias[(out / components * output[1] + row) * output[2] + column];
-                }
-            }
-            Bias::PerElement(spread)
-        }
-    };
-    Some(Linear { spec: wide, weights, bias })
-}
-
 /// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
 /// by numbers that vary within a channel. Zeros that the rearrangement puts in may be multiplied by anything.
 fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
@@ -1154,45 +856,4 @@ fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Sh
     let by_channel: Vec<f32> = add.iter().step_by(after).copied().collect();
     let constant = add.chunks_exact(after).zip(&by_channel).all(|(plane, a)| plane.iter().all(|v| v == a));
     Some(Affine { mul, add: if constant { Bias::PerChannel(by_channel) } else { Bias::PerElement(add) } })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn cropped_kernels_compute_the_same(
-            (h, w) in (1usize..6, 1usize..6),
-            kernel in prop::array::uniform2(1usize..9),
-            stride in prop::array::uniform2(1usize..4),
-            dilation in prop::array::uniform2(1usize..3),
-            pads in prop::array::uniform4(0usize..8),
-        ) {
-            let spec = network::Linear { kernel, stride, dilation, pads, groups: 2, ..network::Linear::same(4, 1, 0) };
-            let input = [6, h, w];
-            prop_assume!(spec.output_hw(input).is_some());
-            let weights: Vec<f32> = (0..spec.weights_len(6).unwrap()).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
-            let mut linear = Linear { spec: spec.clone(), weights, bias: Bias::PerChannel(vec![0.0; 4]) };
-            let x: Vec<f32> = (0..6 * h * w).map(|i| (i * 5 % 17) as f32 - 8.0).collect();
-            let want = convolve(Cpu::detect(), &spec, input, &linear.weights, &x);
-            crop_kernel(&mut linear, input);
-            prop_assert_eq!(linear.spec.output_hw(input), spec.output_hw(input));
-            prop_assert_eq!(linear.spec.weights_len(6), Some(linear.weights.len()));
-            prop_assert_eq!(convolve(Cpu::detect(), &linear.spec, input, &linear.weights, &x), want);
-        }
-    }
-
-    #[test]
-    fn a_kernel_over_one_pixel_is_pointwise() {
-        let mut linear = Linear {
-            spec: network::Linear::same(1, 3, 0),
-            weights: (0..9).map(|i| i as f32).collect(),
-            bias: Bias::PerChannel(vec![0.0]),
-        };
-        crop_kernel(&mut linear, [1, 1, 1]);
-        assert_eq!((linear.spec, linear.weights), (network::Linear::same(1, 1, 0), vec![4.0]));
-    }
 }

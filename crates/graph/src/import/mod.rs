@@ -29,11 +29,11 @@ pub use self::first::first_parts;
 pub use self::refusal::Unsupported;
 use self::refusal::{Curves, list, report, stand_in};
 use self::view::View;
-use crate::float::{Graph, Node, Op};
+use crate::float::{Concat, Graph, Input, Known, Node, Op};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{Finish, NodeId, OutputPart, Shape};
 use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
-use crate::ops::operator::{Known, Sign};
+use crate::ops::operator::Sign;
 
 /// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with
 /// ours.
@@ -410,7 +410,14 @@ impl Builder {
     }
 
     /// Adds a node; its shape follows from its inputs (`declared` where the operation leaves it open).
-    fn push(&mut self, name: &str, op: Op, inputs: Vec<NodeId>, declared: Shape) -> Result<NodeId, Reject> {
+    fn push(
+        &mut self,
+        name: &str,
+        op: impl Into<Op>,
+        inputs: Vec<NodeId>,
+        declared: Shape,
+    ) -> Result<NodeId, Reject> {
+        let op = op.into();
         let shapes: Vec<Shape> = inputs.iter().map(|&i| self.nodes[i].shape).collect();
         let shape = match op.integer(&Known::default()) {
             Some(op) => crate::network::output_shape(&op, &shapes, declared)
@@ -520,7 +527,7 @@ fn translate(
         indices_left: MAX_INDICES,
     };
     let node = builder
-        .push(input, Op::Input, Vec::new(), shape)
+        .push(input, Input, Vec::new(), shape)
         .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;
     let view = View::with_layout(shape, &layout);
     values.insert(input, Value::Activation(Activation::new(node, view)));
@@ -601,7 +608,7 @@ fn translate(
     let output = match nodes[..] {
         [one] => one,
         _ => builder
-            .push("outputs", Op::Concat, nodes, [0; 3])
+            .push("outputs", Concat, nodes, [0; 3])
             .map_err(|_| ImportError::TooLarge("values in its outputs"))?,
     };
     Ok(Draft { nodes: builder.nodes, output, channels_last, layout_dims, outputs: parts })

@@ -6,7 +6,9 @@ use super::constant::{self, SliceRange, Tensor, broadcast, broadcast_positions, 
 use super::refusal::{NORM, instead};
 use super::view::View;
 use super::{Activation, Builder, Call, Reject, Value, finite, non_negative, refusal};
-use crate::float::{Affine, Bias, Linear, Op};
+use crate::float::{
+    Add, Affine, AveragePool, Bias, Clip, Concat, Input, Linear, MaxPool, Op, Prelu, Product, Relu,
+};
 use crate::network::{self, Finish, NodeId, Rearrange, Shape, Window};
 use crate::onnx::Values;
 
@@ -52,7 +54,7 @@ pub(super) const TABLE: &[(&str, Build)] = &[
     ("ReduceMax", |builder, call| reduce(builder, call, true)),
     ("ReduceMean", |builder, call| reduce(builder, call, false)),
     ("ReduceSum", reduce_sum),
-    ("Relu", |builder, call| elementwise(builder, call, Op::Relu)),
+    ("Relu", |builder, call| elementwise(builder, call, Relu)),
     ("Reshape", reshape),
     ("Resize", resize),
     ("Shape", shape_of),
@@ -102,24 +104,22 @@ pub(super) fn materialise(
     shape: Shape,
 ) -> Result<NodeId, Reject> {
     let mut node = value.node;
-    let reshape = || Op::Rearrange(Rearrange::Reshape);
     let own = builder.nodes[node].shape;
     if !value.view.in_order() {
         builder.list(own.iter().sum())?;
         if let Some(axes) = value.view.by_axis_order(own) {
-            node = builder.push(name, Op::Rearrange(selection(axes.map(picks), own)), vec![node], own)?;
+            node = builder.push(name, selection(axes.map(picks), own), vec![node], own)?;
         } else {
             for (grouped, perm) in value.view.moves() {
                 if grouped != builder.nodes[node].shape {
-                    node = builder.push(name, reshape(), vec![node], grouped)?;
+                    node = builder.push(name, Rearrange::Reshape, vec![node], grouped)?;
                 }
-                node =
-                    builder.push(name, Op::Rearrange(Rearrange::Transpose { perm }), vec![node], [0; 3])?;
+                node = builder.push(name, Rearrange::Transpose { perm }, vec![node], [0; 3])?;
             }
         }
     }
     if builder.nodes[node].shape != shape {
-        node = builder.push(name, reshape(), vec![node], shape)?;
+        node = builder.push(name, Rearrange::Reshape, vec![node], shape)?;
     }
     Ok(node)
 }
@@ -164,7 +164,7 @@ fn select_axes(
     }
     match selection(axes, from) {
         Rearrange::Slice { step: [1, 1, 1], .. } if from == to => Ok(node),
-        op => builder.push(name, Op::Rearrange(op), vec![node], to),
+        op => builder.push(name, op, vec![node], to),
     }
 }
 
@@ -269,7 +269,7 @@ fn size_of(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     Ok(vec![Value::Constant(Arc::new(Tensor { dims: Vec::new(), values: Values::Int(vec![size]) }))])
 }
 
-fn elementwise(builder: &mut Builder, call: &Call<'_>, op: Op) -> Result<Vec<Value>, Reject> {
+fn elementwise(builder: &mut Builder, call: &Call<'_>, op: impl Into<Op>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let node = builder.push(&call.name, op, vec![x.node], [0; 3])?;
     Ok(activation(node, x.view.clone()))
@@ -318,10 +318,10 @@ fn clamped(
     // (sign, offset): the operation is on sign·x + offset.
     let (sign, offset, op) = match (low, high) {
         (None, None) => return Ok(node),
-        (Some(low), None) => (1.0, -low, Op::Relu),
-        (Some(low), Some(high)) => (1.0, -low, Op::Clip { ceiling: high - low }),
-        (None, Some(high)) if from_zero && high > 0.0 => (1.0, 0.0, Op::Clip { ceiling: high }),
-        (None, Some(high)) => (-1.0, high, Op::Relu),
+        (Some(low), None) => (1.0, -low, Op::new(Relu)),
+        (Some(low), Some(high)) => (1.0, -low, Clip { ceiling: high - low }.into()),
+        (None, Some(high)) if from_zero && high > 0.0 => (1.0, 0.0, Clip { ceiling: high }.into()),
+        (None, Some(high)) => (-1.0, high, Relu.into()),
     };
     let moved = mapped(builder, call, node, sign, offset)?;
     let bounded = builder.push(&call.name, op, vec![moved], shape)?;
@@ -366,7 +366,7 @@ fn thresholded_relu(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>
             "Use alpha = 0, which is Relu, or relu(x - alpha), and retrain",
         ));
     }
-    elementwise(builder, call, Op::Relu)
+    elementwise(builder, call, Relu)
 }
 
 /// `x - bias` above lambd, `x + bias` below -lambd, 0 between, where bias is lambd: relu(x - lambd) - relu(-x - lambd).
@@ -404,7 +404,7 @@ fn hard_swish(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
     let moved = mapped(builder, call, x.node, 1.0, 3.0)?;
     let gate = clamped(builder, call, moved, 0.0, 6.0)?;
     let shape = builder.nodes[x.node].shape;
-    let op = Op::Product { gain: 1.0 / 6.0, offsets: [0.0; 2] };
+    let op = Product { gain: 1.0 / 6.0, offsets: [0.0; 2] };
     let node = builder.push(&call.name, op, vec![x.node, gate], shape)?;
     Ok(activation(node, x.view.clone()))
 }
@@ -429,7 +429,7 @@ fn sloped(builder: &mut Builder, call: &Call<'_>, slope: f32) -> Result<Vec<Valu
         return Ok(activation(x.node, x.view.clone()));
     }
     let shape = builder.nodes[x.node].shape;
-    let op = Op::Prelu { slope: vec![slope; shape[0]] };
+    let op = Prelu { slope: vec![slope; shape[0]] };
     let node = builder.push(&call.name, op, vec![x.node], shape)?;
     Ok(activation(node, x.view.clone()))
 }
@@ -452,7 +452,7 @@ fn prelu(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
         (Some(dim), None) if x.view.is_channels(dim, shape) => {}
         _ => return Err(by_channel()),
     }
-    let node = builder.push(&call.name, Op::Prelu { slope: values }, vec![x.node], shape)?;
+    let node = builder.push(&call.name, Prelu { slope: values }, vec![x.node], shape)?;
     Ok(activation(node, x.view.clone()))
 }
 
@@ -469,13 +469,13 @@ fn quantize_linear(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>,
     let (scale, zero) = quantisation(call)?;
     let (low, high) = call.quantised_range()?;
     let mut node = x.node;
-    let is_input = |node: NodeId| matches!(builder.nodes[node].op, Op::Input);
+    let is_input = |node: NodeId| builder.nodes[node].op.is::<Input>();
     let plain = x.finish == Finish::None && !is_input(node) && !non_negative(&builder.nodes, node, 8);
     if plain && zero == low {
         const SIX: f32 = 6.0;
         let top = (high - low) as f32 * scale;
         let six = (SIX - 2.0 * scale..SIX + scale).contains(&top);
-        let op = if six { Op::Clip { ceiling: SIX } } else { Op::Relu };
+        let op = if six { Op::new(Clip { ceiling: SIX }) } else { Relu.into() };
         let shape = builder.nodes[node].shape;
         node = builder.push(&call.name, op, vec![node], shape)?;
     }
@@ -665,7 +665,7 @@ fn affine(
     if !mul.iter().chain(adds).all(|v| v.is_finite()) {
         return Err(Reject::invalid("divides by zero"));
     }
-    let node = builder.push(&call.name, Op::Affine(Affine { mul, add }), vec![x.node], shape)?;
+    let node = builder.push(&call.name, Affine { mul, add }, vec![x.node], shape)?;
     Ok(activation(node, view))
 }
 
@@ -716,7 +716,7 @@ fn product(
     a: &Activation,
     b: &Activation,
 ) -> Result<Vec<Value>, Reject> {
-    let op = Op::Product { gain: 1.0, offsets: [0.0; 2] };
+    let op = Product { gain: 1.0, offsets: [0.0; 2] };
     let (sizes, others) = (a.view.sizes(), b.view.sizes());
     if sizes == others {
         let (x, y, shape, view) = aligned(builder, call, a, b)?;
@@ -754,7 +754,7 @@ fn product(
         true => Vec::new(),
         false => vec![Some(0); whole[axis]],
     });
-    let y = builder.push(&call.name, Op::Rearrange(Rearrange::Select { axes }), vec![y], whole)?;
+    let y = builder.push(&call.name, Rearrange::Select { axes }, vec![y], whole)?;
     let node = builder.push(&call.name, op, vec![x, y], whole)?;
     Ok(activation(node, View::natural(whole)))
 }
@@ -816,7 +816,7 @@ fn plus(
         ));
     }
     let (left, right, shape, view) = aligned(builder, call, &sum, other)?;
-    Ok(Activation::new(builder.push(&call.name, Op::Add, vec![left, right], shape)?, view))
+    Ok(Activation::new(builder.push(&call.name, Add, vec![left, right], shape)?, view))
 }
 
 /// The node of `-x`.
@@ -827,7 +827,7 @@ fn negative(builder: &mut Builder, call: &Call<'_>, x: &Activation) -> Result<No
 /// `relu(x)`, of x as it lies.
 fn rectified(builder: &mut Builder, call: &Call<'_>, mut x: Activation) -> Result<Activation, Reject> {
     let shape = builder.nodes[x.node].shape;
-    x.node = builder.push(&call.name, Op::Relu, vec![x.node], shape)?;
+    x.node = builder.push(&call.name, Relu, vec![x.node], shape)?;
     Ok(x)
 }
 
@@ -876,7 +876,7 @@ fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Val
         return Err(Reject::invalid("has a variance that is not positive"));
     }
     let shape = builder.nodes[moved.node].shape;
-    let node = builder.push(&call.name, Op::Affine(Affine { mul, add }), vec![moved.node], shape)?;
+    let node = builder.push(&call.name, Affine { mul, add }, vec![moved.node], shape)?;
     Ok(activation(node, moved.view))
 }
 
@@ -1003,7 +1003,7 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
         blocks: None,
     };
     let linear = Linear { spec, weights: turned, bias: Bias::PerChannel(bias) };
-    let node = builder.push(&call.name, Op::Linear(linear), vec![node], [0; 3])?;
+    let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
     Ok(activation(node, View::natural(builder.nodes[node].shape)))
 }
 
@@ -1041,7 +1041,7 @@ fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
         blocks: None,
     };
     let linear = Linear { spec, weights: finite(weights)?, bias: Bias::PerChannel(bias) };
-    let node = builder.push(&call.name, Op::Linear(linear), vec![node], [0; 3])?;
+    let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
     Ok(activation(node, View::natural(builder.nodes[node].shape)))
 }
 
@@ -1075,7 +1075,7 @@ fn fully_connected(
         blocks: None,
     };
     let linear = Linear { spec, weights: laid_out, bias: Bias::PerChannel(bias) };
-    builder.push(&call.name, Op::Linear(linear), vec![x.node], [0; 3])
+    builder.push(&call.name, linear, vec![x.node], [0; 3])
 }
 
 fn gemm(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -1146,7 +1146,7 @@ fn mat_mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject>
             (0..outputs).flat_map(|j| (0..inputs).map(move |k| (k, j))).map(|(k, j)| matrix[k * outputs + j]);
         let spec = network::Linear::same(outputs, 1, 0);
         let linear = Linear { spec, weights: weights.collect(), bias: Bias::PerChannel(vec![0.0; outputs]) };
-        let node = builder.push(&call.name, Op::Linear(linear), vec![x.node], [0; 3])?;
+        let node = builder.push(&call.name, linear, vec![x.node], [0; 3])?;
         return Ok(activation(node, x.view.with_channels(last, shape, outputs)));
     }
     Err(Reject::unsupported("multiplies neither a whole vector nor the channels"))
@@ -1186,7 +1186,7 @@ fn pool_window(call: &Call<'_>, input: Shape) -> Result<(Window, [usize; 2]), Re
 fn max_pool(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let node = as_image(builder, call, call.activation(0)?)?;
     let (window, _) = pool_window(call, builder.nodes[node].shape)?;
-    let node = builder.push(&call.name, Op::MaxPool(window), vec![node], [0; 3])?;
+    let node = builder.push(&call.name, MaxPool(window), vec![node], [0; 3])?;
     Ok(activation(node, View::natural(builder.nodes[node].shape)))
 }
 
@@ -1200,17 +1200,12 @@ fn average_pool(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Re
         let before = [0, top, left];
         let after = [0, bottom - beyond[0], right - beyond[1]];
         if before != [0; 3] || after != [0; 3] {
-            node = builder.push(
-                &call.name,
-                Op::Rearrange(Rearrange::Pad { before, after }),
-                vec![node],
-                [0; 3],
-            )?;
+            node = builder.push(&call.name, Rearrange::Pad { before, after }, vec![node], [0; 3])?;
         }
         window.pads = [0, 0, beyond[0], beyond[1]];
         count_padding = false;
     }
-    let node = builder.push(&call.name, Op::AveragePool { window, count_padding }, vec![node], [0; 3])?;
+    let node = builder.push(&call.name, AveragePool { window, count_padding }, vec![node], [0; 3])?;
     Ok(activation(node, View::natural(builder.nodes[node].shape)))
 }
 
@@ -1220,7 +1215,7 @@ fn whole_image(shape: Shape, [rows, columns]: [bool; 2]) -> Window {
 }
 
 fn pool_op(window: Window, maximum: bool) -> Op {
-    if maximum { Op::MaxPool(window) } else { Op::AveragePool { window, count_padding: true } }
+    if maximum { MaxPool(window).into() } else { AveragePool { window, count_padding: true }.into() }
 }
 
 fn global_pool(builder: &mut Builder, call: &Call<'_>, maximum: bool) -> Result<Vec<Value>, Reject> {
@@ -1304,7 +1299,7 @@ fn concat(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> 
         }
         _ => return Err(Reject::unsupported("joins along something else than the channels")),
     };
-    let node = builder.push(&call.name, Op::Concat, nodes, [0; 3])?;
+    let node = builder.push(&call.name, Concat, nodes, [0; 3])?;
     Ok(activation(node, View::with_layout(builder.nodes[node].shape, &layout)))
 }
 
@@ -1358,8 +1353,7 @@ fn pad(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if mode == "constant" {
         // Another value is zero once it is taken away.
         node = shifted(builder, call, node, -value)?;
-        node =
-            builder.push(&call.name, Op::Rearrange(Rearrange::Pad { before, after }), vec![node], [0; 3])?;
+        node = builder.push(&call.name, Rearrange::Pad { before, after }, vec![node], [0; 3])?;
         node = shifted(builder, call, node, value)?;
     } else {
         let shape = builder.nodes[node].shape;
@@ -1408,7 +1402,7 @@ fn mapped(
     }
     let shape = builder.nodes[node].shape;
     let affine = Affine { mul: vec![mul; shape[0]], add: Bias::PerChannel(vec![add; shape[0]]) };
-    builder.push(&call.name, Op::Affine(affine), vec![node], shape)
+    builder.push(&call.name, affine, vec![node], shape)
 }
 
 /// Cuts a range (first index, count, step) out of each ONNX dimension.

@@ -10,7 +10,7 @@ use std::fmt;
 use super::constant::{broadcast, reshape_sizes, wrap};
 use super::view::View;
 use super::{Activation, Builder, Call, Reject, Value};
-use crate::float::Op;
+use crate::float::Input;
 use crate::limits::MAX_ELEMENTS;
 use crate::onnx::GraphProto;
 
@@ -312,7 +312,7 @@ fn placeholder(builder: &mut Builder, call: &Call<'_>, sizes: &[usize]) -> Optio
         [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
         _ => ([count, 1, 1], View::vector(count, 2).reshaped(sizes)?),
     };
-    let node = builder.push(&call.name, Op::Input, Vec::new(), shape).ok()?;
+    let node = builder.push(&call.name, Input, Vec::new(), shape).ok()?;
     Some(Value::Activation(Activation::new(node, view)))
 }
 

@@ -55,6 +55,16 @@ impl Window {
         Bracket::new(input, &spans[0], &spans[1])
     }
 
+    /// Whether each window is one place, each place in turn.
+    pub(crate) fn is_one_place(&self) -> bool {
+        (self.kernel, self.stride, self.pads) == ([1, 1], [1, 1], [0; 4])
+    }
+
+    /// The same windows over so much more padding, `[top, left, bottom, right]`.
+    pub(crate) fn padded(&self, more: [usize; 4]) -> Self {
+        Self { pads: std::array::from_fn(|side| self.pads[side] + more[side]), ..self.clone() }
+    }
+
     /// How often a value of the input is looked at.
     pub(crate) fn effort(&self, output: Shape) -> u64 {
         let places = (self.kernel[0] as u64).saturating_mul(self.kernel[1] as u64);

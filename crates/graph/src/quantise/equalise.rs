@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use jaguar_ring::cpu::Cpu;
 
-    use crate::float::{Node, Op};
+    use crate::float::{Input, MaxPool, Node, Relu};
     use crate::network::Window;
 
     fn linear(
@@ -170,7 +170,7 @@ mod tests {
         };
         let bias = Bias::PerChannel((0..channels).map(|c| c as f32 / 4.0).collect());
         let size = 2 + 2 * pads;
-        let op = Op::Linear(Linear { spec, weights, bias });
+        let op = Linear { spec, weights, bias }.into();
         Node { name: name.into(), op, inputs: vec![input], shape: [channels, size, size] }
     }
 
@@ -181,12 +181,12 @@ mod tests {
         let mut graph = Graph {
             name: String::new(),
             nodes: vec![
-                Node { name: String::new(), op: Op::Input, inputs: vec![], shape: [2, 2, 2] },
+                Node { name: String::new(), op: Input.into(), inputs: vec![], shape: [2, 2, 2] },
                 linear("a", 0, 1, vec![8.0, -4.0, 0.001, 0.002, 1.0, 1.0, 0.0, 0.0], 4, 0),
-                plain(Op::Relu, 1, [4, 2, 2]),
+                plain(Relu.into(), 1, [4, 2, 2]),
                 linear("b", 2, 4, vec![0.001, 900.0, -1.0, 2.0], 4, 1),
-                plain(Op::Relu, 3, [4, 4, 4]),
-                plain(Op::MaxPool(pool), 4, [4, 3, 3]),
+                plain(Relu.into(), 3, [4, 4, 4]),
+                plain(MaxPool(pool).into(), 4, [4, 3, 3]),
                 linear("c", 5, 2, vec![1.0, 0.5, 0.25, -3.0], 2, 0),
             ],
             affine: vec![],

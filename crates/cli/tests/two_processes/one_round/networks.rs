@@ -1,7 +1,5 @@
 //! Whole networks by the commands, beside plaintext.
 
-use jaguar_graph::float::Op;
-
 use super::*;
 
 /// Two ciphertexts go up, and a max-pool is among the layers.
@@ -57,7 +55,7 @@ fn first_layers_are_the_clients() {
     assert_fails(ask(&["--first-layers", &whole, inputs[0]]), &["not the first layers of this model"]);
     // The weights of the others are in no file of a client.
     let head = import_file(Path::new(&first), &Options::default()).unwrap();
-    assert_eq!(head.nodes.iter().filter(|node| matches!(node.op, Op::Linear(_))).count(), 1);
+    assert_eq!(head.nodes.iter().filter(|node| node.op.linear().is_some()).count(), 1);
     let bytes = std::fs::read(&first).unwrap();
     for name in ["w2", "b2", "w3", "b3"] {
         assert!(!bytes.windows(2).any(|two| two == name.as_bytes()), "{name}");

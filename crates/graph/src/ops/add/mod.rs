@@ -1,5 +1,7 @@
 //! The sum of two values of the same scale and shape. Calibration keeps it within the width of its inputs.
 
+pub(crate) mod float;
+
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};

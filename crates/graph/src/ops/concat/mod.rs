@@ -1,5 +1,7 @@
 //! Values one after the other along the channels, all of the same scale, height and width.
 
+pub(crate) mod float;
+
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,7 @@
 //! The client's input: values of n bits, in a scale of their own.
 
+pub(crate) mod float;
+
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};

@@ -2,6 +2,9 @@
 //!
 //! The plaintext reference rounds to nearest. A private run rounds to one of the two neighbours by chance.
 
+mod float;
+pub(crate) mod fold;
+
 use jaguar_mpc::semantics::{round_shift, shift_by_share};
 use jaguar_ring::cpu::Cpu;
 use rayon::prelude::*;

@@ -1,5 +1,7 @@
 //! The largest value of each window; padding never wins. The comparisons are exact or leave out some low bits.
 
+pub(crate) mod float;
+
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::{channel_ignoring, pool_slack};

@@ -1,5 +1,7 @@
 //! Operations that only move values, and put zeros where none came from.
 
+mod float;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;

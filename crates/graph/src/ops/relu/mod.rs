@@ -1,5 +1,8 @@
 //! `max(x, 0)`, the sign exact or without some low bits.
 
+pub(crate) mod float;
+pub(crate) mod prelu;
+
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::{relu, relu_ignoring};

@@ -1,5 +1,7 @@
 //! `min(max(x, 0), 2^log2_six)`, the comparisons exact or without some low bits.
 
+pub(crate) mod float;
+
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::{relu6, relu6_ignoring};

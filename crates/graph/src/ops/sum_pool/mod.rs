@@ -1,5 +1,7 @@
 //! The sum of each window: an average whose division is left to the consumer's scale.
 
+pub(crate) mod float;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;

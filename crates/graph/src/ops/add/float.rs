@@ -1,0 +1,23 @@
+//! The sum in floating point.
+
+use crate::float::{Demand, FloatOperator, Operands};
+use crate::network;
+use crate::ops::operator::Known;
+
+/// Two values of the same shape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Add;
+
+impl FloatOperator for Add {
+    fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
+        Some(network::Op::new(network::Add))
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Nothing
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+        of.first().1.iter().zip(of.inputs[1].1).map(|(a, b)| a + b).collect()
+    }
+}

@@ -1,0 +1,23 @@
+//! Values one after the other, in floating point.
+
+use crate::float::{Demand, FloatOperator, Operands};
+use crate::network;
+use crate::ops::operator::Known;
+
+/// Along the channels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Concat;
+
+impl FloatOperator for Concat {
+    fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
+        Some(network::Op::new(network::Concat))
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Nothing
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+        of.inputs.iter().flat_map(|(_, x)| x.iter().copied()).collect()
+    }
+}

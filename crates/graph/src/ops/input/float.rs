@@ -1,0 +1,24 @@
+//! The input of a float graph.
+
+use crate::float::{Demand, FloatOperator, Operands};
+use crate::network;
+use crate::ops::operator::Known;
+
+/// The network's input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input;
+
+impl FloatOperator for Input {
+    fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
+        Some(network::Op::new(network::Input))
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Nothing
+    }
+
+    /// It is given, not computed.
+    fn apply(&self, _: &Operands<'_>) -> Vec<f32> {
+        Vec::new()
+    }
+}

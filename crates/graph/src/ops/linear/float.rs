@@ -1,0 +1,62 @@
+//! Linear layers in floating point, and the affine maps that become part of them.
+
+use crate::float::{Affine, Bias, Demand, FloatOperator, Linear, Op, Operands};
+use crate::ir::kernel::convolve;
+use crate::network::{self, Shape};
+use crate::ops::operator::Known;
+
+impl Linear {
+    /// One output channel for each of `channels`, without bias, padding or strides: `weights` holds as many kernels a channel as each
+    /// sees channels of the input.
+    pub(crate) fn depthwise(channels: usize, kernel: [usize; 2], weights: Vec<f32>) -> Self {
+        let spec = network::Linear { kernel, groups: channels, ..network::Linear::same(channels, 1, 0) };
+        Self { spec, weights, bias: Bias::PerChannel(vec![0.0; channels]) }
+    }
+}
+
+impl FloatOperator for Linear {
+    fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
+        Some(network::Op::new(self.spec.clone()))
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Nothing
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+        let (shape, x) = of.first();
+        let mut values = convolve(of.cpu, &self.spec, shape, &self.weights, x);
+        self.bias.add_to(of.output, &mut values);
+        values
+    }
+
+    fn padded(&self, more: [usize; 4], _: bool) -> Option<Op> {
+        let mut padded = self.clone();
+        padded.spec.pads.iter_mut().zip(more).for_each(|(pad, more)| *pad += more);
+        Some(padded.into())
+    }
+}
+
+impl FloatOperator for Affine {
+    fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
+        None
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Nothing
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+        let (shape, x) = of.first();
+        let mut values = x.to_vec();
+        for (plane, mul) in values.chunks_exact_mut(shape[1] * shape[2]).zip(&self.mul) {
+            plane.iter_mut().for_each(|v| *v *= mul);
+        }
+        self.add.add_to(shape, &mut values);
+        values
+    }
+
+    fn is_identity(&self, _: Shape, _: Shape) -> bool {
+        self.mul.iter().all(|&m| m == 1.0) && self.add.is_zero()
+    }
+}

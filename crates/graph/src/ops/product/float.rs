@@ -1,0 +1,32 @@
+//! The product in floating point.
+
+use crate::float::{Demand, FloatOperator, Operands};
+use crate::network;
+use crate::ops::operator::Known;
+
+/// `gain·(a + o_a)·(b + o_b)`: of two values, of which the second has the first one's shape or is one number a
+/// channel, `[C, 1, 1]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Product {
+    /// Positive and finite.
+    pub gain: f32,
+    /// What is added to each factor first.
+    pub offsets: [f32; 2],
+}
+
+impl FloatOperator for Product {
+    fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
+        Some(network::Op::new(super::Product::of(self.gain, self.offsets, known)))
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Shifted(self.gain)
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+        let (x, factors) = (of.first().1, of.inputs[1].1);
+        let [first, second] = self.offsets;
+        let each = x.len() / factors.len();
+        x.iter().enumerate().map(|(i, a)| self.gain * (a + first) * (factors[i / each] + second)).collect()
+    }
+}

@@ -1,0 +1,33 @@
+//! Moves in floating point: the same as of integers.
+
+use super::{Rearrange, rearrange};
+use crate::float::{Demand, FloatOperator, Operands};
+use crate::network::{self, Shape};
+use crate::ops::operator::Known;
+
+impl FloatOperator for Rearrange {
+    fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
+        Some(network::Op::new(self.clone()))
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Nothing
+    }
+
+    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+        let (shape, x) = of.first();
+        rearrange(self, shape, of.output, x)
+    }
+
+    fn is_identity(&self, input: Shape, output: Shape) -> bool {
+        match self {
+            Rearrange::Reshape | Rearrange::Pad { .. } | Rearrange::Slice { .. } => input == output,
+            Rearrange::Transpose { perm } => *perm == [0, 1, 2],
+            Rearrange::Select { axes } => axes.iter().all(Vec::is_empty),
+        }
+    }
+
+    fn moves(&self) -> bool {
+        true
+    }
+}
