@@ -9,10 +9,9 @@ use jaguar_engine::client::connect;
 use jaguar_engine::hint::{Hint, Place};
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
-use jaguar_graph::Operators;
 use jaguar_graph::bundle::{Bundle, ModelId};
 use jaguar_graph::import::{Options, import_file};
-use jaguar_graph::network::{Filter, Resize};
+use jaguar_graph::network::{Filter, Operators, Resize};
 use jaguar_net::tls::{Client, Fingerprint, Server, Trust};
 use jaguar_net::{Address, Token, TokenFile};
 use jaguar_plan::{Choices, Kit, Plan};
@@ -79,7 +78,7 @@ fn bundle(input: &[u8]) {
     let (how, body) = (script.byte(), script.rest());
     let whole = [b"JAGUAR\0\x07", &blake3::hash(body).as_bytes()[..], body].concat();
     let path = file("model.jaguar", if how & 1 == 0 { body } else { &whole });
-    let Ok(bundle) = Bundle::read(&path) else { return };
+    let Ok(bundle) = Bundle::read(&path, models::kit().operators()) else { return };
     let _ = bundle.guarded(8);
 }
 
@@ -151,7 +150,7 @@ fn hint_seeds() -> Vec<Vec<u8>> {
 
 /// An ONNX file: imported, and brought to the form of one-round sessions.
 fn onnx(input: &[u8]) {
-    let Ok(graph) = import_file(&file("model.onnx", input), &Options::new(Operators::standard())) else {
+    let Ok(graph) = import_file(&file("model.onnx", input), &Options::new(&Operators::standard())) else {
         return;
     };
     let _ = jaguar_convfhe::describe(&graph, 4.0);

@@ -2,8 +2,8 @@
 
 use jaguar_graph::bundle::Bundle;
 use jaguar_graph::network::{
-    Bias, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Product, Rearrange, Relu, Relu6,
-    Shape, SumPool, Weights, Window,
+    Add, Bias, Input, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Product, Rearrange,
+    Relu, Relu6, Scale, Shape, SumPool, Weights, Window,
 };
 use jaguar_linear::plaintext_insecure;
 use jaguar_plan::Kit;
@@ -28,7 +28,7 @@ impl Builder {
             activation_bits: 16,
             guard_bits: 0,
             weight_bits: 12,
-            nodes: vec![Node { name: "input".into(), op: Op::Input, inputs: vec![], shape }],
+            nodes: vec![Node { name: "input".into(), op: Op::new(Input), inputs: vec![], shape }],
             input: InputSpec::plain(1.0),
             output: OutputSpec::plain(1.0),
         };
@@ -52,7 +52,7 @@ impl Builder {
         let count = exponents.iter().flat_map(|&e| std::iter::repeat_n(e, terms));
         let weights = count.map(|e| ((prg.next_u64() % 400) as i16 - 200) >> e).collect();
         let bias = Bias::PerChannel((0..out).map(|i| i as i64 * 1000).collect());
-        let id = self.add(Op::Linear(spec), &[input], [out, h, w]);
+        let id = self.add(Op::new(spec), &[input], [out, h, w]);
         self.weights[id] = Some(Weights { weights, exponents, bias });
         id
     }
@@ -60,9 +60,9 @@ impl Builder {
     fn model(self) -> Model {
         let mut scales: Vec<f64> = Vec::new();
         for node in &self.network.nodes {
-            scales.push(match &node.op {
-                Op::Input | Op::Linear(_) | Op::Product { .. } => 1.0,
-                op => scales[node.inputs[0]] * op.scale_gain() as f64,
+            scales.push(match node.op.scale() {
+                Scale::Own => 1.0,
+                Scale::Inherited | Scale::Gained(_) => scales[node.inputs[0]] * node.op.scale_gain() as f64,
             });
         }
         Model { network: self.network, weights: self.weights, scales }
@@ -74,18 +74,18 @@ pub fn everything() -> Model {
     let mut b = Builder::new([2, 6, 5]);
     let stem = b.conv(0, 4, 3, 1);
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0, 0, 0, 1] };
-    let pooled = b.add(Op::MaxPool(MaxPool { window, ignored: 0 }), &[stem], [4, 3, 3]);
-    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[pooled], [4, 3, 3]);
+    let pooled = b.add(Op::new(MaxPool { window, ignored: 0 }), &[stem], [4, 3, 3]);
+    let relu = b.add(Op::new(Relu { ignored: 0 }), &[pooled], [4, 3, 3]);
     let depth = b.conv(relu, 4, 3, 4);
-    let six = b.add(Op::Relu6(Relu6 { log2_six: 11, ignored: 0 }), &[depth], [4, 3, 3]);
-    let product = b.add(Op::Product(Product { shift: 11, offsets: [-1024, 0] }), &[depth, six], [4, 3, 3]);
-    let sum = b.add(Op::Add, &[product, relu], [4, 3, 3]);
+    let six = b.add(Op::new(Relu6 { log2_six: 11, ignored: 0 }), &[depth], [4, 3, 3]);
+    let product = b.add(Op::new(Product { shift: 11, offsets: [-1024, 0] }), &[depth, six], [4, 3, 3]);
+    let sum = b.add(Op::new(Add), &[product, relu], [4, 3, 3]);
     let twice = b.conv(sum, 4, 1, 1); // linear after linear: an extension
     let window = Window { kernel: [2; 2], stride: [1; 2], pads: [0; 4] };
-    let mean = b.add(Op::SumPool(SumPool { window, count_real_places: None }), &[twice], [4, 2, 2]);
+    let mean = b.add(Op::new(SumPool { window, count_real_places: None }), &[twice], [4, 2, 2]);
     let slice = Rearrange::Slice { start: [0, 0, 0], step: [1, 2, 1] };
-    let sliced = b.add(Op::Rearrange(slice), &[mean], [4, 1, 2]);
-    let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[sliced], [8, 1, 1]);
+    let sliced = b.add(Op::new(slice), &[mean], [4, 1, 2]);
+    let flat = b.add(Op::new(Rearrange::Reshape), &[sliced], [8, 1, 1]);
     b.conv(flat, 4, 1, 1);
     b.model()
 }
@@ -94,7 +94,7 @@ pub fn everything() -> Model {
 pub fn short() -> Model {
     let mut b = Builder::new([1, 4, 4]);
     let stem = b.conv(0, 2, 3, 1);
-    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[stem], [2, 4, 4]);
+    let relu = b.add(Op::new(Relu { ignored: 0 }), &[stem], [2, 4, 4]);
     b.conv(relu, 2, 1, 1);
     b.model()
 }

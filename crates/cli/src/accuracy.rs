@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::progress::NoProgress;
-use jaguar_graph::Operators;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::Model;
@@ -92,7 +91,7 @@ const AT_ONCE: usize = 4;
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_report::terminal::set_threads(args.threads)?;
-    let bundle = Bundle::read(&args.model)?;
+    let bundle = Bundle::read(&args.model, kit::kit().operators())?;
     let model = &bundle.model;
     let classes = classes(model).with_context(|| args.model.display().to_string())?;
     let tops = tops(&args.top, classes).map_err(|error| match error {
@@ -209,7 +208,7 @@ fn float(args: &Args, path: &std::path::Path, model: &Model) -> Result<Graph> {
         input_shape: args.input_shape.clone(),
         outputs: args.output_name.clone(),
         constants: args.constant.clone(),
-        ..import::Options::new(Operators::standard())
+        ..import::Options::new(kit::kit().operators())
     };
     let graph = import_file(path, &options)?;
     same_network(&graph, model)?;

@@ -9,7 +9,6 @@ use jaguar_compile::{
     compile, place_input_map,
 };
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::Operators;
 use jaguar_graph::agreement::{Agreement, Beyond};
 use jaguar_graph::import::{self, import_file};
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Network, Resize, Shape};
@@ -228,7 +227,7 @@ pub fn run(args: &Args) -> Result<()> {
         outputs: args.output_name.clone(),
         constants: args.constant.clone(),
         cpu,
-        ..import::Options::new(Operators::standard())
+        ..import::Options::new(kit().operators())
     };
     ensure!(
         !Bundle::recognises(&args.model).unwrap_or(false),

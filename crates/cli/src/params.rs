@@ -11,6 +11,7 @@ use jaguar_plan::{BackendId, Choices, Plan, WEIGHT_MEMORY};
 use jaguar_report::terminal::say;
 
 use crate::guard::GuardBits;
+use crate::kit;
 use crate::protocol;
 
 /// The group of options in `--help` that are for single layers.
@@ -74,7 +75,7 @@ impl FromStr for Shaped {
 pub fn run(args: &Args) -> Result<()> {
     match &args.model {
         Some(model) => {
-            let bundle = args.guard_bits.apply(Bundle::read(model)?)?;
+            let bundle = args.guard_bits.apply(Bundle::read(model, kit::kit().operators())?)?;
             let network = &bundle.model.network;
             let plan = Plan::new(network, Choices::standard(network, args.backend))?;
             for layers in &plan.backends {

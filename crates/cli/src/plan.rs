@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.report {
         page::check(path)?;
     }
-    let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
+    let bundle = args.guard_bits.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
     let network = &bundle.model.network;
     let cache = store::cache(args.cache.as_deref());
     let machine = store::machine(Cpu::detect(), &kit::kit(), args.calibrate, cache.as_deref(), &mut tell)?;

@@ -50,7 +50,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_report::terminal::set_threads(args.threads)?;
-    let bundle = args.guard_bits.apply(Bundle::read(&args.model)?)?;
+    let bundle = args.guard_bits.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
     let files = collect(&args.inputs)?;
     let inputs = files
         .iter()

@@ -21,10 +21,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::Operators;
 use jaguar_graph::image_input;
 use jaguar_graph::import::{Options, import_file};
-use jaguar_graph::network::argmax;
+use jaguar_graph::network::{Operators, argmax};
 use jaguar_graph::reference;
 use jaguar_plan::{Choices, Kit, Plan};
 use jaguar_ring::cpu::Cpu;
@@ -271,7 +270,7 @@ fn run(case: &Case) {
     let bytes = |stage: &str| {
         number(last, &format!("cost/{stage}/bytes_up")) + number(last, &format!("cost/{stage}/bytes_down"))
     };
-    let bundle = Bundle::read(Path::new(&model)).expect("the model that was served");
+    let bundle = Bundle::read(Path::new(&model), &Operators::standard()).expect("the model that was served");
     let plan = Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Kit::JAGUAR))
         .expect("the plan that was served");
     let result = json!({
@@ -311,9 +310,9 @@ fn run(case: &Case) {
 
 /// By picture, the class that the integer reference gives and the one of the float network.
 fn classes(source: &str, model: &str, inputs: &[String]) -> Vec<(usize, usize)> {
-    let graph = import_file(Path::new(source), &Options::new(Operators::standard()))
+    let graph = import_file(Path::new(source), &Options::new(&Operators::standard()))
         .expect("the model that was compiled");
-    let bundle = Bundle::read(Path::new(model)).expect("the model that was served");
+    let bundle = Bundle::read(Path::new(model), &Operators::standard()).expect("the model that was served");
     let network = &bundle.model.network;
     let class = |path: &String| {
         let picture = image::open(path).expect("a picture").into_rgb8();

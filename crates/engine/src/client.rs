@@ -172,7 +172,8 @@ fn greet(
 ) -> Result<(Network, Plan, ModelId, Reveal), EngineError> {
     let (model, SharesParameters { choices, reveal }) =
         handshake::ask_for_shares(kit, channel, named, images)?;
-    let network: Network = channel.recv_message("network", MAX_NETWORK)?;
+    let network: Network =
+        channel.recv_message_as("network", MAX_NETWORK, |bytes| kit.operators().decode(bytes))?;
     network.validate().map_err(|e| EngineError::PeerMisbehaved(format!("an unsound network: {e}")))?;
     let names = network.nodes.iter().map(|n| &n.name).chain(&network.output.labels);
     let names = names.chain(network.output.parts.iter().map(|part| &part.name));

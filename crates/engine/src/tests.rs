@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::thread;
 
 use jaguar_graph::network::{
-    Bias, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Rearrange, Relu, Relu6, Shape,
-    SumPool, Weights, Window,
+    Add, Bias, Concat, Input, InputSpec, Linear, MaxPool, Model, Network, Node, NodeId, Op, OutputSpec,
+    Product, Rearrange, Relu, Relu6, Scale, Shape, SumPool, Weights, Window,
 };
 use jaguar_linear::layout::Packing;
 use jaguar_linear::plaintext_insecure;
@@ -109,7 +109,7 @@ impl Builder {
             activation_bits: 16,
             guard_bits: 0,
             weight_bits: 12,
-            nodes: vec![Node { name: "input".into(), op: Op::Input, inputs: vec![], shape }],
+            nodes: vec![Node { name: "input".into(), op: Op::new(Input), inputs: vec![], shape }],
             input: InputSpec::plain(1.0),
             output: OutputSpec::plain(1.0),
         };
@@ -175,7 +175,7 @@ impl Builder {
         } else {
             Bias::PerElement((0..shape.iter().product()).map(|_| random(1e6)).collect())
         };
-        let id = self.add(Op::Linear(spec), &[input], shape);
+        let id = self.add(Op::new(spec), &[input], shape);
         self.weights[id] = Some(Weights { weights, exponents, bias });
         id
     }
@@ -183,9 +183,9 @@ impl Builder {
     fn bundle(self) -> Bundle {
         let mut scales: Vec<f64> = Vec::new();
         for node in &self.network.nodes {
-            scales.push(match &node.op {
-                Op::Input | Op::Linear(_) | Op::Product { .. } => 1.0,
-                op => scales[node.inputs[0]] * op.scale_gain() as f64,
+            scales.push(match node.op.scale() {
+                Scale::Own => 1.0,
+                Scale::Inherited | Scale::Gained(_) => scales[node.inputs[0]] * node.op.scale_gain() as f64,
             });
         }
         Bundle::with_guard_bits(Model { network: self.network, weights: self.weights, scales }, 0).unwrap()
@@ -209,43 +209,37 @@ fn everything() -> Bundle {
     let window = |k: usize, s: usize, pads| Window { kernel: [k; 2], stride: [s; 2], pads };
     let stem = b.conv(0, 8, 3, 2, 1, 1); // [8, 9, 8]
     let pooled =
-        b.add(Op::MaxPool(MaxPool { window: window(3, 2, [1, 1, 0, 1]), ignored: 0 }), &[stem], [8, 4, 4]);
-    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[pooled], [8, 4, 4]);
+        b.add(Op::new(MaxPool { window: window(3, 2, [1, 1, 0, 1]), ignored: 0 }), &[stem], [8, 4, 4]);
+    let relu = b.add(Op::new(Relu { ignored: 0 }), &[pooled], [8, 4, 4]);
     let depth = b.conv(relu, 8, 3, 1, 1, 8);
-    let six = b.add(Op::Relu6(Relu6 { log2_six: 11, ignored: 0 }), &[depth], [8, 4, 4]);
+    let six = b.add(Op::new(Relu6 { log2_six: 11, ignored: 0 }), &[depth], [8, 4, 4]);
     let project = b.conv(six, 8, 1, 1, 0, 1);
-    let residual = b.add(Op::Add, &[project, relu], [8, 4, 4]);
+    let residual = b.add(Op::new(Add), &[project, relu], [8, 4, 4]);
     let expand = b.conv(residual, 12, 1, 1, 0, 2); // linear after linear: an extension
-    let relu2 = b.add(Op::Relu(Relu { ignored: 0 }), &[expand], [12, 4, 4]);
+    let relu2 = b.add(Op::new(Relu { ignored: 0 }), &[expand], [12, 4, 4]);
     let sum = b.add(
-        Op::SumPool(SumPool { window: window(2, 2, [1, 1, 1, 1]), count_real_places: Some(4) }),
+        Op::new(SumPool { window: window(2, 2, [1, 1, 1, 1]), count_real_places: Some(4) }),
         &[relu2],
         [12, 3, 3],
     );
     let a = b.conv(sum, 5, 3, 1, 1, 1);
-    let relu3 = b.add(Op::Relu(Relu { ignored: 0 }), &[a], [5, 3, 3]);
-    let padded =
-        b.add(Op::Rearrange(Rearrange::Pad { before: [1, 0, 1], after: [2, 1, 0] }), &[relu3], [8, 4, 4]);
-    let sliced =
-        b.add(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1, 2, 2] }), &[padded], [8, 2, 2]);
-    let turned = b.add(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[sliced], [8, 2, 2]);
+    let relu3 = b.add(Op::new(Relu { ignored: 0 }), &[a], [5, 3, 3]);
+    let padded = b.add(Op::new(Rearrange::Pad { before: [1, 0, 1], after: [2, 1, 0] }), &[relu3], [8, 4, 4]);
+    let sliced = b.add(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1, 2, 2] }), &[padded], [8, 2, 2]);
+    let turned = b.add(Op::new(Rearrange::Transpose { perm: [0, 2, 1] }), &[sliced], [8, 2, 2]);
     let other = b.conv(sum, 4, 2, 1, 0, 1); // [4, 2, 2]
-    let relu4 = b.add(Op::Relu(Relu { ignored: 0 }), &[other], [4, 2, 2]);
+    let relu4 = b.add(Op::new(Relu { ignored: 0 }), &[other], [4, 2, 2]);
     let axes = [vec![Some(3), None, Some(0), Some(3)], vec![Some(0), None, Some(1)], vec![Some(1), Some(1)]];
-    let spread = b.add(Op::Rearrange(Rearrange::Select { axes }), &[relu4], [4, 3, 2]);
+    let spread = b.add(Op::new(Rearrange::Select { axes }), &[relu4], [4, 3, 2]);
     let taken = b.conv(spread, 4, 3, 1, 1, 1);
-    let relu5 = b.add(Op::Relu(Relu { ignored: 0 }), &[taken], [4, 3, 2]);
+    let relu5 = b.add(Op::new(Relu { ignored: 0 }), &[taken], [4, 3, 2]);
     let axes = [vec![], vec![Some(2), Some(0)], vec![]];
-    let picked = b.add(Op::Rearrange(Rearrange::Select { axes }), &[relu5], [4, 2, 2]);
-    let concat = b.add(Op::Concat, &[turned, picked], [12, 2, 2]);
-    let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[concat], [48, 1, 1]);
+    let picked = b.add(Op::new(Rearrange::Select { axes }), &[relu5], [4, 2, 2]);
+    let concat = b.add(Op::new(Concat), &[turned, picked], [12, 2, 2]);
+    let flat = b.add(Op::new(Rearrange::Reshape), &[concat], [48, 1, 1]);
     let logits = b.conv(flat, 10, 1, 1, 0, 1);
-    let last = b.add(Op::Relu(Relu { ignored: 0 }), &[logits], [10, 1, 1]);
-    b.add(
-        Op::SumPool(SumPool { window: window(1, 1, [0; 4]), count_real_places: None }),
-        &[last],
-        [10, 1, 1],
-    );
+    let last = b.add(Op::new(Relu { ignored: 0 }), &[logits], [10, 1, 1]);
+    b.add(Op::new(SumPool { window: window(1, 1, [0; 4]), count_real_places: None }), &[last], [10, 1, 1]);
     b.bundle()
 }
 
@@ -292,8 +286,8 @@ fn signs_of_reduced_precision_agree_with_their_shares() {
             let layers = checks.iter().flat_map(|c| c.layers.iter().zip(&nodes));
             layers.filter(|(_, node)| of(&node.op)).map(|(layer, _)| layer.reduced).sum()
         };
-        assert!(lost(|op| matches!(op, Op::Relu { .. } | Op::Relu6 { .. })) > 10, "{checks:?}");
-        assert!(lost(|op| matches!(op, Op::MaxPool { .. })) > 10, "{checks:?}");
+        assert!(lost(|op| op.is::<Relu>() || op.is::<Relu6>()) > 10, "{checks:?}");
+        assert!(lost(|op| op.is::<MaxPool>()) > 10, "{checks:?}");
         // The same layers with exact signs have nothing to forgive.
         assert!(run(everything()).iter().flat_map(|c| &c.layers).all(|l| l.wrong == 0 && l.reduced == 0));
     }

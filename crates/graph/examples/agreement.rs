@@ -5,10 +5,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use jaguar_graph::Operators;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_file};
-use jaguar_graph::network::Op;
+use jaguar_graph::network::{Operators, Relu, Relu6};
 use jaguar_graph::quantise::{LinearReport, NodeReport, Options, calibrate};
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -32,7 +31,7 @@ fn main() {
 fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
     let start = Instant::now();
     let Some(file) = zoo::model_file(models, entry.file) else { return };
-    let graph = match import_file(&file, &ImportOptions::new(Operators::standard())) {
+    let graph = match import_file(&file, &ImportOptions::new(&Operators::standard())) {
         Ok(graph) => graph,
         Err(error) => return println!("{}: {error}", entry.file),
     };
@@ -93,7 +92,7 @@ fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
         .network
         .nodes
         .iter()
-        .filter(|n| matches!(n.op, Op::Relu { .. } | Op::Relu6 { .. }))
+        .filter(|n| n.op.is::<Relu>() || n.op.is::<Relu6>())
         .map(|n| n.shape.iter().product::<usize>())
         .sum();
     println!("one image: float {float_time:.2?}, integer {:.2?}; {relus} ReLUs", start.elapsed());

@@ -34,4 +34,3 @@ pub mod signs;
 
 use ir::limits;
 pub use ir::network;
-pub use ops::list::{Kind, Operators};

@@ -1,9 +1,8 @@
 //! Weights in blocks, from an ONNX file's metadata to the integer network.
 
-use jaguar_graph::Operators;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{ImportError, Options as ImportOptions, import_model};
-use jaguar_graph::network::{self, BlockKind, Blocks, NodeError};
+use jaguar_graph::network::{self, BlockKind, Blocks, NodeError, Operators};
 use jaguar_graph::onnx::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
@@ -131,7 +130,7 @@ impl Parts {
     }
 
     fn import(&self) -> Result<Graph, ImportError> {
-        import_model(&self.model(), "blocks", &ImportOptions::new(Operators::standard()))
+        import_model(&self.model(), "blocks", &ImportOptions::new(&Operators::standard()))
     }
 
     fn refused(&self) -> String {
@@ -161,19 +160,11 @@ fn blocks_come_through_folding_and_quantisation() {
     for (weight_bits, equalise) in [(15, true), (15, false), (6, true)] {
         let options = Options { weight_bits, equalise, ..Options::default() };
         let (model, _) = calibrate(Cpu::detect(), &graph, &[input()], &options).unwrap();
-        let specs: Vec<_> = model
-            .network
-            .nodes
-            .iter()
-            .filter_map(|node| match &node.op {
-                network::Op::Linear(spec) => Some(spec.blocks),
-                _ => None,
-            })
-            .collect();
+        let specs: Vec<_> =
+            model.network.nodes.iter().filter_map(|node| Some(node.op.linear()?.blocks)).collect();
         assert_eq!(specs, expected);
         // Which the calibration has validated; a weight that leaves its block is noticed.
-        let first =
-            model.network.nodes.iter().position(|node| matches!(node.op, network::Op::Linear(_))).unwrap();
+        let first = model.network.nodes.iter().position(|node| node.op.linear().is_some()).unwrap();
         let mut wrong = model.clone();
         wrong.weights[first].as_mut().unwrap().weights[10] ^= 1;
         let error = wrong.validate().unwrap_err();
@@ -182,7 +173,7 @@ fn blocks_come_through_folding_and_quantisation() {
             "{error}"
         );
         let mut wrong = model.clone();
-        if let network::Op::Linear(spec) = &mut wrong.network.nodes[first].op {
+        if let Some(spec) = wrong.network.nodes[first].op.linear_mut() {
             spec.max_exponent += 1;
         }
         wrong.weights[first].as_mut().unwrap().exponents[1] += 1;
@@ -243,5 +234,5 @@ fn metadata_that_means_nothing_is_refused() {
     }
     let mut twice = Parts::sound().model();
     twice.metadata_props.push(twice.metadata_props[0].clone());
-    assert!(import_model(&twice, "blocks", &ImportOptions::new(Operators::standard())).is_err());
+    assert!(import_model(&twice, "blocks", &ImportOptions::new(&Operators::standard())).is_err());
 }

@@ -1,7 +1,8 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
-    Bias, Finish, ImageSpec, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputPart, OutputSpec,
-    Product, Rearrange, Relu, Relu6, Resize, Seen, Shape, SumPool, Weights, Window,
+    Add, Bias, Concat, Finish, ImageSpec, Input, InputSpec, Linear, MaxPool, Model, Network, Node, Op,
+    Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize, Seen, Shape, SumPool,
+    Weights, Window,
 };
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -12,7 +13,7 @@ fn node(op: Op, inputs: &[usize], shape: Shape) -> Node {
 }
 
 fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
-    Op::Linear(Linear {
+    Op::new(Linear {
         out_channels,
         kernel: [kernel; 2],
         stride: [1; 2],
@@ -37,33 +38,33 @@ fn sample() -> Network {
         pads: [pad; 4],
     };
     let nodes = vec![
-        node(Op::Input, &[], [4, 6, 6]),
+        node(Op::new(Input), &[], [4, 6, 6]),
         node(conv(8, 3, 1, 2), &[0], [8, 6, 6]),
-        node(Op::MaxPool(MaxPool { window: window(2, 2, 0), ignored: 0 }), &[1], [8, 3, 3]),
-        node(Op::Relu(Relu { ignored: 0 }), &[2], [8, 3, 3]),
+        node(Op::new(MaxPool { window: window(2, 2, 0), ignored: 0 }), &[1], [8, 3, 3]),
+        node(Op::new(Relu { ignored: 0 }), &[2], [8, 3, 3]),
         node(conv(8, 1, 0, 8), &[3], [8, 3, 3]),
-        node(Op::Relu6(Relu6 { log2_six: 10, ignored: 0 }), &[4], [8, 3, 3]),
-        node(Op::Add, &[5, 3], [8, 3, 3]),
-        node(Op::Concat, &[6, 5], [16, 3, 3]),
-        node(Op::Rearrange(Rearrange::Slice { start: [1, 0, 1], step: [2, 1, 1] }), &[7], [8, 3, 2]),
-        node(Op::Rearrange(Rearrange::Pad { before: [0, 0, 1], after: [1, 0, 0] }), &[8], [9, 3, 3]),
-        node(Op::Rearrange(Rearrange::Transpose { perm: [0, 2, 1] }), &[9], [9, 3, 3]),
-        node(Op::Rearrange(Rearrange::Reshape), &[10], [1, 9, 9]),
-        node(Op::SumPool(SumPool { window: window(3, 3, 0), count_real_places: None }), &[11], [1, 3, 3]),
+        node(Op::new(Relu6 { log2_six: 10, ignored: 0 }), &[4], [8, 3, 3]),
+        node(Op::new(Add), &[5, 3], [8, 3, 3]),
+        node(Op::new(Concat), &[6, 5], [16, 3, 3]),
+        node(Op::new(Rearrange::Slice { start: [1, 0, 1], step: [2, 1, 1] }), &[7], [8, 3, 2]),
+        node(Op::new(Rearrange::Pad { before: [0, 0, 1], after: [1, 0, 0] }), &[8], [9, 3, 3]),
+        node(Op::new(Rearrange::Transpose { perm: [0, 2, 1] }), &[9], [9, 3, 3]),
+        node(Op::new(Rearrange::Reshape), &[10], [1, 9, 9]),
+        node(Op::new(SumPool { window: window(3, 3, 0), count_real_places: None }), &[11], [1, 3, 3]),
         node(conv(3, 3, 1, 1), &[12], [3, 3, 3]),
-        node(Op::SumPool(SumPool { window: window(3, 2, 1), count_real_places: Some(36) }), &[13], [3, 2, 2]),
+        node(Op::new(SumPool { window: window(3, 2, 1), count_real_places: Some(36) }), &[13], [3, 2, 2]),
         node(conv(5, 2, 0, 1), &[14], [5, 1, 1]),
         node(
-            Op::Rearrange(Rearrange::Select {
+            Op::new(Rearrange::Select {
                 axes: [vec![Some(4), Some(0), None, Some(4)], vec![], vec![None, Some(0)]],
             }),
             &[15],
             [4, 1, 2],
         ),
         node(conv(5, 1, 0, 1), &[16], [5, 1, 2]),
-        node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
-        node(Op::Product(Product { shift: 9, offsets: [3, -3] }), &[17, 18], [5, 1, 2]),
-        node(Op::Rearrange(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[19], [5, 1, 1]),
+        node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
+        node(Op::new(Product { shift: 9, offsets: [3, -3] }), &[17, 18], [5, 1, 2]),
+        node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[19], [5, 1, 1]),
     ];
     let image = ImageSpec { resize: Resize::Shorter(8), mean: vec![0.5; 4], ..ImageSpec::default() };
     Network {
@@ -91,24 +92,22 @@ fn sample() -> Network {
 /// Weights for all linear nodes, and scales that suit.
 fn model(network: Network) -> Model {
     let most = (1i16 << (network.weight_bits - 1).min(14)) - 1;
-    let weights = network.nodes.iter().map(|node| match &node.op {
-        Op::Linear(linear) => {
-            let channels = network.nodes[node.inputs[0]].shape[0];
-            let len = linear.weights_len(channels).expect("a validated layer");
-            let weights = (0..len).map(|i| ((i % 7) as i16 - 3).clamp(-most, most)).collect();
-            Some(Weights {
-                weights,
-                exponents: vec![linear.max_exponent.min(2) as u8; linear.out_channels],
-                bias: Bias::PerChannel(vec![64; linear.out_channels]),
-            })
-        }
-        _ => None,
+    let weights = network.nodes.iter().map(|node| {
+        let linear = node.op.linear()?;
+        let channels = network.nodes[node.inputs[0]].shape[0];
+        let len = linear.weights_len(channels).expect("a validated layer");
+        let weights = (0..len).map(|i| ((i % 7) as i16 - 3).clamp(-most, most)).collect();
+        Some(Weights {
+            weights,
+            exponents: vec![linear.max_exponent.min(2) as u8; linear.out_channels],
+            bias: Bias::PerChannel(vec![64; linear.out_channels]),
+        })
     });
     let weights = weights.collect();
     let mut scales: Vec<f64> = vec![100.0];
     for node in &network.nodes[1..] {
         let gain = node.op.scale_gain() as f64;
-        scales.push(if let Op::Linear(_) = node.op { 100.0 } else { scales[node.inputs[0]] * gain });
+        scales.push(if node.op.linear().is_some() { 100.0 } else { scales[node.inputs[0]] * gain });
     }
     Model { network, weights, scales }
 }
@@ -133,16 +132,13 @@ type Change = (fn(&mut Network), &'static str);
 fn every_contradiction_is_named() {
     const HUGE: usize = usize::MAX;
     fn linear(network: &mut Network) -> &mut Linear {
-        match &mut network.nodes[1].op {
-            Op::Linear(linear) => linear,
-            _ => unreachable!("node 1 is linear"),
-        }
+        network.nodes[1].op.linear_mut().expect("node 1 is linear")
     }
     fn selected(network: &mut Network, axis: usize) -> &mut Vec<Option<usize>> {
-        match &mut network.nodes[16].op {
-            Op::Rearrange(Rearrange::Select { axes }) => &mut axes[axis],
-            _ => unreachable!("node 16 selects"),
-        }
+        let Some(Rearrange::Select { axes }) = network.nodes[16].op.downcast_mut() else {
+            unreachable!("node 16 selects")
+        };
+        &mut axes[axis]
     }
     let changes: Vec<Change> = vec![
         (|n| n.activation_bits = 7, "activation_bits"),
@@ -158,8 +154,8 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[7].inputs = vec![5], "two or more"),
         (|n| n.nodes[6].inputs = vec![5, 1], "do not go together"),
         (|n| n.nodes[7].inputs = vec![5, 1], "do not go together"),
-        (|n| n.nodes[4].op = Op::Input, "position"),
-        (|n| n.nodes[0].op = Op::Relu(Relu { ignored: 0 }), "position"),
+        (|n| n.nodes[4].op = Op::new(Input), "position"),
+        (|n| n.nodes[0].op = Op::new(Relu { ignored: 0 }), "position"),
         (|n| n.nodes[0].shape = [HUGE, HUGE, 2], "tensor size"),
         (|n| n.nodes[0].shape = [1 << 14, 1 << 13, 1], "tensor size"),
         (|n| n.nodes[0].shape = [0, 6, 6], "tensor size"),
@@ -175,24 +171,24 @@ fn every_contradiction_is_named() {
         (|n| linear(n).pads = [HUGE; 4], "pads"),
         (|n| linear(n).out_channels = 0, "channels"),
         (|n| linear(n).out_channels = 1 << 62, "weights"),
-        (|n| n.nodes[5].op = Op::Relu6(Relu6 { log2_six: 15, ignored: 0 }), "log2_six"),
-        (|n| n.nodes[5].op = Op::Relu6(Relu6 { log2_six: u32::MAX, ignored: 0 }), "log2_six"),
-        (|n| n.nodes[5].op = Op::Relu6(Relu6 { log2_six: 8, ignored: 8 }), "ignored bits"),
-        (|n| n.nodes[19].op = Op::Product(Product { shift: 0, offsets: [0; 2] }), "shift"),
-        (|n| n.nodes[19].op = Op::Product(Product { shift: u32::MAX, offsets: [0; 2] }), "shift"),
-        (|n| n.nodes[19].op = Op::Product(Product { shift: 9, offsets: [1 << 15, 0] }), "offset"),
-        (|n| n.nodes[19].op = Op::Product(Product { shift: 9, offsets: [0, i64::MIN] }), "offset"),
+        (|n| n.nodes[5].op = Op::new(Relu6 { log2_six: 15, ignored: 0 }), "log2_six"),
+        (|n| n.nodes[5].op = Op::new(Relu6 { log2_six: u32::MAX, ignored: 0 }), "log2_six"),
+        (|n| n.nodes[5].op = Op::new(Relu6 { log2_six: 8, ignored: 8 }), "ignored bits"),
+        (|n| n.nodes[19].op = Op::new(Product { shift: 0, offsets: [0; 2] }), "shift"),
+        (|n| n.nodes[19].op = Op::new(Product { shift: u32::MAX, offsets: [0; 2] }), "shift"),
+        (|n| n.nodes[19].op = Op::new(Product { shift: 9, offsets: [1 << 15, 0] }), "offset"),
+        (|n| n.nodes[19].op = Op::new(Product { shift: 9, offsets: [0, i64::MIN] }), "offset"),
         (|n| n.nodes[19].inputs = vec![17], "two"),
         (|n| n.nodes[19].inputs = vec![18, 17], "shape"),
-        (|n| n.nodes[3].op = Op::Relu(Relu { ignored: 13 }), "ignored bits"),
-        (|n| n.nodes[3].op = Op::Relu(Relu { ignored: u32::MAX }), "ignored bits"),
+        (|n| n.nodes[3].op = Op::new(Relu { ignored: 13 }), "ignored bits"),
+        (|n| n.nodes[3].op = Op::new(Relu { ignored: u32::MAX }), "ignored bits"),
         (|n| *n.nodes[2].op.ignored_mut().expect("a max-pool") = 13, "ignored bits"),
         (|n| *n.nodes[2].op.ignored_mut().expect("a max-pool") = u32::MAX, "ignored bits"),
         (
             |n| {
                 // The last window starts behind the image.
                 let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0, 0, 2, 2] };
-                n.nodes[2].op = Op::MaxPool(MaxPool { window, ignored: 0 });
+                n.nodes[2].op = Op::new(MaxPool { window, ignored: 0 });
                 n.nodes[2].shape = [8, 4, 4];
             },
             "nothing but padding",
@@ -200,23 +196,23 @@ fn every_contradiction_is_named() {
         (
             |n| {
                 let window = Window { kernel: [3; 2], stride: [2; 2], pads: [1; 4] };
-                n.nodes[14].op = Op::SumPool(SumPool { window, count_real_places: Some(35) });
+                n.nodes[14].op = Op::new(SumPool { window, count_real_places: Some(35) });
             },
             "count_real_places",
         ),
         (
             |n| {
                 let window = Window { kernel: [3; 2], stride: [2; 2], pads: [1; 4] };
-                n.nodes[14].op = Op::SumPool(SumPool { window, count_real_places: Some(0) });
+                n.nodes[14].op = Op::new(SumPool { window, count_real_places: Some(0) });
             },
             "out of range",
         ),
-        (|n| n.nodes[8].op = Op::Rearrange(Rearrange::Slice { start: [2, 0, 1], step: [2, 1, 1] }), "slice"),
-        (|n| n.nodes[8].op = Op::Rearrange(Rearrange::Slice { start: [1, 0, 1], step: [0, 1, 1] }), "slice"),
-        (|n| n.nodes[8].op = Op::Rearrange(Rearrange::Slice { start: [HUGE; 3], step: [HUGE; 3] }), "slice"),
-        (|n| n.nodes[9].op = Op::Rearrange(Rearrange::Pad { before: [HUGE; 3], after: [1; 3] }), "pads"),
-        (|n| n.nodes[10].op = Op::Rearrange(Rearrange::Transpose { perm: [0, 1, 1] }), "permutation"),
-        (|n| n.nodes[10].op = Op::Rearrange(Rearrange::Transpose { perm: [0, 1, 3] }), "permutation"),
+        (|n| n.nodes[8].op = Op::new(Rearrange::Slice { start: [2, 0, 1], step: [2, 1, 1] }), "slice"),
+        (|n| n.nodes[8].op = Op::new(Rearrange::Slice { start: [1, 0, 1], step: [0, 1, 1] }), "slice"),
+        (|n| n.nodes[8].op = Op::new(Rearrange::Slice { start: [HUGE; 3], step: [HUGE; 3] }), "slice"),
+        (|n| n.nodes[9].op = Op::new(Rearrange::Pad { before: [HUGE; 3], after: [1; 3] }), "pads"),
+        (|n| n.nodes[10].op = Op::new(Rearrange::Transpose { perm: [0, 1, 1] }), "permutation"),
+        (|n| n.nodes[10].op = Op::new(Rearrange::Transpose { perm: [0, 1, 3] }), "permutation"),
         (|n| *selected(n, 0) = vec![Some(5)], "selection"),
         (|n| *selected(n, 2) = vec![None, Some(HUGE)], "selection"),
         (|n| *selected(n, 1) = vec![Some(0); 2], "declares shape"),
@@ -290,7 +286,7 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] ^= value;
         }
-        let Ok(network) = postcard::from_bytes::<Network>(&bytes) else { return Ok(()) };
+        let Ok(network) = Operators::standard().decode::<Network>(&bytes) else { return Ok(()) };
         if network.validate().is_err() {
             return Ok(());
         }

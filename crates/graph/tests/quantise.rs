@@ -59,7 +59,7 @@ fn clips_become_powers_of_two() {
         let graph = chain(weight, Clip { ceiling }, 1.0);
         let (model, _) = calibrate(Cpu::detect(), &graph, std::slice::from_ref(&image), &Options::default())
             .expect("quantises");
-        let network::Op::Relu6(network::Relu6 { log2_six, .. }) = model.network.nodes[2].op else {
+        let Some(&network::Relu6 { log2_six, .. }) = model.network.nodes[2].op.downcast_ref() else {
             panic!("a clip stays one")
         };
         assert_eq!(f64::from(ceiling) * model.scales[2], f64::from(log2_six).exp2());
@@ -147,10 +147,7 @@ fn shifts_leave_room_for_guard_bits() {
     let shift = |guard_bits: u32| {
         let options = Options { activation_bits: 21, guard_bits, ..Options::default() };
         let (model, _) = calibrate(Cpu::detect(), &graph, &image, &options).expect("quantises");
-        match &model.network.nodes[1].op {
-            jaguar_graph::network::Op::Linear(linear) => linear.shift,
-            _ => unreachable!(),
-        }
+        model.network.nodes[1].op.linear().expect("a linear layer").shift
     };
     assert!(shift(0) > 48 - 21 - 8, "a layer that guard bits concern");
     assert_eq!([shift(8), shift(12)], [48 - 21 - 8, 48 - 21 - 12]);
@@ -278,7 +275,7 @@ fn a_dead_layer_does_not_amplify_noise() {
     let images = [vec![1.0, -1.0, 0.5, 0.25]];
     let (model, report) = calibrate(Cpu::detect(), &graph, &images, &Options::default()).expect("quantises");
     assert!(report.warnings.iter().any(|w| matches!(w, Warning::Dead { node } if node == "n1")));
-    let network::Op::Linear(last) = &model.network.nodes[3].op else { panic!("a linear layer") };
+    let Some(last) = model.network.nodes[3].op.linear() else { panic!("a linear layer") };
     let weights = model.weights[3].as_ref().expect("linear");
     let gain =
         f64::from(weights.weights[0]) * f64::from(weights.exponent(0)).exp2() / f64::from(last.shift).exp2();

@@ -4,10 +4,9 @@ mod zoo;
 
 use std::path::Path;
 
-use jaguar_graph::Operators;
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_bytes, import_file};
-use jaguar_graph::network::{Finish, Network, Op};
+use jaguar_graph::network::{Finish, Linear, Network, Op, Operators};
 use jaguar_graph::quantise::{Options, calibrate, quantise};
 use jaguar_ring::cpu::Cpu;
 
@@ -16,7 +15,7 @@ fn agrees(part: &str, allowed: usize) {
     let Some((models, images)) = zoo::folders() else { return };
     let entry = zoo::MODELS.iter().find(|m| m.file.contains(part)).expect("a model of that name");
     let Some(file) = zoo::model_file(&models, entry.file) else { return };
-    let graph = import_file(&file, &ImportOptions::new(Operators::standard())).expect("imports");
+    let graph = import_file(&file, &ImportOptions::new(&Operators::standard())).expect("imports");
     let samples = zoo::samples(&images, entry.family, &entry.image(), graph.input_shape());
     let (names, tensors): (Vec<String>, Vec<Vec<f32>>) =
         samples.into_iter().map(|s| (s.name, s.tensor)).unzip();
@@ -66,7 +65,7 @@ fn cnn6() {
 fn network(models: &Path, part: &str) -> Option<Network> {
     let entry = zoo::MODELS.iter().find(|m| m.file.contains(part)).expect("a model of that name");
     let graph =
-        import_file(&zoo::model_file(models, entry.file)?, &ImportOptions::new(Operators::standard()))
+        import_file(&zoo::model_file(models, entry.file)?, &ImportOptions::new(&Operators::standard()))
             .expect("imports");
     let ranges = graph.nodes.iter().map(|node| vec![1.0; node.shape[0]]).collect();
     let options = Options { image: entry.image(), ..Options::default() };
@@ -86,7 +85,7 @@ fn architectures() {
     ] {
         let Some(network) = network(&models, part) else { continue };
         let count = |wanted: fn(&Op) -> bool| network.nodes.iter().filter(|n| wanted(&n.op)).count();
-        assert_eq!(count(|op| matches!(op, Op::Linear(_))), linear, "{part}");
+        assert_eq!(count(|op| op.is::<Linear>()), linear, "{part}");
         assert_eq!(count(|op| matches!(op.name(), "Transpose" | "Reshape")), 0, "{part}");
         let finish = if softmax { Finish::Softmax } else { Finish::None };
         assert_eq!(network.output.parts[0].finish, finish, "{part}");
@@ -101,7 +100,7 @@ fn networks_encode_and_decode() {
     for entry in &zoo::MODELS {
         let Some(sent) = network(&models, entry.file) else { continue };
         let bytes = postcard::to_stdvec(&sent).expect("encodes");
-        let received: Network = postcard::from_bytes(&bytes).expect("decodes");
+        let received: Network = Operators::standard().decode(&bytes).expect("decodes");
         assert_eq!(received, sent);
         received.validate().expect("is valid");
     }
@@ -115,7 +114,7 @@ fn truncated_models() {
     let bytes = std::fs::read(file).expect("the model");
     for length in (0..bytes.len()).step_by(9973).chain(bytes.len() - 64..bytes.len()) {
         assert!(
-            import_bytes(&bytes[..length], "cut", &ImportOptions::new(Operators::standard())).is_err(),
+            import_bytes(&bytes[..length], "cut", &ImportOptions::new(&Operators::standard())).is_err(),
             "cut to {length}"
         );
     }

@@ -1,8 +1,10 @@
-//! What a program computes with, as a value: which backends there are. Whoever plans, serves or asks is handed one.
+//! What a program computes with, as a value: which operators and backends there are. Whoever imports, compiles, plans, serves or
+//! asks is handed one.
 //!
-//! [`Kit::standard`] is what a product needs; a backend of one's own, or a paper's, is added by [`Kit::with`]. Names that come
-//! from a file or from a peer mean something only in a kit.
+//! [`Kit::standard`] is what a product needs; a backend of one's own, or a paper's, is added by [`Kit::with`], operators by
+//! [`Kit::with_operators`]. Names and numbers that come from a file or from a peer mean something only in a kit.
 
+use jaguar_graph::network::{Kind, Operators};
 use jaguar_linear::backend::{BackendId, ChosenRing};
 use jaguar_linear::constants::Probe;
 use jaguar_linear::jaguar;
@@ -10,6 +12,7 @@ use jaguar_linear::jaguar;
 /// What there is to compute with.
 #[derive(Clone, Debug)]
 pub struct Kit {
+    operators: Operators,
     backends: Vec<BackendId>,
 }
 
@@ -32,9 +35,19 @@ impl Kit {
     /// The baseline.
     pub const CHEETAH: BackendId = jaguar_cheetah::CHEETAH;
 
-    /// Jaguar, and Cheetah.
+    /// The project's operators, with Jaguar and Cheetah.
     pub fn standard() -> Self {
-        Self { backends: vec![Self::JAGUAR, Self::CHEETAH] }
+        Self { operators: Operators::standard(), backends: vec![Self::JAGUAR, Self::CHEETAH] }
+    }
+
+    /// The same with `more` operators.
+    ///
+    /// # Panics
+    /// As [`Operators::with`].
+    #[must_use]
+    pub fn with_operators(mut self, more: impl IntoIterator<Item = Kind>) -> Self {
+        self.operators = self.operators.with(more);
+        self
     }
 
     /// The same with `more` backends. One takes the place of another that has its name.
@@ -47,6 +60,11 @@ impl Kit {
             }
         }
         self
+    }
+
+    /// All operators.
+    pub fn operators(&self) -> &Operators {
+        &self.operators
     }
 
     /// All backends.

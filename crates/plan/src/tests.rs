@@ -2,7 +2,7 @@
 
 use jaguar_cheetah::RnsRings;
 use jaguar_graph::network::{
-    InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Relu, Relu6, SumPool, Window,
+    Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Relu, Relu6, SumPool, Window,
 };
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
@@ -18,17 +18,17 @@ use crate::{BackendId, Choices, Comparison, Exchange, Kit, Plan, PlanError, Sche
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
 pub(crate) fn network() -> Network {
-    let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
+    let conv = |out_channels, kernel| Op::new(Linear::same(out_channels, kernel, 12));
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-    let pool = Op::MaxPool(MaxPool { window, ignored: 0 });
-    let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 14, 12) });
+    let pool = Op::new(MaxPool { window, ignored: 0 });
+    let fully = Op::new(Linear { pads: [0; 4], ..Linear::same(10, 14, 12) });
     let nodes = [
-        ("input", Op::Input, [3, 28, 28]),
+        ("input", Op::new(Input), [3, 28, 28]),
         ("first", conv(16, 3), [16, 28, 28]),
         ("pool", pool, [16, 14, 14]),
-        ("relu", Op::Relu(Relu { ignored: 0 }), [16, 14, 14]),
+        ("relu", Op::new(Relu { ignored: 0 }), [16, 14, 14]),
         ("second", conv(8, 1), [8, 14, 14]),
-        ("six", Op::Relu6(Relu6 { log2_six: 12, ignored: 0 }), [8, 14, 14]),
+        ("six", Op::new(Relu6 { log2_six: 12, ignored: 0 }), [8, 14, 14]),
         ("last", fully, [10, 1, 1]),
     ];
     Network {
@@ -81,7 +81,7 @@ fn a_linear_layer_by_hand() {
     let plan = standard(&network);
     let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
     // 28 rows, 29 apart: 811 coefficients from the first to the last. Three maps, two to a ciphertext.
-    let Op::Linear(spec) = &network.nodes[1].op else { panic!("a linear layer") };
+    let Some(spec) = network.nodes[1].op.linear() else { panic!("a linear layer") };
     let layout = Layout::new(plan.choices.ring_dim as usize, spec, network.nodes[0].shape).unwrap();
     let bits = network.weight_bits + spec.max_exponent;
     let n = network.activation_bits;
@@ -233,7 +233,7 @@ fn a_packing_wins_by_a_margin_or_not_at_all() {
     wider.nodes[1].shape[0] = 40;
     wider.nodes[2].shape[0] = 40;
     wider.nodes[3].shape[0] = 40;
-    let Op::Linear(first) = &mut wider.nodes[1].op else { panic!("a convolution") };
+    let Some(first) = wider.nodes[1].op.linear_mut() else { panic!("a convolution") };
     first.out_channels = 40;
     let of = |ciphertext: f64, a_half: f64| {
         let mut machine = round_figures();
@@ -356,7 +356,7 @@ fn backends_are_weighed() {
     };
     let linear = |choices: &Choices| -> Vec<BackendId> {
         let nodes = network.nodes.iter().zip(&choices.backends);
-        nodes.filter(|(node, _)| matches!(node.op, Op::Linear(_))).map(|(_, &b)| b).collect()
+        nodes.filter(|(node, _)| node.op.is::<Linear>()).map(|(_, &b)| b).collect()
     };
 
     let mut slow = round_figures();
@@ -414,9 +414,9 @@ fn a_backend_that_is_allowed_twice_is_tried_once() {
         let node = &mut network.nodes[at];
         (node.shape, node.inputs) = (shape, at.checked_sub(1).into_iter().collect());
     }
-    network.nodes[1].op = Op::Linear(Linear::same(1900, 1, 12));
+    network.nodes[1].op = Op::new(Linear::same(1900, 1, 12));
     network.nodes[2].op =
-        Op::Linear(Linear { pads: [0; 4], shift: 19, max_exponent: 6, ..Linear::same(10, 14, 12) });
+        Op::new(Linear { pads: [0; 4], shift: 19, max_exponent: 6, ..Linear::same(10, 14, 12) });
     let network = network.guarded(12).unwrap();
     let hyena = backend("hyena");
     assert!(Choices::among(&network, &[hyena, hyena]).is_err(), "runs everything");
@@ -475,7 +475,7 @@ fn what_is_to_be_short_decides() {
     let (mut network, machine) = (network(), round_figures());
     // A linear layer alone, whose input takes most of what passes.
     network.nodes.truncate(2);
-    (network.nodes[1].op, network.nodes[1].shape) = (Op::Linear(Linear::same(1, 3, 12)), [1, 28, 28]);
+    (network.nodes[1].op, network.nodes[1].shape) = (Op::new(Linear::same(1, 3, 12)), [1, 28, 28]);
     let allowed = [Kit::JAGUAR, backend("fregata-jaguar")];
     let slow = Link { bytes_per_second: 1e5, round_trip: 1e-3 };
     let chosen = |aim| {
@@ -556,7 +556,7 @@ fn factors_leave_room_for_the_widest_value() {
     let mut network = network();
     // 2 x 2 sums of 16 bits: 18 bits, and a ReLU of them.
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-    network.nodes[2].op = Op::SumPool(SumPool { window, count_real_places: None });
+    network.nodes[2].op = Op::new(SumPool { window, count_real_places: None });
     let choices = Choices::standard(&network, Kit::JAGUAR);
     assert!(matches!(Plan::new(&network, choices.clone()), Err(PlanError::Wide { bits: 18, .. })));
     let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits: 4 }, ..choices };
@@ -566,20 +566,20 @@ fn factors_leave_room_for_the_widest_value() {
 
 /// Large maps, small maps with many channels, and a fully connected layer.
 fn three_maps() -> Network {
-    let conv = |out, k| Op::Linear(Linear::same(out, k, 12));
+    let conv = |out, k| Op::new(Linear::same(out, k, 12));
     let pool = |k: usize| {
         let window = Window { kernel: [k; 2], stride: [k; 2], pads: [0; 4] };
-        Op::MaxPool(MaxPool { window, ignored: 0 })
+        Op::new(MaxPool { window, ignored: 0 })
     };
-    let fully = Op::Linear(Linear { pads: [0; 4], ..Linear::same(10, 6, 12) });
+    let fully = Op::new(Linear { pads: [0; 4], ..Linear::same(10, 6, 12) });
     let nodes = [
-        ("input", Op::Input, [3, 60, 60]),
+        ("input", Op::new(Input), [3, 60, 60]),
         ("large", conv(64, 3), [64, 60, 60]),
-        ("rectified", Op::Relu(Relu { ignored: 0 }), [64, 60, 60]),
+        ("rectified", Op::new(Relu { ignored: 0 }), [64, 60, 60]),
         ("narrow", conv(64, 1), [64, 60, 60]),
         ("pool", pool(2), [64, 30, 30]),
         ("small", conv(64, 3), [64, 30, 30]),
-        ("relu", Op::Relu(Relu { ignored: 0 }), [64, 30, 30]),
+        ("relu", Op::new(Relu { ignored: 0 }), [64, 30, 30]),
         ("corner", pool(5), [64, 6, 6]),
         ("last", fully, [10, 1, 1]),
     ];

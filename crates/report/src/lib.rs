@@ -162,11 +162,11 @@ mod tests {
     /// Kinds go by who computes an operation, and how.
     #[test]
     fn operations_are_of_a_kind() {
-        use jaguar_graph::network::{Op, Product, Relu};
+        use jaguar_graph::network::{Concat, Op, Product, Relu};
         for (op, kind) in [
-            (Op::Relu(Relu { ignored: 0 }), Kind::Activation),
-            (Op::Product(Product { shift: 8, offsets: [0, 0] }), Kind::Product),
-            (Op::Concat, Kind::Other),
+            (Op::new(Relu { ignored: 0 }), Kind::Activation),
+            (Op::new(Product { shift: 8, offsets: [0, 0] }), Kind::Product),
+            (Op::new(Concat), Kind::Other),
         ] {
             assert_eq!(Kind::of(op.part()), kind, "{}", op.describe());
         }

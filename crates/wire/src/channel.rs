@@ -332,6 +332,19 @@ impl Channel {
         what: &'static str,
         max: usize,
     ) -> Result<T, WireError> {
+        self.recv_message_as(what, max, |bytes| postcard::from_bytes(bytes))
+    }
+
+    /// [`recv_message`](Self::recv_message) of what only `read` can make of bytes, because it must know more than the type.
+    ///
+    /// # Errors
+    /// The same; what `read` says is wrong with the bytes.
+    pub fn recv_message_as<T, E: std::fmt::Display>(
+        &mut self,
+        what: &'static str,
+        max: usize,
+        read: impl FnOnce(&[u8]) -> Result<T, E>,
+    ) -> Result<T, WireError> {
         let mut len = [0; 4];
         self.recv_into(&mut len)?;
         let len = u32::from_le_bytes(len) as usize;
@@ -339,7 +352,7 @@ impl Channel {
             let error = WireError::misbehaved(what, format!("{len} bytes"), format!("at most {max} bytes"));
             return Err(error.during(self.step()));
         }
-        decode(what, &self.recv(len)?).map_err(|e| e.during(self.step()))
+        read(&self.recv(len)?).map_err(|e| ill_formed(what, e).during(self.step()))
     }
 
     /// Sends the low `bits` bits of every value, packed without gaps. `bits` in 1..=64.
@@ -385,7 +398,11 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
 /// # Errors
 /// When the bytes are no `T`.
 pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
-    postcard::from_bytes(bytes).map_err(|e| WireError::misbehaved(what, e, "a well-formed message"))
+    postcard::from_bytes(bytes).map_err(|e| ill_formed(what, e))
+}
+
+fn ill_formed(what: &'static str, why: impl std::fmt::Display) -> WireError {
+    WireError::misbehaved(what, why, "a well-formed message")
 }
 
 /// How an error names what the session was at: `online: relu 3`.

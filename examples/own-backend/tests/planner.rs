@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{InputSpec, Linear, Network, Node, Op, OutputSpec, Relu};
+use jaguar_graph::network::{Input, InputSpec, Linear, Network, Node, Op, OutputSpec, Relu};
 use jaguar_linear::backend::{Backend, BackendId, ChosenRing, LayerError, Layers, Request};
 use jaguar_linear::constants::{Measured, Probe};
 use jaguar_mpc::cost::{Bin, Width};
@@ -46,11 +46,11 @@ const TOY: BackendId = BackendId::new(&Pretending);
 
 /// A convolution, a ReLU and another one: 2 + 4 channels of 8 x 8 go in.
 fn network() -> Network {
-    let conv = |out| Op::Linear(Linear::same(out, 3, 12));
+    let conv = |out| Op::new(Linear::same(out, 3, 12));
     let nodes = [
-        ("input", Op::Input, 2),
+        ("input", Op::new(Input), 2),
         ("first", conv(4), 4),
-        ("relu", Op::Relu(Relu { ignored: 0 }), 4),
+        ("relu", Op::new(Relu { ignored: 0 }), 4),
         ("last", conv(3), 3),
     ];
     let nodes = nodes.into_iter().enumerate().map(|(i, (name, op, channels))| Node {

@@ -227,7 +227,7 @@ fn interactive(args: &Args, cpu: Cpu, peaks: &Peaks, threads: usize) -> Result<V
         eprintln!("{} ...", path.display());
         let session = Session {
             hardware: cpu.into(),
-            bundle: &|| Ok(Bundle::read(path)?),
+            bundle: &|| Ok(Bundle::read(path, kit().operators())?),
             ways: &[Way::sealed(Kit::JAGUAR)],
             link: args.link,
             guard_bits: None,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::progress::NoProgress;
-use jaguar_graph::Operators;
 use jaguar_graph::import::{Options, import_file};
+use jaguar_graph::network::Operators;
 use jaguar_plan::{BackendId, Choices};
 use jaguar_report::accuracy::labelled::labelled;
 use jaguar_report::accuracy::{Place, Score, classes, measure, private, same_network, spread};
@@ -72,12 +72,12 @@ fn of<'a>(what: &str, files: &'a [PathBuf], index: usize, models: usize) -> Resu
 /// When a file cannot be read, or a picture is none.
 pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> Result<Vec<Found>> {
     let one = |(index, path): (usize, &PathBuf)| -> Result<Found> {
-        let bundle = Bundle::read(path)?;
+        let bundle = Bundle::read(path, kit().operators())?;
         let model = &bundle.model;
         let classes = classes(model)?;
         let graph = import_file(
             of("float", &args.float, index, models.len())?,
-            &Options::new(Operators::standard()),
+            &Options::new(&Operators::standard()),
         )?;
         same_network(&graph, model)?;
         let data = of("data", &args.data, index, models.len())?;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::{
-    Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Relu, Shape, Weights,
+    Bias, Input, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Relu, Shape, Weights,
 };
 
 /// f, and the widths of an activation and of a weight: those of the other benchmarks.
@@ -72,7 +72,7 @@ impl Case {
     /// It as a model with weights of no meaning.
     pub fn bundle(&self, guard_bits: u32) -> Result<Bundle> {
         let mut nodes =
-            vec![Node { name: "input".into(), op: Op::Input, inputs: vec![], shape: self.in_shape }];
+            vec![Node { name: "input".into(), op: Op::new(Input), inputs: vec![], shape: self.in_shape }];
         let mut weights = vec![None];
         for (i, spec) in self.layers.iter().enumerate() {
             let from = nodes.len() - 1;
@@ -88,12 +88,12 @@ impl Case {
             }));
             nodes.push(Node {
                 name: format!("linear{i}"),
-                op: Op::Linear(spec.clone()),
+                op: Op::new(spec.clone()),
                 inputs: vec![from],
                 shape,
             });
             if self.relus {
-                let op = Op::Relu(Relu { ignored: 0 });
+                let op = Op::new(Relu { ignored: 0 });
                 nodes.push(Node { name: format!("relu{i}"), op, inputs: vec![nodes.len() - 1], shape });
                 weights.push(None);
             }

@@ -204,9 +204,11 @@ pub fn run(args: &Args) -> Result<()> {
         let ways: Vec<Way> = [fregata, leaky].into_iter().chain(names).collect();
         for path in &args.models {
             eprintln!("{} ...", path.display());
-            let input = Bundle::read(path)?.model.network.nodes[0].shape;
+            let input = Bundle::read(path, kit().operators())?.model.network.nodes[0].shape;
             let together = if args.one_by_one { 1 } else { ways.len() };
-            let measured = ways.chunks(together).map(|ways| measure(&|| Ok(Bundle::read(path)?), ways));
+            let measured = ways
+                .chunks(together)
+                .map(|ways| measure(&|| Ok(Bundle::read(path, kit().operators())?), ways));
             let measured =
                 measured.collect::<Result<Vec<_>>>().with_context(|| path.display().to_string())?;
             let measured = measured.into_iter().flatten();

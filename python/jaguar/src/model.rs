@@ -72,7 +72,7 @@ impl Model {
     /// Reads a compiled model.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let read = move |_: &Arc<Task>| Ok(Self::new(Bundle::read(&path)?, None));
+        let read = move |_: &Arc<Task>| Ok(Self::new(Bundle::read(&path, kit().operators())?, None));
         run(py, &Arc::default(), None, read)
     }
 

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use jaguar_graph::Operators;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{self, import_bytes, import_file};
 use jaguar_report::compiled::Found;
@@ -11,6 +10,7 @@ use pyo3::prelude::*;
 
 use crate::failure::Failure;
 use crate::input::Given;
+use crate::kit::kit;
 
 /// What a model was compiled from, and what that told: for reports, and to compare with.
 pub struct Origin {
@@ -45,7 +45,7 @@ impl Onnx {
         constants: Vec<(String, Vec<f32>)>,
     ) -> Result<Graph, Failure> {
         let options = import::Options {
-            operators: Operators::standard(),
+            operators: kit().operators().clone(),
             input_shape,
             outputs,
             constants,

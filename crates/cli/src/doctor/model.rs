@@ -12,7 +12,7 @@ use crate::leakage::AcceptSignLeakage;
 use crate::notes::warning_of_memory;
 
 pub(super) fn look(path: &Path, leakage: &AcceptSignLeakage, findings: &mut Findings) {
-    let bundle = match Bundle::read(path) {
+    let bundle = match Bundle::read(path, kit::kit().operators()) {
         Ok(bundle) => bundle,
         Err(e) => {
             findings.fail("model", e.to_string(), "compile it anew with this release: jaguar compile");

@@ -173,7 +173,7 @@ impl Builder {
     /// # Errors
     /// When the file is no sound model, or it cannot be served so; `memory` is what all sessions may take.
     pub fn build(&mut self, spec: &Spec, before: Option<&Named>, memory: u64) -> Result<Built> {
-        let bundle = spec.options.guard_bits.apply(Bundle::read(&spec.file)?)?;
+        let bundle = spec.options.guard_bits.apply(Bundle::read(&spec.file, kit().operators())?)?;
         let made_of = (bundle.id(), spec.words.clone());
         let same = before.filter(|_| self.built.get(&spec.name) == Some(&made_of));
         let new = if same.is_some() { None } else { Some(self.plan(spec, bundle)?) };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::image_input;
-use jaguar_graph::network::argmax;
+use jaguar_graph::network::{Operators, argmax};
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn labelled_pictures_are_counted() {
     let folder = Scratch::new("accuracy");
     let model = tiny::compile(&folder);
     let [source, data] = ["tiny.onnx", "data"].map(|f| folder.path(f));
-    let bundle = Bundle::read(Path::new(&model)).unwrap();
+    let bundle = Bundle::read(Path::new(&model), &Operators::standard()).unwrap();
     let network = &bundle.model.network;
     // Whatever the network says is the right class, but for one picture.
     let mut list = String::new();

@@ -35,7 +35,7 @@ fn answers_of_a_batch_are_the_references() {
     let mut arguments: Vec<&str> = pictures.iter().map(String::as_str).collect();
     arguments.extend(["--batch", "4"]);
     let found = answers(it.client(&it.server.address, "cache", &arguments), 6);
-    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let bundle = Bundle::read(Path::new(&it.model), Kit::standard().operators()).unwrap();
     let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, Kit::JAGUAR));
     for (answer, path) in found.iter().zip(&pictures) {
         assert_eq!(answer["input"], Value::from(path.as_str()));

@@ -21,7 +21,7 @@ fn fetched(answers: &[Value]) -> u64 {
 
 /// The whole hint, with a hash a block.
 fn whole(it: &Deployment) -> u64 {
-    let bundle = Bundle::read(it.model.as_ref()).unwrap();
+    let bundle = Bundle::read(it.model.as_ref(), Kit::standard().operators()).unwrap();
     let choices = Choices::standard(&bundle.model.network, Kit::JAGUAR);
     let plan = Plan::new(&bundle.model.network, choices).unwrap();
     plan.hint_bytes() as u64 + 32 * blocks(&plan).len() as u64

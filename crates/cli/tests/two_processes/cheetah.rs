@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jaguar_engine::bundle::Bundle;
-use jaguar_graph::network::Op;
+use jaguar_graph::network::Operators;
 use jaguar_graph::reference;
 use jaguar_plan::{Choices, Kit, Plan};
 use jaguar_ring::cpu::Cpu;
@@ -21,7 +21,7 @@ fn clients_follow_the_servers_protocol() {
     std::fs::write(&tensor, file).unwrap();
     let answers = it.ask("cache", &["--keep", "0", &tensor, &tensor]);
 
-    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let bundle = Bundle::read(Path::new(&it.model), &Operators::standard()).unwrap();
     let network = &bundle.model.network;
     let plan = Plan::new(network, Choices::standard(network, Kit::CHEETAH)).unwrap();
     let run = reference::run(
@@ -86,12 +86,9 @@ fn wide_products_are_compared() {
         jaguar(&["compile", &source, "--calibrate", &photos, "-o", &model, "--activation-bits", "19"]);
     command.args(tiny::PREPARATION);
     Process::start(command).finish(WATCHDOG).succeeded();
-    let bundle = Bundle::read(Path::new(&model)).unwrap();
+    let bundle = Bundle::read(Path::new(&model), &Operators::standard()).unwrap();
     let network = &bundle.model.network;
-    let shift = network.nodes.iter().filter_map(|node| match &node.op {
-        Op::Linear(spec) => Some(spec.shift),
-        _ => None,
-    });
+    let shift = network.nodes.iter().filter_map(|node| Some(node.op.linear()?.shift));
     assert!(network.activation_bits + shift.max().unwrap() > 40);
 
     let server = Server::start(&model, &["--backends", "cheetah"], WATCHDOG);

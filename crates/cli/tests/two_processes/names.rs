@@ -87,7 +87,8 @@ fn a_scaling_behind_the_input_is_secret() {
     let folder = Scratch::new("input-map");
     let of = |options: &[&str]| {
         let (model, told) = compile(&folder, &tiny::normalised_onnx(), options);
-        let network = Bundle::read(Path::new(&model)).unwrap().model.network;
+        let network =
+            Bundle::read(Path::new(&model), jaguar_plan::Kit::standard().operators()).unwrap().model.network;
         (network.input.affine.len(), network.nodes.len(), told)
     };
     let (public, nodes, told) = of(&[]);

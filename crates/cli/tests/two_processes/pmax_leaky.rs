@@ -30,7 +30,7 @@ fn both_sides_must_accept_it() {
     std::fs::write(&tensor, file).unwrap();
     let told = answer(&it, &tensor);
 
-    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let bundle = Bundle::read(Path::new(&it.model), Kit::standard().operators()).unwrap();
     let network = &bundle.model.network;
     let input = network.input.quantise(&values, network.activation_bits);
     let run = reference::run(Cpu::detect(), &bundle.model, &input).unwrap();

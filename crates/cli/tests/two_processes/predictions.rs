@@ -5,7 +5,7 @@ use std::path::Path;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
-use jaguar_graph::network::{DEFAULT_GUARD_BITS, Op, argmax};
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, Linear, Operators, Relu, argmax};
 use jaguar_graph::reference;
 use jaguar_plan::{Choices, Kit, Plan};
 use jaguar_ring::cpu::Cpu;
@@ -86,7 +86,7 @@ fn logits_are_the_references() {
     let photo = photo();
     let answers = it.ask("cache", &[&photo, &drawing, &tensor]);
 
-    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let bundle = Bundle::read(Path::new(&it.model), &Operators::standard()).unwrap();
     let (network, bound) = (&bundle.model.network, tiny::worst_error(&bundle.model, Kit::JAGUAR));
     let pixels = |path: &str| {
         let picture = image::open(path).unwrap().into_rgb8();
@@ -158,7 +158,8 @@ fn reduced_signs_are_never_silent() {
     assert!(said.contains("reduced-precision signs in") && said.contains("(bound 2 %)"), "{said}");
     assert!(said.contains("on 6 calibration inputs") && said.contains("on 1 test inputs"), "{said}");
 
-    let [exact_bundle, bundle] = [&exact, &model].map(|m| Bundle::read(Path::new(m)).unwrap());
+    let [exact_bundle, bundle] =
+        [&exact, &model].map(|m| Bundle::read(Path::new(m), &Operators::standard()).unwrap());
     let network = &bundle.model.network;
     assert!(network.reduced_signs() > 0 && exact_bundle.model.network.reduced_signs() == 0);
     let cots = |network| {
@@ -197,7 +198,7 @@ fn activation_bits_can_be_left_to_calibration() {
     arguments.extend(tiny::PREPARATION);
     arguments.extend(["--activation-bits", "fewest", "--accuracy-bound", "5"]);
     let said = Process::start(jaguar(&arguments)).finish(WATCHDOG).succeeded();
-    let network = Bundle::read(Path::new(&model)).unwrap().model.network;
+    let network = Bundle::read(Path::new(&model), &Operators::standard()).unwrap().model.network;
     assert_eq!(network.guard_bits, DEFAULT_GUARD_BITS);
     let bits = network.activation_bits - network.guard_bits;
     assert!(
@@ -226,7 +227,7 @@ fn the_cost_table_adds_up() {
     assert_eq!(rest("offline", "bytes_down"), 32);
     // Online: nothing up; down the server's share of the logits. Its report of its own times is no part of the query.
     assert_eq!(rest("online", "bytes_up"), 0);
-    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let bundle = Bundle::read(Path::new(&it.model), &Operators::standard()).unwrap();
     let plan =
         Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Kit::JAGUAR)).unwrap();
     let result =
@@ -261,7 +262,7 @@ fn the_cost_table_adds_up() {
 #[test]
 fn the_hint_is_fetched_once() {
     let it = Deployment::new("hint", &[]);
-    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let bundle = Bundle::read(Path::new(&it.model), &Operators::standard()).unwrap();
     let plan =
         Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Kit::JAGUAR)).unwrap();
     let photo = photo();
@@ -294,7 +295,7 @@ fn a_hint_is_fetched_alone() {
     assert!(first.contains("fetched the hint") && second.contains("was there"), "{first}{second}");
     let [with, without] =
         ["cache", "other"].map(|cache| number(&it.ask(cache, &[&photo()])[0], "cost/client/bytes_down"));
-    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let bundle = Bundle::read(Path::new(&it.model), &Operators::standard()).unwrap();
     let plan =
         Plan::new(&bundle.model.network, Choices::standard(&bundle.model.network, Kit::JAGUAR)).unwrap();
     assert_eq!(without - with, plan.hint_bytes() as u64 + 32 * blocks(&plan).len() as u64);
@@ -395,20 +396,18 @@ fn a_timeline_of_both_parties() {
         }
     }
     // Both parties do every layer of both queries in both stages; the first takes the hint along.
-    let bundle = Bundle::read(Path::new(&it.model)).unwrap();
+    let bundle = Bundle::read(Path::new(&it.model), &Operators::standard()).unwrap();
     for process in [1, 2] {
         let count = |name: &str, stage: &str| {
             spans.iter().filter(|s| s.0.0 == process && s.3 == name && s.4 == stage).count()
         };
         assert_eq!((count("query", "query"), count("before the input", "stage")), (2, 2));
-        for node in
-            bundle.model.network.nodes.iter().filter(|n| matches!(n.op, Op::Linear(_) | Op::Relu { .. }))
-        {
+        for node in bundle.model.network.nodes.iter().filter(|n| n.op.is::<Linear>() || n.op.is::<Relu>()) {
             // (A layer's work may come in pieces.)
             for stage in ["offline", "online"] {
                 assert!(count(&node.name, stage) >= 2, "{} {stage}", node.name);
             }
-            let fetched = usize::from(matches!(node.op, Op::Linear(_)));
+            let fetched = usize::from(node.op.is::<Linear>());
             assert_eq!(count(&format!("hint of {}", node.name), "hint"), fetched);
         }
         assert!(count("waiting", "waiting") > 0, "somebody waits for a round trip, now and then");

@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use image::{ImageFormat, RgbImage};
-use jaguar_graph::network::{Model, Op};
+use jaguar_graph::network::{Input, MaxPool, Model, Rearrange, Relu, SumPool};
 use jaguar_plan::{BackendId, Choices, Plan};
 
 use crate::WATCHDOG;
@@ -303,17 +303,19 @@ pub fn worst_error(model: &Model, protocol: BackendId) -> f64 {
     for (id, node) in model.network.nodes.iter().enumerate() {
         let largest = node.inputs.iter().map(|&i| errors[i]).fold(0.0, f64::max);
         let own = plan.steps[id].error_ulps();
-        errors.push(match &node.op {
-            Op::Linear(spec) => {
-                let weights = &model.weights[id].as_ref().expect("a linear layer has weights").weights;
-                let rows = weights.chunks_exact(weights.len() / spec.out_channels);
-                let sums = rows.map(|row| row.iter().map(|w| f64::from(w.unsigned_abs())).sum::<f64>());
-                let gain = sums.fold(0.0, f64::max) / 2f64.powi(spec.shift as i32);
-                largest * gain + 0.5 + own
-            }
-            Op::SumPool { .. } => largest * node.op.scale_gain() as f64,
-            Op::Input | Op::Relu { .. } | Op::MaxPool { .. } | Op::Rearrange(_) => largest + own,
-            other => panic!("{} is not expected in the tiny network", other.name()),
+        let op = &node.op;
+        errors.push(if let Some(spec) = op.linear() {
+            let weights = &model.weights[id].as_ref().expect("a linear layer has weights").weights;
+            let rows = weights.chunks_exact(weights.len() / spec.out_channels);
+            let sums = rows.map(|row| row.iter().map(|w| f64::from(w.unsigned_abs())).sum::<f64>());
+            let gain = sums.fold(0.0, f64::max) / 2f64.powi(spec.shift as i32);
+            largest * gain + 0.5 + own
+        } else if op.is::<SumPool>() {
+            largest * op.scale_gain() as f64
+        } else if op.is::<Input>() || op.is::<Relu>() || op.is::<MaxPool>() || op.is::<Rearrange>() {
+            largest + own
+        } else {
+            panic!("{} is not expected in the tiny network", op.name())
         });
     }
     errors.last().copied().expect("a network has nodes")

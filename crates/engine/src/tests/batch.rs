@@ -201,7 +201,8 @@ fn a_kept_query_of_another_size_is_refused() {
         let secret: crate::message::Secret = ready.channel().recv_message("ticket", MAX_MESSAGE).unwrap();
         let (mut channel, second) = serve();
         crate::handshake::client::ask_for_shares(&kit(), &mut channel, None, 2).unwrap();
-        channel.recv_message::<Network>("network", 16 << 20).unwrap();
+        let _: Network =
+            channel.recv_message_as("network", 16 << 20, |b| kit().operators().decode(b)).unwrap();
         crate::handshake::client::choose_shares(&mut channel).unwrap();
         channel.send_message(&Accept { plan: other, purpose: Purpose::Join(secret) }).unwrap();
         channel.send_message(&Request::Run { id: 0 }).unwrap();

@@ -19,7 +19,7 @@ impl Builder {
     ) -> usize {
         let id = self.conv(input, out, kernel, stride, kernel / 2, 1);
         let channels = self.network.nodes[input].shape[0];
-        let Op::Linear(spec) = &mut self.network.nodes[id].op else { unreachable!("a convolution") };
+        let Some(spec) = self.network.nodes[id].op.linear_mut() else { unreachable!("a convolution") };
         spec.blocks = Some(blocks);
         let weights = self.weights[id].as_mut().unwrap();
         blocks.repeat(&mut weights.weights, channels, [kernel; 2]);
@@ -33,7 +33,7 @@ fn in_blocks() -> Bundle {
     let mut b = Builder::new([8, 34, 34]);
     let relu = |b: &mut Builder, from: usize| {
         let shape = b.network.nodes[from].shape;
-        b.add(Op::Relu(Relu { ignored: 0 }), &[from], shape)
+        b.add(Op::new(Relu { ignored: 0 }), &[from], shape)
     };
     let wide = b.conv_in_blocks(0, 16, 3, 1, Blocks::skew(8));
     let wide = relu(&mut b, wide);
@@ -46,7 +46,7 @@ fn in_blocks() -> Bundle {
     let pairs = b.conv_in_blocks(circulant, 32, 1, 1, Blocks::skew(2));
     let pairs = relu(&mut b, pairs);
     let window = Window { kernel: [9; 2], stride: [9; 2], pads: [0; 4] };
-    let pooled = b.add(Op::SumPool(SumPool { window, count_real_places: None }), &[pairs], [32, 1, 1]);
+    let pooled = b.add(Op::new(SumPool { window, count_real_places: None }), &[pairs], [32, 1, 1]);
     b.conv_in_blocks(pooled, 16, 1, 1, Blocks::skew(16));
     b.bundle()
 }
@@ -54,7 +54,7 @@ fn in_blocks() -> Bundle {
 fn as_dense(bundle: Bundle) -> Bundle {
     let mut model = bundle.model;
     for node in &mut model.network.nodes {
-        if let Op::Linear(spec) = &mut node.op {
+        if let Some(spec) = node.op.linear_mut() {
             spec.blocks = None;
         }
     }
@@ -92,7 +92,7 @@ fn a_plan_counts_blocks() {
     assert_ne!(blocks.hint_digest(), plain.hint_digest());
     let mut tiles = 1;
     for ((node, step), other) in network.nodes.iter().zip(&blocks.steps).zip(&plain.steps) {
-        let (Op::Linear(spec), Some(layer), Some(other)) = (&node.op, &step.layer, &other.layer) else {
+        let (Some(spec), Some(layer), Some(other)) = (node.op.linear(), &step.layer, &other.layer) else {
             continue;
         };
         let size = match spec.blocks {
@@ -125,7 +125,7 @@ fn a_plan_counts_blocks() {
         block_sizes(&network, &blocks, None).into_iter().map(|s| block_sizes_own(s, 1)).collect::<Vec<_>>()
     );
     for sizes in &costs {
-        let Op::Linear(spec) = &network.nodes[sizes.node].op else { unreachable!("linear layers") };
+        let Some(spec) = network.nodes[sizes.node].op.linear() else { unreachable!("linear layers") };
         let sound: Vec<usize> = sizes.costs.iter().map(|cost| cost.b).collect();
         let first = sizes.node == 1;
         assert_eq!(sound, if first { vec![1, 2, 4, 8] } else { vec![1, 2, 4, 8, 16] });

@@ -3,7 +3,7 @@
 use std::thread;
 
 use jaguar_cheetah::{Layer, Windows};
-use jaguar_graph::network::{MaxPool, Op, Relu, Relu6, Window};
+use jaguar_graph::network::{Add, Concat, MaxPool, Op, Relu, Relu6, Window};
 use jaguar_mpc::{Cost, Range};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
 use jaguar_wire::memory_pair;
@@ -33,18 +33,18 @@ pub(super) fn deferred() -> Bundle {
     let mut b = Builder::new([3, 12, 12]);
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
     let stem = b.conv(0, 6, 3, 1, 1, 1);
-    let pool = b.add(Op::MaxPool(MaxPool { window, ignored: 0 }), &[stem], [6, 6, 6]);
-    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[pool], [6, 6, 6]);
+    let pool = b.add(Op::new(MaxPool { window, ignored: 0 }), &[stem], [6, 6, 6]);
+    let relu = b.add(Op::new(Relu { ignored: 0 }), &[pool], [6, 6, 6]);
     let branch = b.conv(relu, 6, 3, 1, 1, 1);
     let other = b.conv_shifted(relu, 6, 1, 1, 0, 1, 10);
-    let sum = b.add(Op::Add, &[branch, relu], [6, 6, 6]);
-    let both = b.add(Op::Concat, &[sum, other], [12, 6, 6]);
-    let relu = b.add(Op::Relu6(Relu6 { log2_six: 11, ignored: 0 }), &[both], [12, 6, 6]);
+    let sum = b.add(Op::new(Add), &[branch, relu], [6, 6, 6]);
+    let both = b.add(Op::new(Concat), &[sum, other], [12, 6, 6]);
+    let relu = b.add(Op::new(Relu6 { log2_six: 11, ignored: 0 }), &[both], [12, 6, 6]);
     // Linear after linear, and a sum that a linear layer takes: at once.
     let narrow = b.conv(relu, 4, 1, 1, 0, 1);
     let wide = b.conv(narrow, 4, 1, 1, 0, 1);
-    let sum = b.add(Op::Add, &[narrow, wide], [4, 6, 6]);
-    let ignoring = b.add(Op::Relu(Relu { ignored: 4 }), &[sum], [4, 6, 6]);
+    let sum = b.add(Op::new(Add), &[narrow, wide], [4, 6, 6]);
+    let ignoring = b.add(Op::new(Relu { ignored: 4 }), &[sum], [4, 6, 6]);
     b.conv(ignoring, 5, 6, 1, 0, 1);
     b.bundle()
 }
@@ -134,7 +134,7 @@ fn bytes_and_rounds_are_the_formulas() {
     for report in &reports {
         for ((row, step), node) in report.rows.iter().zip(&plan.steps).zip(&network.nodes) {
             let (mut up, mut down, mut rounds) = (0, 0, 0);
-            if let Op::Linear(spec) = &node.op {
+            if let Some(spec) = node.op.linear() {
                 let in_shape = network.nodes[node.inputs[0]].shape;
                 let [in_channels, ..] = in_shape;
                 let bits = network.weight_bits + spec.max_exponent;

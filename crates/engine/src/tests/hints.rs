@@ -266,7 +266,7 @@ fn the_bytes_of_a_hint_are_those_of_the_protocol_version() {
         max_exponent: 1,
         blocks: None,
     };
-    let conv = b.add(Op::Linear(spec), &[0], [3, 6, 3]);
+    let conv = b.add(Op::new(spec), &[0], [3, 6, 3]);
     let weights = (0..36).map(|i| i * 37 % 401 - 200).collect();
     let bias = Bias::PerChannel(vec![1000, -2000, 30_000]);
     b.weights[conv] = Some(Weights { weights, exponents: vec![0, 1, 0], bias });
@@ -280,7 +280,7 @@ fn the_bytes_of_a_hint_are_those_of_the_protocol_version() {
     let hash = blake3::hash(&file[40..]);
     file[8..40].copy_from_slice(hash.as_bytes());
     std::fs::write(&path, &file).unwrap();
-    let service = service(Bundle::read(&path).unwrap());
+    let service = service(Bundle::read(&path, kit().operators()).unwrap());
     let place = Place::from(&folder.0);
     drop(Hint::open(&place, service.model(), service.plan(), [7; 32], &mut NoProgress).unwrap());
     let (_, served) = session(&service, |channel| {

@@ -26,13 +26,13 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
     // A max-pool with a schedule of gigabytes.
     let mut pool = Builder::new([16, 1024, 1024]);
     let window = Window { kernel: [1024; 2], stride: [1; 2], pads: [512, 512, 511, 511] };
-    pool.add(Op::MaxPool(MaxPool { window, ignored: 0 }), &[0], [16, 1024, 1024]);
+    pool.add(Op::new(MaxPool { window, ignored: 0 }), &[0], [16, 1024, 1024]);
     assert!(matches!(greet(pool), Err(EngineError::PeerMisbehaved(_))));
     // ReLUs with gigabytes of prepared material.
     let mut relus = Builder::new([64, 1024, 1024]);
     let mut last = 0;
     for _ in 0..3 {
-        last = relus.add(Op::Relu(Relu { ignored: 0 }), &[last], [64, 1024, 1024]);
+        last = relus.add(Op::new(Relu { ignored: 0 }), &[last], [64, 1024, 1024]);
     }
     assert!(greet(relus).is_err());
     // A kernel that falls into as many stages as it has taps: fine, and planned at once.
@@ -71,7 +71,7 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
         let mut network = Builder::new(shape);
         let [h, w] = spec.output_hw(shape).unwrap();
         for _ in 0..layers {
-            network.add(Op::Linear(spec.clone()), &[0], [1, h, w]);
+            network.add(Op::new(spec.clone()), &[0], [1, h, w]);
         }
         let error = greet(network).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
@@ -79,8 +79,8 @@ fn small_descriptions_of_endless_work_are_refused_at_once() {
     // A nonlinear layer behind a sum that has outgrown its ring.
     let mut wide = Builder::new([3, 8, 8]);
     let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
-    let sum = wide.add(Op::SumPool(SumPool { window, count_real_places: None }), &[0], [3, 2, 2]);
-    wide.add(Op::Relu(Relu { ignored: 0 }), &[sum], [3, 2, 2]);
+    let sum = wide.add(Op::new(SumPool { window, count_real_places: None }), &[0], [3, 2, 2]);
+    wide.add(Op::new(Relu { ignored: 0 }), &[sum], [3, 2, 2]);
     assert!(matches!(greet(wide).unwrap_err().root(), EngineError::Plan(_)));
 }
 
@@ -232,7 +232,7 @@ fn bundles_are_checked() {
     let path = folder.0.join("model.jaguar");
     let bundle = everything();
     bundle.write(&path).unwrap();
-    assert_eq!(Bundle::read(&path).unwrap().id(), bundle.id());
+    assert_eq!(Bundle::read(&path, kit().operators()).unwrap().id(), bundle.id());
     let whole = std::fs::read(&path).unwrap();
     for (broken, what) in [
         (&whole[..20], "cut off"),
@@ -241,10 +241,10 @@ fn bundles_are_checked() {
         (&b""[..], "not a compiled model (0 bytes)"),
     ] {
         std::fs::write(&path, broken).unwrap();
-        let Err(error) = Bundle::read(&path) else { panic!("{what}: accepted") };
+        let Err(error) = Bundle::read(&path, kit().operators()) else { panic!("{what}: accepted") };
         assert!(error.to_string().contains(what), "{error}");
     }
-    assert!(Bundle::read(&folder.0.join("nothing")).is_err());
+    assert!(Bundle::read(&folder.0.join("nothing"), kit().operators()).is_err());
     // Another secret, another name: the name tells nothing of the model.
     assert_ne!(everything().id(), bundle.id());
 }

@@ -1,6 +1,6 @@
 //! Keys that a server keeps under a client's name: sent once, found again, and within a bound.
 
-use jaguar_graph::network::Op;
+use jaguar_graph::network::Linear;
 use jaguar_plan::{Choices, Plan};
 
 use super::cheetah::deferred;
@@ -111,7 +111,7 @@ fn forms_are_mixed_in_a_session() {
     let network = &bundle.model.network;
     let forms = ["hyena", "hyena-conventional", "hyena-padded"].map(backend);
     let mut choices = Choices { weight_memory: 24 << 20, ..Choices::standard(network, forms[0]) };
-    let linear = network.nodes.iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Linear(_)));
+    let linear = network.nodes.iter().enumerate().filter(|(_, node)| node.op.is::<Linear>());
     linear.enumerate().for_each(|(i, (node, _))| choices.backends[node] = forms[i % 3]);
     let plan = Plan::new(network, choices.clone()).unwrap();
     assert_eq!(plan.backends.len(), 1);

@@ -190,13 +190,11 @@ impl Attack {
     fn new(ready: Ready, budget: usize) -> Self {
         let lies = Current::default();
         let network = ready.network();
-        let linear = |(node, n): (usize, &Node)| match &n.op {
-            Op::Linear(spec) => {
-                let shapes = [network.nodes[n.inputs[0]].shape, n.shape];
-                let count = spec.weights_len(shapes[0][0]).unwrap();
-                Some(Found { node, spec: spec.clone(), shapes, weights: vec![None; count] })
-            }
-            _ => None,
+        let linear = |(node, n): (usize, &Node)| {
+            let spec = n.op.linear()?.clone();
+            let shapes = [network.nodes[n.inputs[0]].shape, n.shape];
+            let count = spec.weights_len(shapes[0][0]).unwrap();
+            Some(Found { node, spec, shapes, weights: vec![None; count] })
         };
         let layers = network.nodes.iter().enumerate().filter_map(linear).collect();
         let image = vec![0; network.nodes[0].shape.iter().product()];
@@ -467,7 +465,7 @@ fn dense(widths: &[usize]) -> Builder {
     for (i, &width) in widths[1..].iter().enumerate() {
         value = b.conv(value, width, 1, 1, 0, 1);
         if i + 2 < widths.len() {
-            value = b.add(Op::Relu(Relu { ignored: 0 }), &[value], [width, 1, 1]);
+            value = b.add(Op::new(Relu { ignored: 0 }), &[value], [width, 1, 1]);
         }
     }
     b
@@ -477,9 +475,9 @@ fn dense(widths: &[usize]) -> Builder {
 fn convolutional() -> Builder {
     let mut b = Builder::new([2, 8, 8]);
     let a = b.conv(0, 4, 3, 2, 1, 1);
-    let a = b.add(Op::Relu(Relu { ignored: 0 }), &[a], [4, 4, 4]);
+    let a = b.add(Op::new(Relu { ignored: 0 }), &[a], [4, 4, 4]);
     let c = b.conv(a, 6, 3, 1, 0, 1);
-    let c = b.add(Op::Relu(Relu { ignored: 0 }), &[c], [6, 2, 2]);
+    let c = b.add(Op::new(Relu { ignored: 0 }), &[c], [6, 2, 2]);
     b.conv(c, 10, 2, 1, 0, 1);
     b
 }

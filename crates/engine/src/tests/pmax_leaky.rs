@@ -162,7 +162,8 @@ fn a_server_refuses_what_it_has_not_accepted() {
     assert_ne!(leaky_plan.digest(), service.plan().digest());
     let (_, served) = session(&service, |mut channel| {
         handshake::client::ask_for_shares(&kit(), &mut channel, None, 1).unwrap();
-        channel.recv_message::<Network>("network", 16 << 20).unwrap();
+        let _: Network =
+            channel.recv_message_as("network", 16 << 20, |b| kit().operators().decode(b)).unwrap();
         handshake::client::choose_shares(&mut channel).unwrap();
         let purpose = Purpose::Session { nonce: [7; 32], have_blocks: 0 };
         let accept = Accept { plan: leaky_plan.digest(), purpose };
@@ -200,7 +201,7 @@ fn hidden_layer(weights: &[[i16; PIXELS]], biases: &[i64]) -> Bundle {
         exponents: vec![0; weights.len()],
         bias: Bias::PerChannel(biases.to_vec()),
     });
-    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[hidden], [weights.len(), 1, 1]);
+    let relu = b.add(Op::new(Relu { ignored: 0 }), &[hidden], [weights.len(), 1, 1]);
     b.conv(relu, 10, 1, 1, 0, 1);
     b.bundle()
 }

@@ -10,24 +10,24 @@ use super::*;
 /// and a product as the output.
 pub(super) fn products() -> Bundle {
     let mut b = Builder::new([3, 17, 15]);
-    let product = |shift, offsets| Op::Product(Product { shift, offsets });
+    let product = |shift, offsets| Op::new(Product { shift, offsets });
     let moved = b.conv(0, 8, 3, 2, 1, 1); // [8, 9, 8]
-    let six = b.add(Op::Relu6(Relu6 { log2_six: 11, ignored: 0 }), &[moved], [8, 9, 8]);
+    let six = b.add(Op::new(Relu6 { log2_six: 11, ignored: 0 }), &[moved], [8, 9, 8]);
     let swish = b.add(product(11, [-1024, 0]), &[moved, six], [8, 9, 8]);
     let window = Window { kernel: [9, 8], stride: [1, 1], pads: [0; 4] };
-    let sum = b.add(Op::SumPool(SumPool { window, count_real_places: None }), &[swish], [8, 1, 1]);
+    let sum = b.add(Op::new(SumPool { window, count_real_places: None }), &[swish], [8, 1, 1]);
     let squeezed = b.conv_shifted(sum, 4, 1, 1, 0, 1, 18);
-    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[squeezed], [4, 1, 1]);
+    let relu = b.add(Op::new(Relu { ignored: 0 }), &[squeezed], [4, 1, 1]);
     let excited = b.conv(relu, 8, 1, 1, 0, 1);
-    let gate = b.add(Op::Relu6(Relu6 { log2_six: 10, ignored: 0 }), &[excited], [8, 1, 1]);
+    let gate = b.add(Op::new(Relu6 { log2_six: 10, ignored: 0 }), &[excited], [8, 1, 1]);
     let gated = b.add(product(10, [0, 0]), &[swish, gate], [8, 9, 8]);
     let depth = b.conv(gated, 8, 3, 1, 1, 8);
-    let residual = b.add(Op::Add, &[depth, gated], [8, 9, 8]);
+    let residual = b.add(Op::new(Add), &[depth, gated], [8, 9, 8]);
     let square = b.add(product(14, [7, 7]), &[residual, residual], [8, 9, 8]);
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-    let pooled = b.add(Op::MaxPool(MaxPool { window, ignored: 0 }), &[square], [8, 4, 4]);
+    let pooled = b.add(Op::new(MaxPool { window, ignored: 0 }), &[square], [8, 4, 4]);
     let twice = b.add(product(13, [100, -3]), &[pooled, gate], [8, 4, 4]);
-    let flat = b.add(Op::Rearrange(Rearrange::Reshape), &[twice], [128, 1, 1]);
+    let flat = b.add(Op::new(Rearrange::Reshape), &[twice], [128, 1, 1]);
     let [left, right] = [10, 10].map(|classes| b.conv(flat, classes, 1, 1, 0, 1));
     b.add(product(12, [0, 0]), &[left, right], [10, 1, 1]);
     b.bundle()
@@ -64,7 +64,7 @@ fn guarded_products_hold_noise() {
     for (id, node) in network.nodes.iter().enumerate() {
         for layer in checks.iter().map(|check| &check.layers[id]) {
             assert_eq!(layer.wrong, 0, "{layer:?}");
-            if let Op::Product(Product { shift, .. }) = node.op {
+            if let Some(&Product { shift, .. }) = node.op.downcast_ref() {
                 assert!(shift > GUARD_BITS, "the shift moves with the scales");
                 assert!(layer.max_ulps < unit + 1.0, "{layer:?}");
                 assert!(holds_noise(&checks, id, unit), "{layer:?}");
@@ -101,7 +101,7 @@ fn products_take_the_rounds_of_the_plan_and_repeat_nothing() {
     assert!(plan.promise() > 0, "the client sends nothing but its draws before the input");
     let mut found = 0;
     for (node, step) in service.network().nodes.iter().zip(&plan.steps) {
-        if let Op::Product { .. } = node.op {
+        if node.op.is::<Product>() {
             found += 1;
             let cost = step.nonlinear.as_ref().unwrap().cost();
             assert!(!step.early && cost.prepare_up == 0 && cost.client_rounds == 1, "{cost:?}");

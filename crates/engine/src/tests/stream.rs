@@ -37,21 +37,21 @@ fn net(kernel: usize) -> Net {
     let mut b = Builder::new([3, 16, 16]);
     let shape = [CHANNELS, 16, 16];
     let conv = |b: &mut Builder, from| b.conv(from, CHANNELS, kernel, 1, kernel / 2, 1);
-    let relu = |b: &mut Builder, from| b.add(Op::Relu(Relu { ignored: 0 }), &[from], shape);
+    let relu = |b: &mut Builder, from| b.add(Op::new(Relu { ignored: 0 }), &[from], shape);
     let stem = conv(&mut b, 0);
     let first = relu(&mut b, stem);
     let left = conv(&mut b, first);
     let right = conv(&mut b, first);
-    let both = b.add(Op::Add, &[left, right], shape);
+    let both = b.add(Op::new(Add), &[left, right], shape);
     let second = relu(&mut b, both);
     let third = conv(&mut b, second);
-    let residual = b.add(Op::Add, &[second, third], shape);
+    let residual = b.add(Op::new(Add), &[second, third], shape);
     let fourth = relu(&mut b, residual);
     let fifth = conv(&mut b, fourth);
-    let extended = b.add(Op::Add, &[fifth, fourth], shape);
+    let extended = b.add(Op::new(Add), &[fifth, fourth], shape);
     let last = b.conv(extended, 4, 1, 1, 0, 1);
     // It reads all at once.
-    b.add(Op::SumPool(SumPool { window: whole(), count_real_places: None }), &[last], [4, 1, 1]);
+    b.add(Op::new(SumPool { window: whole(), count_real_places: None }), &[last], [4, 1, 1]);
     Net {
         builder: b,
         streamed: vec![stem, left, right, third, fifth],
@@ -216,9 +216,9 @@ fn a_first_flight_leaves_before_the_last_channel_is_made() {
             let pairs = ours[&id].iter().zip(&theirs[&id]);
             values.push(pairs.map(|(&a, &b)| step.domain.modulus.open(a, b)).collect());
             let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| &values[i][..]).collect();
-            match (&node.op, &model.weights[id]) {
-                (Op::Input, _) => assert_eq!(values[id], x),
-                (Op::Linear(spec), Some(weights)) => {
+            match (node.op.linear(), &model.weights[id]) {
+                _ if id == 0 => assert_eq!(values[id], x),
+                (Some(spec), Some(weights)) => {
                     let shape = model.network.nodes[node.inputs[0]].shape;
                     let exact = reference::linear_exact(Cpu::detect(), spec, shape, weights, inputs[0]);
                     let quotient = |m: i64| m as f64 / f64::from(1 << spec.shift);
@@ -281,10 +281,13 @@ fn layers_in_pieces_agree_with_the_reference_and_show_in_the_timeline() {
         let begins = online.iter().position(|&node| node == reader).unwrap();
         let operand = builder.network.nodes[reader].inputs[0];
         // A sum's own pieces come with those of the layer that it waits for.
-        let layer = match builder.network.nodes[reader].op {
-            Op::Add => reader - 1,
-            _ if matches!(builder.network.nodes[operand].op, Op::Add) => operand - 1,
-            _ => operand,
+        let sum = |node: NodeId| builder.network.nodes[node].op.is::<Add>();
+        let layer = if sum(reader) {
+            reader - 1
+        } else if sum(operand) {
+            operand - 1
+        } else {
+            operand
         };
         let (before, behind) = online.split_at(begins);
         assert!(before.contains(&layer), "node {layer} begins before {reader}: {online:?}");
@@ -308,7 +311,7 @@ pub(super) fn alternate(
     let choices = || {
         let network = bundle().model.network;
         let mut choices = Choices::standard(&network, of[0]);
-        let linear = network.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Linear(_)));
+        let linear = network.nodes.iter().enumerate().filter(|(_, n)| n.op.is::<Linear>());
         linear.enumerate().for_each(|(k, (id, _))| choices.backends[id] = of[(first + k) % of.len()]);
         choices
     };
@@ -357,7 +360,7 @@ fn guarded_layers_hold_noise_and_keep_their_bounds() {
     let unit = f64::from(1 << GUARD_BITS);
     for (id, node) in network.nodes.iter().enumerate() {
         for layer in checks.iter().map(|check| &check.layers[id]) {
-            if matches!(node.op, Op::Linear(_) | Op::Product { .. }) {
+            if node.op.is::<Linear>() || node.op.is::<Product>() {
                 assert!(layer.max_ulps < unit + 2.0, "{layer:?}");
                 assert!(holds_noise(&checks, id, unit), "{layer:?}");
             } else {
@@ -412,21 +415,21 @@ fn branches() -> (Builder, Vec<usize>, usize) {
     let mut b = Builder::new([2, 8, 8]);
     let shape = [4, 8, 8];
     let conv = |b: &mut Builder, from| b.conv(from, 4, 3, 1, 1, 1);
-    let relu = |b: &mut Builder, from| b.add(Op::Relu(Relu { ignored: 0 }), &[from], shape);
+    let relu = |b: &mut Builder, from| b.add(Op::new(Relu { ignored: 0 }), &[from], shape);
     let stem = conv(&mut b, 0);
     let first = relu(&mut b, stem);
     let left = conv(&mut b, first);
     let second = relu(&mut b, left);
     // Read by layers only, through a sum.
-    let both = b.add(Op::Add, &[first, second], shape);
+    let both = b.add(Op::new(Add), &[first, second], shape);
     let third = conv(&mut b, both);
     let fourth = relu(&mut b, third);
     let fifth = conv(&mut b, fourth);
     // `fourth` is also read by a sum that is compared.
-    let residual = b.add(Op::Add, &[fourth, fifth], shape);
+    let residual = b.add(Op::new(Add), &[fourth, fifth], shape);
     let sixth = relu(&mut b, residual);
     let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
-    let pooled = b.add(Op::SumPool(SumPool { window, count_real_places: None }), &[sixth], [4, 2, 2]);
+    let pooled = b.add(Op::new(SumPool { window, count_real_places: None }), &[sixth], [4, 2, 2]);
     b.conv_shifted(pooled, 3, 2, 1, 0, 1, 12);
     (b, vec![0, first, second, both, sixth, pooled], fifth)
 }

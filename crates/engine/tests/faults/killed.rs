@@ -51,7 +51,7 @@ fn role() {
     let folder = PathBuf::from(told("JAGUAR_FAULT_FOLDER"));
     match &*role {
         "server" => {
-            let bundle = Bundle::read(&folder.join("model")).expect("a model");
+            let bundle = Bundle::read(&folder.join("model"), kit().operators()).expect("a model");
             let backend = kit().backend(&told("JAGUAR_FAULT_BACKEND")).expect("a backend");
             let choices = Choices::standard(&bundle.model.network, backend);
             let service = Arc::new(Service::new(bundle, choices, Reveal::Logits).expect("a service"));

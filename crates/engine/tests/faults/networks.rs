@@ -4,8 +4,8 @@ use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Prediction, Reveal};
 use jaguar_engine::server::{self, KeepLimits, Service};
 use jaguar_graph::network::{
-    Bias, Blocks, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Product, Relu, Relu6,
-    Shape, Weights, Window, argmax,
+    Add, Bias, Blocks, Input, InputSpec, Linear, MaxPool, Model, Network, Node, Op, OutputSpec, Product,
+    Relu, Relu6, Shape, Weights, Window, argmax,
 };
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -39,8 +39,8 @@ fn network(blocks: Option<Blocks>, swish: bool) -> Bundle {
     let mut state = 1u64;
     let mut add = |op: Op, inputs: &[usize], shape: Shape, in_channels: usize| {
         let id = nodes.len();
-        weights.push(match &op {
-            Op::Linear(spec) => {
+        weights.push(match op.linear() {
+            Some(spec) => {
                 let terms = in_channels * spec.kernel[0] * spec.kernel[1];
                 let limit = (4096.0 * 1.5 / (terms as f64).sqrt()).min(2047.0);
                 let mut random = || {
@@ -55,13 +55,13 @@ fn network(blocks: Option<Blocks>, swish: bool) -> Bundle {
                 let bias = Bias::PerChannel(vec![1000; spec.out_channels]);
                 Some(Weights { weights: values, exponents: vec![0; spec.out_channels], bias })
             }
-            _ => None,
+            None => None,
         });
         nodes.push(Node { name: format!("node{id}"), op, inputs: inputs.to_vec(), shape });
         id
     };
     let conv = |out: usize, kernel: usize, pad: usize, blocks: Option<Blocks>| {
-        Op::Linear(Linear {
+        Op::new(Linear {
             out_channels: out,
             kernel: [kernel; 2],
             stride: [1; 2],
@@ -74,18 +74,18 @@ fn network(blocks: Option<Blocks>, swish: bool) -> Bundle {
         })
     };
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-    add(Op::Input, &[], INPUT, 0);
+    add(Op::new(Input), &[], INPUT, 0);
     let stem = add(conv(4, 3, 1, blocks), &[0], [4, 6, 6], 4);
     let relu = if swish {
-        let six = add(Op::Relu6(Relu6 { log2_six: 11, ignored: 0 }), &[stem], [4, 6, 6], 0);
-        add(Op::Product(Product { shift: 11, offsets: [-1024, 0] }), &[stem, six], [4, 6, 6], 0)
+        let six = add(Op::new(Relu6 { log2_six: 11, ignored: 0 }), &[stem], [4, 6, 6], 0);
+        add(Op::new(Product { shift: 11, offsets: [-1024, 0] }), &[stem, six], [4, 6, 6], 0)
     } else {
-        add(Op::Relu(Relu { ignored: 0 }), &[stem], [4, 6, 6], 0)
+        add(Op::new(Relu { ignored: 0 }), &[stem], [4, 6, 6], 0)
     };
-    let pool = add(Op::MaxPool(MaxPool { window, ignored: 0 }), &[relu], [4, 3, 3], 0);
+    let pool = add(Op::new(MaxPool { window, ignored: 0 }), &[relu], [4, 3, 3], 0);
     let branch = add(conv(4, 1, 0, blocks), &[pool], [4, 3, 3], 4);
-    let sum = add(Op::Add, &[branch, pool], [4, 3, 3], 0);
-    let relu = add(Op::Relu(Relu { ignored: 0 }), &[sum], [4, 3, 3], 0);
+    let sum = add(Op::new(Add), &[branch, pool], [4, 3, 3], 0);
+    let relu = add(Op::new(Relu { ignored: 0 }), &[sum], [4, 3, 3], 0);
     add(conv(3, 3, 0, None), &[relu], [3, 1, 1], 4);
     let network = Network {
         name: "small".into(),

@@ -3,7 +3,9 @@
 use std::io::Read;
 use std::path::Path;
 
-use crate::network::{DEFAULT_GUARD_BITS, Model};
+use crate::ir::reading::{Fields, WithOperations};
+use crate::network::{DEFAULT_GUARD_BITS, Model, Operators};
+use serde::de::SeqAccess;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -48,10 +50,18 @@ fn guarded(model: Model, guard_bits: u32) -> Result<Model, BundleError> {
     guarded.map_err(|e| BundleError::Unusable(format!("the model with {guard_bits} guard bits: {e}")))
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Body {
     model: Model,
     secret: [u8; 32],
+}
+
+impl WithOperations for Body {
+    const FIELDS: usize = 2;
+
+    fn fields<'de, A: SeqAccess<'de>>(from: &mut Fields<'_, A>) -> Result<Self, A::Error> {
+        Ok(Self { model: from.with_operations()?, secret: from.plain()? })
+    }
 }
 
 impl Bundle {
@@ -129,11 +139,11 @@ impl Bundle {
         Ok(start == MAGIC[..7])
     }
 
-    /// Reads and checks a bundle.
+    /// Reads and checks a bundle of a model of these `operators`.
     ///
     /// # Errors
-    /// When the file is missing, no bundle, of another version, damaged, or holds an unsound model.
-    pub fn read(path: &Path) -> Result<Self, BundleError> {
+    /// When the file is missing, no bundle, of another version, damaged, or holds an unsound model or one of other operators.
+    pub fn read(path: &Path, operators: &Operators) -> Result<Self, BundleError> {
         let wrong = |what: String| BundleError::Unusable(format!("{}: {what}", path.display()));
         let size = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
         if size > MAX_BYTES {
@@ -160,8 +170,7 @@ impl Bundle {
         if blake3::hash(body) != *hash {
             return Err(wrong("the file is damaged: its checksum does not match".into()));
         }
-        let body: Body =
-            postcard::from_bytes(body).map_err(|e| wrong(format!("the file is damaged: {e}")))?;
+        let body: Body = operators.decode(body).map_err(|e| wrong(format!("the file is damaged: {e}")))?;
         Self::with_secret(body.model, body.secret)
     }
 }

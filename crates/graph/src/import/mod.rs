@@ -111,8 +111,8 @@ pub struct Options {
 
 impl Options {
     /// Those for a model with one input and one output, whose sizes are all said.
-    pub fn new(operators: Operators) -> Self {
-        let (outputs, constants) = (Vec::new(), Vec::new());
+    pub fn new(operators: &Operators) -> Self {
+        let (operators, outputs, constants) = (operators.clone(), Vec::new(), Vec::new());
         Self { operators, input_shape: None, outputs, constants, cpu: Cpu::default() }
     }
 }

@@ -10,6 +10,7 @@
 //! | `seen.rs` | the range of values that calibration saw |
 //! | `specs.rs` | what the client does with an image and with the output |
 //! | [`network`] | the network and the model, and all of the above under one public name |
+//! | `reading.rs` | networks and models from files and messages |
 //! | `guard.rs` | the same model with guard bits |
 //! | `validate.rs` | the checks that a network passes before it is used |
 //!
@@ -23,6 +24,7 @@ mod guard;
 pub(crate) mod kernel;
 pub(crate) mod limits;
 pub mod network;
+pub(crate) mod reading;
 pub(crate) mod seen;
 pub(crate) mod shape;
 mod specs;

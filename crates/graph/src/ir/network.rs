@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced};
 pub use crate::ir::convolution::{Bias, Linear, Weights, block_size, possible_sizes};
@@ -20,9 +20,12 @@ pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{
     Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax, without_names,
 };
+pub use crate::ops::add::Add;
+pub use crate::ops::concat::Concat;
+pub use crate::ops::input::Input;
 pub use crate::ops::max_pool::MaxPool;
 pub use crate::ops::operator::{
-    Effort, Excess, Interactive, Local, Makes, Part, Place, Ran, Shares, Sign, Signs, Takes, Work,
+    Effort, Excess, Interactive, Local, Makes, Part, Place, Ran, Scale, Shares, Sign, Signs, Takes, Work,
 };
 pub use crate::ops::product::Product;
 pub use crate::ops::rearrange::Rearrange;
@@ -30,11 +33,11 @@ pub use crate::ops::relu::Relu;
 pub use crate::ops::relu6::Relu6;
 pub use crate::ops::sum_pool::SumPool;
 pub use crate::ops::window::Window;
-pub use crate::ops::{Op, output_shape};
+pub use crate::ops::{Kind, Op, Operators, output_shape};
 pub use jaguar_mpc::semantics::argmax;
 
 /// The public description of a quantised network.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Network {
     /// The model's name, for people.
     pub name: String,
@@ -56,7 +59,7 @@ pub struct Network {
 }
 
 /// One operation and the value that it makes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
     /// What it is called, by both parties. An import calls it as the ONNX node (or the last one that was fused into this) is
     /// called; a compiled model by its kind and number, unless asked otherwise ([`Network::without_names`]).
@@ -70,7 +73,7 @@ pub struct Node {
 }
 
 /// A quantised model, whole: the server's secret.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Model {
     /// The public part, all that the client gets to know.
     pub network: Network,
@@ -119,7 +122,7 @@ impl Network {
 
     /// By node: into how many bits its values fit as signed integers, `-2^(b-1) .. 2^(b-1)`. What a linear or
     /// nonlinear layer makes has n bits; a [`Op::SumPool`] adds the logarithm of its window (with the
-    /// multiplier); [`Op::Concat`] and [`Op::Rearrange`] pass on the widest input; an [`Op::Add`] stays within
+    /// multiplier); [`Op::new(Concat)`] and [`Op::Rearrange`] pass on the widest input; an [`Op::new(Add)`] stays within
     /// its scale class, for which calibration keeps n bits.
     ///
     /// For a network that passed [`Network::validate`].
@@ -147,7 +150,7 @@ mod tests {
     fn names_by_kind_and_number() {
         let window = Window { kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
         let linear = |groups| {
-            Op::Linear(Linear {
+            Op::new(Linear {
                 out_channels: 4,
                 kernel: [1, 1],
                 stride: [1, 1],
@@ -160,14 +163,14 @@ mod tests {
             })
         };
         let ops = [
-            Op::Input,
+            Op::new(Input),
             linear(1),
-            Op::Relu(Relu { ignored: 0 }),
+            Op::new(Relu { ignored: 0 }),
             linear(4),
-            Op::MaxPool(MaxPool { window: window.clone(), ignored: 0 }),
+            Op::new(MaxPool { window: window.clone(), ignored: 0 }),
             linear(1),
-            Op::Relu(Relu { ignored: 3 }),
-            Op::SumPool(SumPool { window, count_real_places: None }),
+            Op::new(Relu { ignored: 3 }),
+            Op::new(SumPool { window, count_real_places: None }),
         ];
         let node = |op| Node { name: "backbone/stage".into(), op, inputs: Vec::new(), shape: [4, 4, 4] };
         let part = |name: &str| OutputPart { name: name.into(), dims: vec![4], finish: Finish::None };

@@ -1,34 +1,74 @@
-//! Which operators there are: a value that is handed to an import.
+//! A list of operators, as a value. Networks hold operators by number; whoever reads one is handed the list that says what the
+//! numbers mean, and so is whoever imports a model, for what ONNX's operators become.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
 use crate::import::Build;
+use crate::ops::op::Op;
+use crate::ops::operator::Numbered;
 
-/// One operator, as a list of them knows it.
-#[derive(Clone, Copy, Debug)]
+/// One kind of operator, as readers know it.
+#[derive(Clone, Copy)]
 pub struct Kind {
-    /// What it is called in reports.
-    pub name: &'static str,
-    /// The ONNX operators that it is made of, each with its builder. One of a domain that is not ONNX's own is called
-    /// `domain:Operator`.
-    pub onnx: &'static [(&'static str, Build)],
+    number: u32,
+    /// Its type's name, for errors.
+    name: &'static str,
+    read: fn(&mut dyn erased_serde::Deserializer<'_>) -> erased_serde::Result<Op>,
+    /// Which of ONNX's operators are made of it.
+    onnx: &'static [(&'static str, Build)],
 }
 
-/// The operators that a model may have.
+impl Kind {
+    /// The kind of operator that `T` is.
+    pub fn of<T: Numbered>() -> Self {
+        let name = std::any::type_name::<T>();
+        let read =
+            |from: &mut dyn erased_serde::Deserializer<'_>| erased_serde::deserialize::<T>(from).map(Op::new);
+        Self { number: T::NUMBER, name, read, onnx: &[] }
+    }
+
+    /// The same, with the ONNX operators that it, or what is mostly made of it, comes from: each with its builder. One of a domain that
+    /// is not ONNX's own is called `domain:Operator`.
+    #[must_use]
+    pub fn from_onnx(self, onnx: &'static [(&'static str, Build)]) -> Self {
+        Self { onnx, ..self }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.number, self.name)
+    }
+}
+
+/// Operators that a program knows, as a value: a part of its kit. [`Operators::standard`] are this project's.
 #[derive(Clone, Debug, Default)]
 pub struct Operators {
     kinds: Vec<Kind>,
-    /// What ONNX operators become that are made of several kinds, or of none.
+    /// What comes from ONNX's operators that are made of several kinds, or of none.
     onnx: Vec<&'static [(&'static str, Build)]>,
 }
 
 impl Operators {
-    /// One operator more.
-    pub fn with(mut self, kind: Kind) -> Self {
-        self.kinds.push(kind);
+    /// The same list with `more` operators.
+    ///
+    /// # Panics
+    /// When two have the same number: files and messages could not tell them apart.
+    #[must_use]
+    pub fn with(mut self, more: impl IntoIterator<Item = Kind>) -> Self {
+        for new in more {
+            let taken = self.kinds.iter().find(|old| old.number == new.number);
+            assert!(taken.is_none(), "operators {taken:?} and {new:?} have the same number");
+            self.kinds.push(new);
+        }
         self
     }
 
-    /// The same operators, and more of ONNX's that become some of them, named as in [`Kind::onnx`].
-    pub fn reading(mut self, onnx: &'static [(&'static str, Build)]) -> Self {
+    /// The same list, with more of ONNX's operators that become some of its own, named as in [`Kind::from_onnx`].
+    #[must_use]
+    pub fn from_onnx(mut self, onnx: &'static [(&'static str, Build)]) -> Self {
         self.onnx.push(onnx);
         self
     }
@@ -37,5 +77,43 @@ impl Operators {
     pub(crate) fn onnx(&self, name: &str) -> Option<Build> {
         let tables = self.kinds.iter().map(|kind| kind.onnx).chain(self.onnx.iter().copied()).rev();
         tables.flatten().find(|(own, _)| *own == name).map(|(_, build)| *build)
+    }
+}
+
+/// Reads an operation: a number, and then what its kind reads.
+pub(crate) struct ReadOp<'a>(pub(crate) &'a Operators);
+
+impl<'de> DeserializeSeed<'de> for ReadOp<'_> {
+    type Value = Op;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Op, D::Error> {
+        deserializer.deserialize_tuple(2, self)
+    }
+}
+
+impl<'de> Visitor<'de> for ReadOp<'_> {
+    type Value = Op;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an operator's number and its parameters")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Op, A::Error> {
+        let missing = || Error::invalid_length(0, &self);
+        let number: u32 = seq.next_element()?.ok_or_else(missing)?;
+        let kind = self.0.kinds.iter().find(|kind| kind.number == number);
+        let kind = kind.ok_or_else(|| Error::custom(format!("no operator here has the number {number}")))?;
+        seq.next_element_seed(ReadParameters(kind))?.ok_or_else(missing)
+    }
+}
+
+/// Reads the parameters of one kind.
+struct ReadParameters<'a>(&'a Kind);
+
+impl<'de> DeserializeSeed<'de> for ReadParameters<'_> {
+    type Value = Op;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Op, D::Error> {
+        (self.0.read)(&mut <dyn erased_serde::Deserializer<'_>>::erase(deserializer)).map_err(Error::custom)
     }
 }

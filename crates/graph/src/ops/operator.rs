@@ -2,12 +2,15 @@
 //!
 //! What has no default must be said, so that nothing is forgotten: the compiler asks for it.
 
+use std::any::Any;
+use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use jaguar_mpc::Nonlinear;
 use jaguar_mpc::share::Modulus;
 use jaguar_ring::cpu::Cpu;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::ir::convolution::{Linear, Weights};
@@ -17,7 +20,7 @@ use crate::ir::shape::{NodeId, Shape};
 
 /// Where the scale of an operator's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// It has its own.
     Own,
     /// It is the inputs', which all have the same.
@@ -198,7 +201,7 @@ pub struct Ran<'a> {
 
 impl Ran<'_> {
     /// What `of` makes of each value and the client's share of it.
-    pub(crate) fn each(&self, of: impl Fn(i64, u64) -> i64) -> Vec<i64> {
+    pub fn each(&self, of: impl Fn(i64, u64) -> i64) -> Vec<i64> {
         self.input.iter().zip(self.client).map(|(&x, &share)| of(x, share)).collect()
     }
 }
@@ -216,7 +219,7 @@ pub enum Sign {
 
 /// Of which values of its inputs an operation makes each of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// Of several.
     Several,
     /// Of the first input's at the same place.
@@ -239,13 +242,13 @@ pub struct Known<'a> {
 
 /// What follows of a value from those that it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Value {
+pub struct Value {
     /// Where its scale comes from.
-    pub(crate) scale: Scale,
+    pub scale: Scale,
     /// Whether it can be negative.
-    pub(crate) sign: Sign,
+    pub sign: Sign,
     /// Of which values of the inputs each is made.
-    pub(crate) source: Source,
+    pub source: Source,
 }
 
 /// What it takes to plan an operation and to compute it in plaintext: a network may come from a peer.
@@ -257,8 +260,48 @@ pub struct Effort {
     pub places: u64,
 }
 
-/// An operator: its rules and its meaning. All shapes are `[C, H, W]`.
-pub(crate) trait Operator {
+/// Under which number an operator stands in files and messages, with its parameters behind it. A type that implements this and
+/// [`Operator`] can be in a network; [`Operators::with`](crate::ops::Operators::with) tells readers of it.
+pub trait Numbered: Operator + Clone + PartialEq + Serialize + DeserializeOwned {
+    /// The number. Those below 1,000 are the project's own. Two operators of one kit have different ones.
+    const NUMBER: u32;
+}
+
+/// What a network does with any operator's parameters. Every [`Numbered`] operator has it.
+pub trait Parameters {
+    /// The same operator again.
+    fn cloned(&self) -> Box<dyn Operator>;
+
+    /// Whether `other` is the same operator with the same parameters.
+    fn equals(&self, other: &dyn Operator) -> bool;
+
+    /// [`Numbered::NUMBER`].
+    fn number(&self) -> u32;
+
+    /// The parameters, to be written.
+    fn written(&self) -> &dyn erased_serde::Serialize;
+}
+
+impl<T: Numbered> Parameters for T {
+    fn cloned(&self) -> Box<dyn Operator> {
+        Box::new(self.clone())
+    }
+
+    fn equals(&self, other: &dyn Operator) -> bool {
+        (other as &dyn Any).downcast_ref() == Some(self)
+    }
+
+    fn number(&self) -> u32 {
+        T::NUMBER
+    }
+
+    fn written(&self) -> &dyn erased_serde::Serialize {
+        self
+    }
+}
+
+/// An operator with its public parameters: its rules and its meaning. All shapes are `[C, H, W]`.
+pub trait Operator: Parameters + Any + Debug + Send + Sync {
     /// What it is called in reports.
     fn name(&self) -> &'static str;
 
@@ -340,15 +383,15 @@ pub(crate) trait Operator {
 }
 
 /// What an operator is applied to: at least one input, each with as many values as its shape says.
-pub(crate) struct Operands<'a> {
+pub struct Operands<'a> {
     shapes: Vec<Shape>,
     values: &'a [&'a [i64]],
     /// The shape of what it makes.
-    pub(crate) output: Shape,
+    pub output: Shape,
     /// A linear layer's.
-    pub(crate) weights: Option<&'a Weights>,
+    pub weights: Option<&'a Weights>,
     /// What it may be computed with.
-    pub(crate) cpu: Cpu,
+    pub cpu: Cpu,
 }
 
 impl<'a> Operands<'a> {
@@ -366,18 +409,18 @@ impl<'a> Operands<'a> {
     }
 
     /// The first input's shape and values.
-    pub(crate) fn first(&self) -> (Shape, &'a [i64]) {
+    pub fn first(&self) -> (Shape, &'a [i64]) {
         (self.shapes[0], self.values[0])
     }
 
     /// All inputs' values.
-    pub(crate) fn values(&self) -> &'a [&'a [i64]] {
+    pub fn values(&self) -> &'a [&'a [i64]] {
         self.values
     }
 }
 
 /// The chance of one node in one imitated run.
-pub(crate) struct Chance {
+pub struct Chance {
     /// The run.
     pub(crate) draws: Draws,
     /// The node.
@@ -386,12 +429,12 @@ pub(crate) struct Chance {
 
 impl Chance {
     /// The client's share of one element: 64 uniform bits.
-    pub(crate) fn share(&self, element: usize) -> u64 {
+    pub fn share(&self, element: usize) -> u64 {
         self.draws.bits(self.node, element)
     }
 
     /// What `of` makes of each value and the client's share of it.
-    pub(crate) fn each(&self, x: &[i64], of: impl Fn(i64, u64) -> i64) -> Vec<i64> {
+    pub fn each(&self, x: &[i64], of: impl Fn(i64, u64) -> i64) -> Vec<i64> {
         x.iter().enumerate().map(|(i, &v)| of(v, self.share(i))).collect()
     }
 }

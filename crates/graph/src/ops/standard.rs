@@ -1,23 +1,54 @@
-//! **The list of operators** that Jaguar has.
+//! The operators of this folder. Nothing else knows them all.
 
 use crate::import::finish;
+use crate::network::{Linear, MaxPool, Product, Rearrange, Relu, Relu6, SumPool};
+use crate::ops::add::Add;
+use crate::ops::concat::Concat;
+use crate::ops::input::Input;
 use crate::ops::list::{Kind, Operators};
 use crate::ops::{add, concat, linear, max_pool, product, rearrange, relu, relu6, sum_pool};
 
 impl Operators {
-    /// Jaguar's own.
+    /// The operators of this project.
     pub fn standard() -> Self {
-        Self::default()
-            .with(Kind { name: "Input", onnx: &[] })
-            .with(Kind { name: "Linear", onnx: linear::onnx::ONNX })
-            .with(Kind { name: "Relu", onnx: relu::onnx::ONNX })
-            .with(Kind { name: "Relu6", onnx: relu6::onnx::ONNX })
-            .with(Kind { name: "MaxPool", onnx: max_pool::onnx::ONNX })
-            .with(Kind { name: "SumPool", onnx: sum_pool::onnx::ONNX })
-            .with(Kind { name: "Add", onnx: add::onnx::ONNX })
-            .with(Kind { name: "Product", onnx: product::onnx::ONNX })
-            .with(Kind { name: "Concat", onnx: concat::onnx::ONNX })
-            .with(Kind { name: "Rearrange", onnx: rearrange::onnx::ONNX })
-            .reading(finish::ONNX)
+        let kinds = [
+            Kind::of::<Input>(),
+            Kind::of::<Linear>().from_onnx(linear::onnx::ONNX),
+            Kind::of::<Relu>().from_onnx(relu::onnx::ONNX),
+            Kind::of::<Relu6>().from_onnx(relu6::onnx::ONNX),
+            Kind::of::<MaxPool>().from_onnx(max_pool::onnx::ONNX),
+            Kind::of::<SumPool>().from_onnx(sum_pool::onnx::ONNX),
+            Kind::of::<Add>().from_onnx(add::onnx::ONNX),
+            Kind::of::<Product>().from_onnx(product::onnx::ONNX),
+            Kind::of::<Concat>().from_onnx(concat::onnx::ONNX),
+            Kind::of::<Rearrange>().from_onnx(rearrange::onnx::ONNX),
+        ];
+        Self::default().with(kinds).from_onnx(finish::ONNX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Op, Window};
+
+    #[test]
+    fn who_takes_signs_can_be_told_what_they_leave_out() {
+        let window = Window { kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
+        for mut op in [
+            Op::new(Input),
+            Op::new(Linear::same(4, 3, 8)),
+            Op::new(Relu { ignored: 3 }),
+            Op::new(Relu6 { log2_six: 8, ignored: 3 }),
+            Op::new(MaxPool { window: window.clone(), ignored: 3 }),
+            Op::new(SumPool { window, count_real_places: None }),
+            Op::new(Add),
+            Op::new(Product { shift: 3, offsets: [0; 2] }),
+            Op::new(Concat),
+            Op::new(Rearrange::Reshape),
+        ] {
+            let says = op.ignored();
+            assert_eq!(op.ignored_mut().map(|ignored| *ignored), says, "{}", op.name());
+        }
     }
 }

@@ -222,7 +222,7 @@ pub fn run(args: &Args) -> Result<()> {
     if wanted(Part::Networks) {
         for path in &args.models {
             eprintln!("{} ...", path.display());
-            let bundle = Bundle::read(path)?;
+            let bundle = Bundle::read(path, crate::kit::kit().operators())?;
             figures.linears.push(
                 pool.install(|| networks::linears(cpu, &bundle, sampling))
                     .with_context(|| path.display().to_string())?,
@@ -232,7 +232,12 @@ pub fn run(args: &Args) -> Result<()> {
             // One by one: each has the model for itself.
             let backends = if args.layers_only { &with_default[3..] } else { &with_default[..] };
             for backend in backends {
-                figures.networks.extend(session(&|| Ok(Bundle::read(path)?), &name, &[backend], None)?);
+                figures.networks.extend(session(
+                    &|| Ok(Bundle::read(path, crate::kit::kit().operators())?),
+                    &name,
+                    &[backend],
+                    None,
+                )?);
             }
         }
         if args.models.is_empty() {

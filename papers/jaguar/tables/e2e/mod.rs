@@ -186,7 +186,7 @@ pub fn run(args: &Args) -> Result<()> {
             let ways: Vec<_> = ways.collect();
             let what = session::Session {
                 hardware: cpu.into(),
-                bundle: &|| Ok(Bundle::read(path)?),
+                bundle: &|| Ok(Bundle::read(path, kit().operators())?),
                 ways: &ways,
                 link: args.link,
                 guard_bits: args.guard_bits,

@@ -259,6 +259,7 @@ impl ByKind {
 mod tests {
     use jaguar_ring::cpu::Cpu;
 
+    use jaguar_graph::network::Input;
     use jaguar_plan::Kit;
 
     use super::*;
@@ -270,14 +271,14 @@ mod tests {
 
     /// A convolution, a max-pool, a ReLU, and a convolution.
     fn small() -> Bundle {
-        let conv = |out_channels, kernel| Op::Linear(Linear::same(out_channels, kernel, 12));
+        let conv = |out_channels, kernel| Op::new(Linear::same(out_channels, kernel, 12));
         let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-        let pool = Op::MaxPool(MaxPool { window, ignored: 0 });
+        let pool = Op::new(MaxPool { window, ignored: 0 });
         let ops = [
-            ("input", Op::Input, [3, 8, 8]),
+            ("input", Op::new(Input), [3, 8, 8]),
             ("first", conv(4, 3), [4, 8, 8]),
             ("pool", pool, [4, 4, 4]),
-            ("relu", Op::Relu(Relu { ignored: 0 }), [4, 4, 4]),
+            ("relu", Op::new(Relu { ignored: 0 }), [4, 4, 4]),
             ("last", conv(5, 1), [5, 4, 4]),
         ];
         let nodes = ops.into_iter().enumerate().map(|(id, (name, op, shape))| {
@@ -311,7 +312,7 @@ mod tests {
         let ways = [Kit::JAGUAR, Kit::CHEETAH].map(Way::sealed);
         let runs = Session {
             hardware: Cpu::detect().into(),
-            bundle: &|| Ok(Bundle::read(&path)?),
+            bundle: &|| Ok(Bundle::read(&path, kit().operators())?),
             ways: &ways,
             link: None,
             guard_bits: None,
@@ -384,7 +385,7 @@ mod tests {
         let ways = [Way::sealed(Kit::JAGUAR)];
         let session = Session {
             hardware: Cpu::detect().into(),
-            bundle: &|| Ok(Bundle::read(&path)?),
+            bundle: &|| Ok(Bundle::read(&path, kit().operators())?),
             ways: &ways,
             link: Some(Imitated::Lan),
             guard_bits: None,

@@ -88,7 +88,7 @@ struct Public {
 impl Public {
     fn of(service: &Service) -> Self {
         let network = service.network();
-        let Op::Linear(spec) = &network.nodes[LAYER].op else { unreachable!("a layer") };
+        let Some(spec) = network.nodes[LAYER].op.linear() else { unreachable!("a layer") };
         let factor_bits = match service.plan().choices.comparison {
             Comparison::PmaxLeaky { factor_bits } => factor_bits,
             // What an attacker who knows no better would try.
@@ -272,7 +272,7 @@ const SIDE: usize = 16;
 fn convolution(guard_bits: u32) -> Bundle {
     let mut b = Builder::new([CHANNELS, SIDE, SIDE]);
     let filtered = b.conv(0, FILTERS, 3, 1, 1, 1);
-    let relu = b.add(Op::Relu(Relu { ignored: 0 }), &[filtered], [FILTERS, SIDE, SIDE]);
+    let relu = b.add(Op::new(Relu { ignored: 0 }), &[filtered], [FILTERS, SIDE, SIDE]);
     b.conv(relu, 10, SIDE, 1, 0, 1);
     let Bundle { model, .. } = b.bundle();
     Bundle::with_guard_bits(model, guard_bits).unwrap()

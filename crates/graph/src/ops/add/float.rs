@@ -10,7 +10,7 @@ pub struct Add;
 
 impl FloatOperator for Add {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::Add)
+        Some(network::Op::new(network::Add))
     }
 
     fn demands(&self) -> Demand {

@@ -5,11 +5,21 @@ pub(crate) mod onnx;
 
 use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ir::error::NodeError;
 use crate::ir::shape::Shape;
-use crate::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
+use crate::ops::operator::{
+    Effort, Excess, Local, Numbered, Operands, Operator, Scale, Sign, Source, Value, Work,
+};
 
-pub(crate) struct Add;
+/// Two values of the same scale and shape.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Add;
+
+impl Numbered for Add {
+    const NUMBER: u32 = 6;
+}
 
 impl Operator for Add {
     fn name(&self) -> &'static str {

@@ -10,7 +10,7 @@ pub struct Concat;
 
 impl FloatOperator for Concat {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::Concat)
+        Some(network::Op::new(network::Concat))
     }
 
     fn demands(&self) -> Demand {

@@ -5,12 +5,22 @@ pub(crate) mod onnx;
 
 use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ir::error::NodeError;
 use crate::ir::limits::MAX_NODES;
 use crate::ir::shape::Shape;
-use crate::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
+use crate::ops::operator::{
+    Effort, Excess, Local, Numbered, Operands, Operator, Scale, Sign, Source, Value, Work,
+};
 
-pub(crate) struct Concat;
+/// Values along the channels, all of the same scale.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Concat;
+
+impl Numbered for Concat {
+    const NUMBER: u32 = 8;
+}
 
 impl Operator for Concat {
     fn name(&self) -> &'static str {

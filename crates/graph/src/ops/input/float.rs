@@ -10,7 +10,7 @@ pub struct Input;
 
 impl FloatOperator for Input {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::Input)
+        Some(network::Op::new(network::Input))
     }
 
     fn demands(&self) -> Demand {

@@ -4,11 +4,19 @@ pub(crate) mod float;
 
 use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ir::error::NodeError;
 use crate::ir::shape::Shape;
-use crate::ops::operator::{Effort, Operands, Operator, Scale, Sign, Source, Value, Work};
+use crate::ops::operator::{Effort, Numbered, Operands, Operator, Scale, Sign, Source, Value, Work};
 
-pub(crate) struct Input;
+/// The client's input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Input;
+
+impl Numbered for Input {
+    const NUMBER: u32 = 0;
+}
 
 impl Operator for Input {
     fn name(&self) -> &'static str {

@@ -16,7 +16,7 @@ impl Linear {
 
 impl FloatOperator for Linear {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::Linear(self.spec.clone()))
+        Some(network::Op::new(self.spec.clone()))
     }
 
     fn demands(&self) -> Demand {

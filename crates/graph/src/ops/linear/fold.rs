@@ -189,7 +189,7 @@ pub(crate) fn spread_linear(
     let components = apart[0] * apart[1];
     let out_channels = spec.out_channels.checked_mul(components)?;
     let wide = network::Linear { out_channels, kernel, pads, dilation: [1, 1], ..spec.clone() };
-    let fits = network::output_shape(&network::Op::Linear(wide.clone()), &[input], output);
+    let fits = network::output_shape(&network::Op::new(wide.clone()), &[input], output);
     let [_, high, broad] = fits.ok()?;
     // A kernel much larger than the old one is no gain.
     let weights_len = wide.weights_len(input[0]).filter(|n| n / 32 <= linear.weights.len())?;

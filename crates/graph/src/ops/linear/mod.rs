@@ -16,7 +16,11 @@ use crate::ir::error::NodeError;
 use crate::ir::kernel::convolve;
 use crate::ir::limits::{MAX_BIAS, MAX_EXPONENT, MAX_MULTIPLY_ADDS, MAX_WEIGHTS, SHIFTS, check, extents};
 use crate::ir::shape::Shape;
-use crate::ops::operator::{Chance, Effort, Operands, Operator, Scale, Sign, Source, Value, Work};
+use crate::ops::operator::{Chance, Effort, Numbered, Operands, Operator, Scale, Sign, Source, Value, Work};
+
+impl Numbered for Linear {
+    const NUMBER: u32 = 1;
+}
 
 impl Operator for Linear {
     fn name(&self) -> &'static str {

@@ -11,7 +11,7 @@ pub struct MaxPool(pub Window);
 
 impl FloatOperator for MaxPool {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::MaxPool(super::MaxPool { window: self.0.clone(), ignored: 0 }))
+        Some(network::Op::new(super::MaxPool { window: self.0.clone(), ignored: 0 }))
     }
 
     fn demands(&self) -> Demand {

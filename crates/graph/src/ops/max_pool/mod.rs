@@ -14,8 +14,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares, Sign,
-    Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
+    Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 use crate::ops::window::{Window, pool};
 
@@ -28,6 +28,10 @@ pub struct MaxPool {
     /// either may win, so the result may be as much below the largest for each level of [`Window::bracket`].
     /// Otherwise as for [`Relu`](super::relu::Relu).
     pub ignored: u32,
+}
+
+impl Numbered for MaxPool {
+    const NUMBER: u32 = 4;
 }
 
 impl Operator for MaxPool {

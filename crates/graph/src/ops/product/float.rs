@@ -16,7 +16,7 @@ pub struct Product {
 
 impl FloatOperator for Product {
     fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::Product(super::Product::of(self.gain, self.offsets, known)))
+        Some(network::Op::new(super::Product::of(self.gain, self.offsets, known)))
     }
 
     fn demands(&self) -> Demand {

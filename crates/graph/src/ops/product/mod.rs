@@ -13,8 +13,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
 use crate::ir::shape::{Shape, elements};
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Known, Makes, Operands, Operator, Part, Place, Scale, Shares, Sign,
-    Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale,
+    Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 
 /// `(a + o_a)·(b + o_b) / 2^shift`, rounded to a neighbour: of two values, each of a scale of its own. The second
@@ -61,6 +61,10 @@ impl Product {
         // (No value of a sound network is so large; it counts as one out of range.)
         i64::try_from(shifted).unwrap_or(if shifted < 0 { i64::MIN } else { i64::MAX })
     }
+}
+
+impl Numbered for Product {
+    const NUMBER: u32 = 7;
 }
 
 impl Operator for Product {

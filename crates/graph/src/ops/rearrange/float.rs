@@ -7,7 +7,7 @@ use crate::ops::operator::Known;
 
 impl FloatOperator for Rearrange {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::Rearrange(self.clone()))
+        Some(network::Op::new(self.clone()))
     }
 
     fn demands(&self) -> Demand {

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::ir::error::NodeError;
 use crate::ir::limits::check;
 use crate::ir::shape::{Shape, elements};
-use crate::ops::operator::{Effort, Excess, Local, Operands, Operator, Scale, Sign, Source, Value, Work};
+use crate::ops::operator::{
+    Effort, Excess, Local, Numbered, Operands, Operator, Scale, Sign, Source, Value, Work,
+};
 
 /// Operations that only move values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +44,10 @@ pub enum Rearrange {
         /// as it is.
         axes: [Vec<Option<usize>>; 3],
     },
+}
+
+impl Numbered for Rearrange {
+    const NUMBER: u32 = 9;
 }
 
 impl Operator for Rearrange {

@@ -10,7 +10,7 @@ pub struct Relu;
 
 impl FloatOperator for Relu {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::Relu(super::Relu { ignored: 0 }))
+        Some(network::Op::new(super::Relu { ignored: 0 }))
     }
 
     fn demands(&self) -> Demand {

@@ -14,8 +14,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares, Sign,
-    Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
+    Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 
 /// `max(x, 0)`.
@@ -29,6 +29,10 @@ pub struct Relu {
 
 /// What comes of a sign that leaves out low bits, in words.
 pub(super) const ZEROS: &str = "small positive values may become zero there";
+
+impl Numbered for Relu {
+    const NUMBER: u32 = 2;
+}
 
 impl Operator for Relu {
     fn name(&self) -> &'static str {

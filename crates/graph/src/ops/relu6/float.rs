@@ -13,7 +13,7 @@ pub struct Clip {
 
 impl FloatOperator for Clip {
     fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::Relu6(super::Relu6::clipping(self.ceiling, known)))
+        Some(network::Op::new(super::Relu6::clipping(self.ceiling, known)))
     }
 
     fn demands(&self) -> Demand {

@@ -14,8 +14,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Known, Makes, Operands, Operator, Part, Place, Ran, Scale, Shares,
-    Sign, Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Known, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
+    Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 use crate::ops::relu::ZEROS;
 
@@ -39,6 +39,10 @@ impl Relu6 {
         let log2_six = known.scales.map_or(1, |(_, own)| (f64::from(ceiling) * own).log2().round() as u32);
         Self { log2_six, ignored: 0 }
     }
+}
+
+impl Numbered for Relu6 {
+    const NUMBER: u32 = 3;
 }
 
 impl Operator for Relu6 {

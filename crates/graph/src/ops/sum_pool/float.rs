@@ -18,7 +18,7 @@ pub struct AveragePool {
 
 impl FloatOperator for AveragePool {
     fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::SumPool(super::SumPool::averaging(&self.window, self.count_padding, known)))
+        Some(network::Op::new(super::SumPool::averaging(&self.window, self.count_padding, known)))
     }
 
     fn demands(&self) -> Demand {

@@ -9,7 +9,7 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{MAX_POOL_GAIN, check};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Effort, Excess, Known, Local, Operands, Operator, Scale, Sign, Source, Value, Work,
+    Effort, Excess, Known, Local, Numbered, Operands, Operator, Scale, Sign, Source, Value, Work,
 };
 use crate::ops::window::{Window, pool};
 
@@ -70,6 +70,10 @@ fn hangs_over(window: &Window, input: Shape) -> bool {
     (0..2).any(|axis| {
         (0..outputs[axis]).any(|at| window.real_places(axis, at, input[axis + 1]) < window.kernel[axis])
     })
+}
+
+impl Numbered for SumPool {
+    const NUMBER: u32 = 5;
 }
 
 impl Operator for SumPool {
