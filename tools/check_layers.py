@@ -262,14 +262,7 @@ OPERATORS = "crates/graph/src/ops/"
 
 # Where operators may be named besides their folder, on how many lines, and why. A number may only fall.
 MAY_NAME_OPERATORS = {
-    "crates/graph/src/float.rs": (41, "is the list of the float forms: which integer operator each becomes, and what it computes"),
-    "crates/graph/src/import/fuse.rs": (72, "makes one operator of several"),
-    "crates/graph/src/import/mod.rs": (2, "begins a graph, and joins its outputs"),
-    "crates/graph/src/import/ops.rs": (32, "builds operators of ONNX's, by a table from name to builder"),
-    "crates/graph/src/import/refusal.rs": (1, "begins a graph"),
     "papers/fregata/tables/layers.rs": (3, "makes a network of one layer"),
-    "papers/convfhe/src/lib.rs": (15, "translates float operators for the program in Go"),
-    "papers/convfhe/src/split.rs": (2, "takes a network apart at its activations"),
     "fuzz/src/models.rs": (12, "makes networks"),
 }
 

@@ -11,7 +11,7 @@ use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_graph::bundle::{Bundle, ModelId};
 use jaguar_graph::import::{Options, import_file};
-use jaguar_graph::network::{Filter, Resize};
+use jaguar_graph::network::{Filter, Operators, Resize};
 use jaguar_net::tls::{Client, Fingerprint, Server, Trust};
 use jaguar_net::{Address, Token, TokenFile};
 use jaguar_plan::{Choices, Kit, Plan};
@@ -150,7 +150,9 @@ fn hint_seeds() -> Vec<Vec<u8>> {
 
 /// An ONNX file: imported, and brought to the form of one-round sessions.
 fn onnx(input: &[u8]) {
-    let Ok(graph) = import_file(&file("model.onnx", input), &Options::default()) else { return };
+    let Ok(graph) = import_file(&file("model.onnx", input), &Options::new(&Operators::standard())) else {
+        return;
+    };
     let _ = jaguar_convfhe::describe(&graph, 4.0);
     let _ = jaguar_convfhe::last_layers(&graph, 1);
 }

@@ -208,7 +208,7 @@ fn float(args: &Args, path: &std::path::Path, model: &Model) -> Result<Graph> {
         input_shape: args.input_shape.clone(),
         outputs: args.output_name.clone(),
         constants: args.constant.clone(),
-        ..Default::default()
+        ..import::Options::new(kit::kit().operators())
     };
     let graph = import_file(path, &options)?;
     same_network(&graph, model)?;

@@ -227,6 +227,7 @@ pub fn run(args: &Args) -> Result<()> {
         outputs: args.output_name.clone(),
         constants: args.constant.clone(),
         cpu,
+        ..import::Options::new(kit().operators())
     };
     ensure!(
         !Bundle::recognises(&args.model).unwrap_or(false),

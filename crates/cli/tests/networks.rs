@@ -310,7 +310,8 @@ fn run(case: &Case) {
 
 /// By picture, the class that the integer reference gives and the one of the float network.
 fn classes(source: &str, model: &str, inputs: &[String]) -> Vec<(usize, usize)> {
-    let graph = import_file(Path::new(source), &Options::default()).expect("the model that was compiled");
+    let graph = import_file(Path::new(source), &Options::new(&Operators::standard()))
+        .expect("the model that was compiled");
     let bundle = Bundle::read(Path::new(model), &Operators::standard()).expect("the model that was served");
     let network = &bundle.model.network;
     let class = |path: &String| {

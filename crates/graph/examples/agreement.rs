@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::import::{Options as ImportOptions, import_file};
-use jaguar_graph::network::{Relu, Relu6};
+use jaguar_graph::network::{Operators, Relu, Relu6};
 use jaguar_graph::quantise::{LinearReport, NodeReport, Options, calibrate};
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -31,7 +31,7 @@ fn main() {
 fn run(entry: &zoo::Entry, models: &Path, images: &Path) {
     let start = Instant::now();
     let Some(file) = zoo::model_file(models, entry.file) else { return };
-    let graph = match import_file(&file, &ImportOptions::default()) {
+    let graph = match import_file(&file, &ImportOptions::new(&Operators::standard())) {
         Ok(graph) => graph,
         Err(error) => return println!("{}: {error}", entry.file),
     };

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use jaguar_graph::import::{Options, import_file};
-use jaguar_graph::network::OutputSpec;
+use jaguar_graph::network::{Operators, OutputSpec};
 use jaguar_graph::onnx;
 use jaguar_ring::cpu::Cpu;
 
@@ -15,7 +15,7 @@ fn main() {
         let path = Path::new(&file);
         let outputs = onnx::read(path).ok().and_then(|model| model.graph).map(|graph| graph.output);
         let outputs = outputs.unwrap_or_default().iter().map(|o| o.name().to_owned()).collect();
-        match import_file(path, &Options { outputs, ..Options::default() }) {
+        match import_file(path, &Options { outputs, ..Options::new(&Operators::standard()) }) {
             Err(e) => println!("{file}: {e}"),
             Ok(graph) => {
                 let Ok(data) = std::fs::read(path.with_extension("io")) else {

@@ -2,7 +2,7 @@
 
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{ImportError, Options as ImportOptions, import_model};
-use jaguar_graph::network::{self, BlockKind, Blocks, NodeError};
+use jaguar_graph::network::{self, BlockKind, Blocks, NodeError, Operators};
 use jaguar_graph::onnx::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
@@ -130,7 +130,7 @@ impl Parts {
     }
 
     fn import(&self) -> Result<Graph, ImportError> {
-        import_model(&self.model(), "blocks", &ImportOptions::default())
+        import_model(&self.model(), "blocks", &ImportOptions::new(&Operators::standard()))
     }
 
     fn refused(&self) -> String {
@@ -234,5 +234,5 @@ fn metadata_that_means_nothing_is_refused() {
     }
     let mut twice = Parts::sound().model();
     twice.metadata_props.push(twice.metadata_props[0].clone());
-    assert!(import_model(&twice, "blocks", &ImportOptions::default()).is_err());
+    assert!(import_model(&twice, "blocks", &ImportOptions::new(&Operators::standard())).is_err());
 }

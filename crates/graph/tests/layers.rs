@@ -3,13 +3,14 @@
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{Options as Import, import_file};
+use jaguar_graph::network::Operators;
 use jaguar_graph::quantise::layers::compare;
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_ring::cpu::Cpu;
 
 fn graph(name: &str) -> Graph {
     let path = format!("{}/tests/fixtures/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
-    import_file(path.as_ref(), &Import { cpu: Cpu::detect(), ..Import::default() }).unwrap()
+    import_file(path.as_ref(), &Import { cpu: Cpu::detect(), ..Import::new(&Operators::standard()) }).unwrap()
 }
 
 fn image(graph: &Graph, seed: u32) -> Vec<f32> {

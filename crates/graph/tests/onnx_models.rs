@@ -5,7 +5,7 @@ use jaguar_graph::float::{Concat, Graph, Op};
 use jaguar_graph::import::{
     ImportError, Options as ImportOptions, Unsupported, import_bytes, import_file, import_model,
 };
-use jaguar_graph::network::{self, Finish, OutputSpec, Rearrange};
+use jaguar_graph::network::{self, Finish, Operators, OutputSpec, Rearrange};
 use jaguar_graph::onnx::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
@@ -28,7 +28,7 @@ struct Fixture {
 }
 
 fn load(name: &str) -> Fixture {
-    load_with(name, &ImportOptions::default())
+    load_with(name, &ImportOptions::new(&Operators::standard()))
 }
 
 /// A fixture with all its outputs.
@@ -36,7 +36,7 @@ fn several(name: &str) -> Fixture {
     let bytes = std::fs::read(folder().join(format!("{name}.onnx"))).expect("the fixture");
     let graph = jaguar_graph::onnx::decode(&bytes).expect("decodes").graph.expect("a graph");
     let outputs = graph.output.iter().map(|o| o.name().to_owned()).collect();
-    load_with(name, &ImportOptions { outputs, ..ImportOptions::default() })
+    load_with(name, &ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) })
 }
 
 fn load_with(name: &str, options: &ImportOptions) -> Fixture {
@@ -268,7 +268,7 @@ fn quantised_files_import() {
     let odd = complaint("qdq_odd_13");
     assert!(odd.contains("another scale"), "{odd}");
     let Err(ImportError::Unsupported(nodes)) =
-        import_file(&folder().join("qoperator_13.onnx"), &ImportOptions::default())
+        import_file(&folder().join("qoperator_13.onnx"), &ImportOptions::new(&Operators::standard()))
     else {
         panic!("other forms are refused")
     };
@@ -278,7 +278,7 @@ fn quantised_files_import() {
 #[test]
 fn advice_fits() {
     let Err(ImportError::Unsupported(nodes)) =
-        import_file(&folder().join("embedding_13.onnx"), &ImportOptions::default())
+        import_file(&folder().join("embedding_13.onnx"), &ImportOptions::new(&Operators::standard()))
     else {
         panic!("a norm is refused")
     };
@@ -289,14 +289,15 @@ fn advice_fits() {
     let bytes = std::fs::read(folder().join("embedding_13.onnx")).expect("the fixture");
     let graph = jaguar_graph::onnx::decode(&bytes).expect("decodes").graph.expect("a graph");
     let gemm = graph.node.iter().find(|n| n.op_type() == "Gemm").expect("a layer");
-    let options = ImportOptions { outputs: vec![gemm.output[0].clone()], ..ImportOptions::default() };
+    let options =
+        ImportOptions { outputs: vec![gemm.output[0].clone()], ..ImportOptions::new(&Operators::standard()) };
     let graph = import_bytes(&bytes, "cut", &options).expect("imports");
     assert_eq!(graph.outputs[0].dims, [1, 4]);
 }
 
 /// The only complaint about a fixture that is refused.
 fn complaint(name: &str) -> String {
-    match import_file(&folder().join(format!("{name}.onnx")), &ImportOptions::default()) {
+    match import_file(&folder().join(format!("{name}.onnx")), &ImportOptions::new(&Operators::standard())) {
         Err(ImportError::Unsupported(nodes)) if nodes.len() == 1 => nodes[0].to_string(),
         other => panic!("{name}: {other:?}"),
     }
@@ -326,7 +327,10 @@ fn outputs_say_what_they_are() {
 fn several_outputs_are_chosen_by_name() {
     let path = folder().join("several_outputs_13.onnx");
     let import = |names: &[String]| {
-        import_file(&path, &ImportOptions { outputs: names.to_vec(), ..ImportOptions::default() })
+        import_file(
+            &path,
+            &ImportOptions { outputs: names.to_vec(), ..ImportOptions::new(&Operators::standard()) },
+        )
     };
     let text = import(&[]).expect_err("none is chosen").to_string();
     assert!(text.contains("--output-name"), "{text}");
@@ -352,14 +356,15 @@ fn open_sizes_name_the_flag() {
     let graph = model.graph.as_mut().expect("a graph");
     let tensor = graph.input[0].r#type.as_mut().and_then(|t| t.tensor_type.as_mut()).expect("a type");
     tensor.shape.as_mut().expect("a shape").dim[2].dim_value = None;
-    let error = import_model(&model, "open", &ImportOptions::default()).expect_err("open sizes");
+    let error =
+        import_model(&model, "open", &ImportOptions::new(&Operators::standard())).expect_err("open sizes");
     assert!(error.to_string().contains("--input-shape"), "{error}");
 }
 
 #[test]
 fn everything_unsupported_is_named_at_once() {
     let Err(ImportError::Unsupported(nodes)) =
-        import_file(&folder().join("unsupported_13.onnx"), &ImportOptions::default())
+        import_file(&folder().join("unsupported_13.onnx"), &ImportOptions::new(&Operators::standard()))
     else {
         panic!("the model should be refused")
     };
@@ -375,7 +380,7 @@ fn everything_unsupported_is_named_at_once() {
 
 /// All complaints about a fixture that is refused, and the text that says so.
 fn complaints(name: &str) -> (Vec<Unsupported>, String) {
-    match import_file(&folder().join(format!("{name}.onnx")), &ImportOptions::default()) {
+    match import_file(&folder().join(format!("{name}.onnx")), &ImportOptions::new(&Operators::standard())) {
         Err(ImportError::Unsupported(nodes)) => (nodes.clone(), ImportError::Unsupported(nodes).to_string()),
         other => panic!("{name}: {other:?}"),
     }
@@ -414,14 +419,23 @@ fn open_and_chosen_shapes() {
     let dims = |name: &str| load(name).graph.layout_dims;
     assert_eq!((dims("channels_last_13"), dims("gemms_9")), (vec![6, 7, 3], vec![3, 8, 8]));
     let path = folder().join("symbolic_batch_13.onnx");
-    let options =
-        ImportOptions { input_shape: Some(vec![1, 3, 8, 8]), outputs: vec![], ..ImportOptions::default() };
+    let options = ImportOptions {
+        input_shape: Some(vec![1, 3, 8, 8]),
+        outputs: vec![],
+        ..ImportOptions::new(&Operators::standard())
+    };
     assert_eq!(import_file(&path, &options).expect("imports").input_shape(), [3, 8, 8]);
-    let options =
-        ImportOptions { input_shape: Some(vec![2, 3, 8, 8]), outputs: vec![], ..ImportOptions::default() };
+    let options = ImportOptions {
+        input_shape: Some(vec![2, 3, 8, 8]),
+        outputs: vec![],
+        ..ImportOptions::new(&Operators::standard())
+    };
     assert!(matches!(import_file(&path, &options), Err(ImportError::Input(_))));
-    let options =
-        ImportOptions { input_shape: None, outputs: vec!["nothing".into()], ..ImportOptions::default() };
+    let options = ImportOptions {
+        input_shape: None,
+        outputs: vec!["nothing".into()],
+        ..ImportOptions::new(&Operators::standard())
+    };
     assert!(matches!(import_file(&path, &options), Err(ImportError::Output(_))));
 }
 
@@ -439,7 +453,11 @@ fn inputs_may_be_constant() {
     let import = |constants: &[(&str, &[f32])]| {
         let constants =
             constants.iter().map(|(name, values)| ((*name).to_owned(), values.to_vec())).collect();
-        import_model(&model, "gain", &ImportOptions { constants, ..ImportOptions::default() })
+        import_model(
+            &model,
+            "gain",
+            &ImportOptions { constants, ..ImportOptions::new(&Operators::standard()) },
+        )
     };
     let x: Vec<f32> = (0..256).map(|i| i as f32 / 16.0 - 8.0).collect();
     for (given, gains) in [(&[0.5][..], [0.5; 4]), (&[1.0, 2.0, -1.0, 0.25], [1.0, 2.0, -1.0, 0.25])] {
@@ -549,10 +567,12 @@ fn subgraphs_are_named() {
         ..node("If", condition, "v3")
     };
     graph.node[2] = choice("v2");
-    let complaint = |model: &ModelProto| match import_model(model, "choice", &ImportOptions::default()) {
-        Err(error) => error.to_string(),
-        Ok(_) => panic!("refused"),
-    };
+    let complaint =
+        |model: &ModelProto| match import_model(model, "choice", &ImportOptions::new(&Operators::standard()))
+        {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("refused"),
+        };
     let text = complaint(&model);
     for part in [
         "chooses between subgraphs",
@@ -592,15 +612,17 @@ fn volumes_are_told_so() {
     let tensor = input.r#type.as_mut().and_then(|t| t.tensor_type.as_mut()).expect("a type");
     let dims = &mut tensor.shape.as_mut().expect("a shape").dim;
     dims.push(DimensionProto { dim_value: Some(16), ..Default::default() });
-    let error =
-        import_model(&model, "volume", &ImportOptions::default()).expect_err("five dimensions").to_string();
+    let error = import_model(&model, "volume", &ImportOptions::new(&Operators::standard()))
+        .expect_err("five dimensions")
+        .to_string();
     assert!(error.contains("5 dimensions, [1, 4, 8, 8, 16]"), "{error}");
     assert!(error.contains("three-dimensional convolutions"), "{error}");
 }
 
 #[test]
 fn endless_models_are_refused() {
-    let import = |model: &ModelProto| import_model(model, "chain", &ImportOptions::default());
+    let import =
+        |model: &ModelProto| import_model(model, "chain", &ImportOptions::new(&Operators::standard()));
     // Short ones are fine.
     let graph = import(&chain(&[("Relu", &[]), ("MaxPool", &[]), ("Mul", &["half"])], 5)).expect("imports");
     assert!(graph.nodes.len() > 2);
@@ -631,7 +653,7 @@ fn few_bytes_list_few_indices() {
         value_type.shape = Some(TensorShapeProto { dim: [1, 1 << 20, 4].map(dim).into() });
         // One axis of the node in two parts, of which the inner one grows.
         graph.initializer = vec![ints("parts", &[1, 1024, 1024, 4]), ints("grown", &[1, 1024, grown, 4])];
-        import_model(&model, "grown", &ImportOptions::default())
+        import_model(&model, "grown", &ImportOptions::new(&Operators::standard()))
     };
     let last = import(2048).expect("imports").nodes.pop().expect("a node");
     assert_eq!(last.shape.iter().product::<usize>(), 1024 * 2048 * 4);
@@ -644,7 +666,7 @@ fn few_bytes_list_few_indices() {
 fn a_file_cut_short_anywhere_is_an_error() {
     for name in ["view_chain_13", "channels_last_9"] {
         let bytes = std::fs::read(folder().join(format!("{name}.onnx"))).expect("the fixture");
-        let options = ImportOptions::default();
+        let options = ImportOptions::new(&Operators::standard());
         assert!(import_bytes(&bytes, name, &options).is_ok());
         // Behind the graph there is only the opset, without which the file is refused too.
         for length in 0..bytes.len() {
@@ -676,7 +698,7 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] ^= value;
         }
-        if let Ok(graph) = import_bytes(&bytes, name, &ImportOptions::default()) {
+        if let Ok(graph) = import_bytes(&bytes, name, &ImportOptions::new(&Operators::standard())) {
             let input = vec![0.5; graph.input_shape().iter().product()];
             if input.len() < 10_000 {
                 prop_assert!(graph.forward(Cpu::detect(), &input).is_some());
@@ -693,7 +715,9 @@ proptest! {
 #[test]
 fn what_is_no_model_is_told_so() {
     for nothing in [&b""[..], b"x\n"] {
-        let error = import_bytes(nothing, "nothing", &ImportOptions::default()).unwrap_err().to_string();
+        let error = import_bytes(nothing, "nothing", &ImportOptions::new(&Operators::standard()))
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "the file holds no graph: it is empty, or no ONNX model");
     }
 }

@@ -15,7 +15,7 @@ fn agrees(part: &str, allowed: usize) {
     let Some((models, images)) = zoo::folders() else { return };
     let entry = zoo::MODELS.iter().find(|m| m.file.contains(part)).expect("a model of that name");
     let Some(file) = zoo::model_file(&models, entry.file) else { return };
-    let graph = import_file(&file, &ImportOptions::default()).expect("imports");
+    let graph = import_file(&file, &ImportOptions::new(&Operators::standard())).expect("imports");
     let samples = zoo::samples(&images, entry.family, &entry.image(), graph.input_shape());
     let (names, tensors): (Vec<String>, Vec<Vec<f32>>) =
         samples.into_iter().map(|s| (s.name, s.tensor)).unzip();
@@ -65,7 +65,8 @@ fn cnn6() {
 fn network(models: &Path, part: &str) -> Option<Network> {
     let entry = zoo::MODELS.iter().find(|m| m.file.contains(part)).expect("a model of that name");
     let graph =
-        import_file(&zoo::model_file(models, entry.file)?, &ImportOptions::default()).expect("imports");
+        import_file(&zoo::model_file(models, entry.file)?, &ImportOptions::new(&Operators::standard()))
+            .expect("imports");
     let ranges = graph.nodes.iter().map(|node| vec![1.0; node.shape[0]]).collect();
     let options = Options { image: entry.image(), ..Options::default() };
     Some(quantise(&graph, &ranges, &options).expect("quantises").0.network)
@@ -112,6 +113,9 @@ fn truncated_models() {
     let Some(file) = zoo::model_file(&models, "resnet20_cifar10_32.onnx") else { return };
     let bytes = std::fs::read(file).expect("the model");
     for length in (0..bytes.len()).step_by(9973).chain(bytes.len() - 64..bytes.len()) {
-        assert!(import_bytes(&bytes[..length], "cut", &ImportOptions::default()).is_err(), "cut to {length}");
+        assert!(
+            import_bytes(&bytes[..length], "cut", &ImportOptions::new(&Operators::standard())).is_err(),
+            "cut to {length}"
+        );
     }
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use jaguar_compile::{Compiled, Options, Widths, compile};
 use jaguar_graph::float::Graph;
 use jaguar_graph::import;
+use jaguar_graph::network::Operators;
 use jaguar_graph::quantise::layers;
 use jaguar_plan::machine::{Link, Machine, Placement};
 use jaguar_plan::memory::{Load, memory};
@@ -28,7 +29,7 @@ const NAMES: [&str; 4] = [
 /// A small network whose every name is one of those.
 fn network() -> (Graph, Vec<Vec<f32>>, Compiled) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../graph/tests/fixtures/clips_21.onnx");
-    let options = import::Options { cpu: Cpu::detect(), ..import::Options::default() };
+    let options = import::Options { cpu: Cpu::detect(), ..import::Options::new(&Operators::standard()) };
     let mut graph = import::import_file(path.as_ref(), &options).unwrap();
     graph.name = NAMES[3].into();
     for (i, node) in graph.nodes.iter_mut().enumerate() {

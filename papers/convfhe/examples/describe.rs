@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::{Polynomial, describe, last_layers, stress};
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{Options, import_file};
+use jaguar_graph::network::Operators;
 use jaguar_ring::cpu::Cpu;
 
 fn picture(path: &str, graph: &Graph, mean: &[f32], std: &[f32]) -> Result<Vec<f32>> {
@@ -64,7 +65,7 @@ fn main() -> Result<()> {
              [MEANS STDS PICTURE...]"
         );
     };
-    let graph = import_file(Path::new(network), &Options::default())?;
+    let graph = import_file(Path::new(network), &Options::new(&Operators::standard()))?;
     let three = |text: &str| -> Result<Vec<f32>> { text.split(',').map(|x| Ok(x.parse()?)).collect() };
     let inputs = match rest {
         [] => noise(&graph),

@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::{Fhe, Program};
 use jaguar_graph::import::{Options, import_file};
+use jaguar_graph::network::Operators;
 use jaguar_ring::cpu::Cpu;
 
 /// An encrypted input or answer is 2 MiB at the largest set.
@@ -44,7 +45,7 @@ fn main() -> Result<()> {
         &described,
     ]))?;
 
-    let graph = import_file(Path::new(network), &Options::default())?;
+    let graph = import_file(Path::new(network), &Options::new(&Operators::standard()))?;
     ensure!(graph.affine.is_empty(), "the samples have the network's first affine map behind them already");
     let samples: Vec<Vec<f32>> = serde_json::from_slice(&std::fs::read(samples)?)?;
     for (index, sample) in samples.iter().take(count.parse()?).enumerate() {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::progress::NoProgress;
 use jaguar_graph::import::{Options, import_file};
+use jaguar_graph::network::Operators;
 use jaguar_plan::{BackendId, Choices};
 use jaguar_report::accuracy::labelled::labelled;
 use jaguar_report::accuracy::{Place, Score, classes, measure, private, same_network, spread};
@@ -74,7 +75,10 @@ pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> R
         let bundle = Bundle::read(path, kit().operators())?;
         let model = &bundle.model;
         let classes = classes(model)?;
-        let graph = import_file(of("float", &args.float, index, models.len())?, &Options::default())?;
+        let graph = import_file(
+            of("float", &args.float, index, models.len())?,
+            &Options::new(&Operators::standard()),
+        )?;
         same_network(&graph, model)?;
         let data = of("data", &args.data, index, models.len())?;
         let pictures = labelled(data, &model.network.output.labels, classes)?.pictures;

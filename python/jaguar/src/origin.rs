@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use crate::failure::Failure;
 use crate::input::Given;
+use crate::kit::kit;
 
 /// What a model was compiled from, and what that told: for reports, and to compare with.
 pub struct Origin {
@@ -43,7 +44,13 @@ impl Onnx {
         outputs: Vec<String>,
         constants: Vec<(String, Vec<f32>)>,
     ) -> Result<Graph, Failure> {
-        let options = import::Options { input_shape, outputs, constants, cpu: Cpu::detect() };
+        let options = import::Options {
+            operators: kit().operators().clone(),
+            input_shape,
+            outputs,
+            constants,
+            cpu: Cpu::detect(),
+        };
         match self {
             Self::File(path) => import_file(path, &options).map_err(|e| Failure::from(e).of(path.display())),
             Self::Bytes(bytes) => Ok(import_bytes(bytes, "model", &options)?),

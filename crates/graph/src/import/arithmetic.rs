@@ -1,8 +1,9 @@
 //! Arithmetic on constants that exporters leave in a file: comparisons and choices (paddings that depend on sizes),
 //! reductions and norms of weights (weight standardisation).
 
+use super::build::{Call, Reject, finite};
 use super::tensor::{Tensor, broadcast, broadcast_positions, wrap};
-use super::{Call, Reject, finite};
+
 use crate::onnx::Values;
 
 /// The operators that are computed here.

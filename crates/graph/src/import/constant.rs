@@ -1,56 +1,28 @@
 //! Constants and what exporters compute with them: shapes read, sliced, joined and reshaped, weights transposed.
 
-pub(super) use super::tensor::{Tensor, broadcast, broadcast_positions, wrap};
-use super::{Call, Reject, arithmetic};
+use super::arithmetic;
+use super::build::{Call, Reject};
+use super::tensor::{Tensor, broadcast, broadcast_positions, reshape_sizes, slice_indices, wrap};
 use crate::onnx::{Values, data_type};
 
-/// A new shape by ONNX's Reshape rules: 0 copies (unless `allow_zero`), -1 takes what is left.
-pub(super) fn reshape_sizes(old: &[usize], new: &[i64], allow_zero: bool) -> Option<Vec<usize>> {
-    let total = old.iter().product::<usize>();
-    let mut sizes = Vec::with_capacity(new.len());
-    let (mut open, mut product) = (None, 1usize);
-    for (i, &size) in new.iter().enumerate() {
-        let size = match size {
-            -1 if open.is_none() => {
-                open = Some(i);
-                1
+/// What a Constant node holds.
+pub(super) fn given(call: &Call<'_>) -> Result<Tensor, Reject> {
+    if let Some(tensor) = call.attribute_tensor("value")? {
+        return Ok(tensor);
+    }
+    let scalar = |values| Tensor { dims: Vec::new(), values };
+    for attribute in &call.proto.attribute {
+        return Ok(match attribute.name() {
+            "value_float" => scalar(Values::Float(vec![attribute.f.unwrap_or(0.0)])),
+            "value_int" => scalar(Values::Int(vec![attribute.i.unwrap_or(0)])),
+            "value_floats" => {
+                Tensor { dims: vec![attribute.floats.len()], values: Values::Float(attribute.floats.clone()) }
             }
-            0 if !allow_zero => *old.get(i)?,
-            size => usize::try_from(size).ok()?,
-        };
-        product = product.checked_mul(size)?;
-        sizes.push(size);
+            "value_ints" => Tensor::ints(attribute.ints.clone()),
+            _ => continue,
+        });
     }
-    if let Some(open) = open {
-        sizes[open] = total.checked_div(product)?;
-        product *= sizes[open];
-    }
-    (product == total).then_some(sizes)
-}
-
-/// A dimension's part of a Slice: first index, how many, step.
-pub(super) type SliceRange = (usize, usize, isize);
-
-/// [`SliceRange`] by ONNX's rules; `None` if it is empty.
-pub(super) fn slice_range(start: i64, end: i64, step: i64, size: usize) -> Option<SliceRange> {
-    let size = i64::try_from(size).ok()?;
-    let wrap = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
-    // Backwards, indices end before the first one.
-    let shift = i64::from(step < 0);
-    let clamp = |v: i64| wrap(v).clamp(-shift, size - shift);
-    let (start, end) = (clamp(start), clamp(end));
-    let span = if step < 0 { start - end } else { end - start };
-    if step == 0 || span <= 0 {
-        return None;
-    }
-    // A step beyond the end takes one element; the cut keeps it small.
-    let step = step.clamp(-size.max(1), size.max(1));
-    Some((start as usize, ((span - 1) / step.abs() + 1) as usize, step as isize))
-}
-
-/// The indices of a [`SliceRange`].
-pub(super) fn slice_indices((start, len, step): SliceRange) -> impl Iterator<Item = usize> + Clone {
-    (0..len).map(move |i| start.wrapping_add_signed(i as isize * step))
+    Err(Reject::unsupported("a constant that is no tensor of numbers"))
 }
 
 /// The operators that are computed when all their inputs are constants.
@@ -343,18 +315,6 @@ fn clipped(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
     Ok(Tensor { dims: x.dims.clone(), values })
 }
 
-/// What integers of a type lie between; `None` for a type that nothing is quantised to.
-pub(super) fn integer_range(kind: i32) -> Option<(i64, i64)> {
-    Some(match kind {
-        data_type::UINT8 => (0, 255),
-        data_type::INT8 => (-128, 127),
-        data_type::UINT16 => (0, 65535),
-        data_type::INT16 => (-32768, 32767),
-        data_type::INT32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        _ => return None,
-    })
-}
-
 /// QuantizeLinear or DequantizeLinear of a constant: as a whole, or slice by slice of one axis.
 fn quantisation(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
     if call.attribute_int("block_size", 0) != 0 {
@@ -395,7 +355,7 @@ fn quantisation(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
 }
 
 /// A shape without some (or all) dimensions of size one.
-pub(super) fn squeezed(dims: &[usize], axes: Option<&[i64]>) -> Result<Vec<usize>, Reject> {
+pub(crate) fn squeezed(dims: &[usize], axes: Option<&[i64]>) -> Result<Vec<usize>, Reject> {
     let gone: Vec<usize> = match axes {
         Some(axes) => axes.iter().filter_map(|&a| wrap(a, dims.len())).collect(),
         None => (0..dims.len()).filter(|&i| dims[i] == 1).collect(),
@@ -407,7 +367,7 @@ pub(super) fn squeezed(dims: &[usize], axes: Option<&[i64]>) -> Result<Vec<usize
 }
 
 /// A shape with dimensions of size one put in.
-pub(super) fn unsqueezed(dims: &[usize], axes: &[i64]) -> Result<Vec<usize>, Reject> {
+pub(crate) fn unsqueezed(dims: &[usize], axes: &[i64]) -> Result<Vec<usize>, Reject> {
     let rank = dims.len() + axes.len();
     let mut new: Vec<usize> = axes.iter().filter_map(|&a| wrap(a, rank)).collect();
     new.sort_unstable();
@@ -417,39 +377,4 @@ pub(super) fn unsqueezed(dims: &[usize], axes: &[i64]) -> Result<Vec<usize>, Rej
     }
     let mut old = dims.iter();
     Ok((0..rank).map(|i| if new.contains(&i) { 1 } else { old.next().copied().unwrap_or(1) }).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reshape_rules() {
-        assert_eq!(reshape_sizes(&[2, 3, 4], &[0, -1], false), Some(vec![2, 12]));
-        assert_eq!(reshape_sizes(&[2, 3, 4], &[4, 6], false), Some(vec![4, 6]));
-        assert_eq!(reshape_sizes(&[2, 3, 4], &[5, -1], false), None);
-        assert_eq!(reshape_sizes(&[2, 3, 4], &[-1, -1], false), None);
-        assert_eq!(reshape_sizes(&[2, 3, 4], &[i64::MAX, i64::MAX], false), None);
-        assert_eq!(reshape_sizes(&[2, 3, 4], &[0, -1], true), None);
-    }
-
-    #[test]
-    fn slices_clamp_like_onnx() {
-        assert_eq!(slice_range(0, i64::MAX, 2, 5), Some((0, 3, 2)));
-        assert_eq!(slice_range(-3, -1, 1, 5), Some((2, 2, 1)));
-        assert_eq!(slice_range(i64::MIN, i64::MAX, i64::MAX, 5), Some((0, 1, 5)));
-        assert_eq!(slice_range(4, 2, 1, 5), None);
-        assert_eq!(slice_range(0, 5, -1, 5), None);
-        assert_eq!(slice_range(-1, i64::MIN, -1, 5), Some((4, 5, -1)));
-        assert_eq!(slice_range(i64::MAX, 0, -2, 5), Some((4, 2, -2)));
-        assert_eq!(slice_range(0, 1, 0, 5), None);
-        assert!(slice_indices((4, 3, -2)).eq([4, 2, 0]));
-    }
-
-    #[test]
-    fn broadcasting() {
-        assert_eq!(broadcast(&[3, 1], &[2, 1, 4]), Some(vec![2, 3, 4]));
-        assert_eq!(broadcast(&[3], &[4]), None);
-        assert_eq!(broadcast_positions(&[3, 1], &[2, 3, 2]), [0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2]);
-    }
 }

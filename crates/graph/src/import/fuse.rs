@@ -16,6 +16,8 @@
 
 use jaguar_ring::cpu::Cpu;
 
+use super::build::non_negative;
+use super::moves::selection;
 use super::{Draft, ImportError};
 use crate::float::{Affine, Bias, Concat, Demand, Graph, Growth, Known, Linear, Node, Op, Product, Settled};
 use crate::limits;
@@ -480,7 +482,7 @@ impl Fusion {
             return false;
         }
         let more = [before[1], before[2], after[1], after[2]];
-        let non_negative = super::non_negative(&self.nodes, source, 8);
+        let non_negative = non_negative(&self.nodes, source, 8);
         let input = self.nodes[source].shape;
         let mut changed = false;
         for consumer in self.consumers(node).unwrap_or_default() {
@@ -576,7 +578,7 @@ impl Fusion {
             (first, second) if first.is_empty() => second.clone(),
             (first, second) => second.iter().map(|from| from.and_then(|i| first[i])).collect(),
         });
-        self.nodes[node].op = super::ops::selection(axes, self.nodes[source].shape).into();
+        self.nodes[node].op = selection(axes, self.nodes[source].shape).into();
         self.nodes[node].inputs = vec![source];
         true
     }

@@ -1,4 +1,4 @@
-//! ONNX to a [`Graph`]: parse, translate by a table from operator name to builder, fuse.
+//! ONNX to a [`Graph`]: parse, translate by the operators' builders, fuse.
 //!
 //! One pass goes through all nodes that the output depends on. What is constant is computed on the spot, what
 //! moves no value (`view`) costs nothing, and each other operator becomes one or a few operations. What
@@ -9,13 +9,16 @@
 
 mod arithmetic;
 mod blocks;
-mod constant;
+pub(crate) mod build;
+pub(crate) mod constant;
+pub(crate) mod finish;
 mod first;
 mod fuse;
-mod ops;
-mod refusal;
-mod tensor;
-mod view;
+pub(crate) mod moves;
+pub(crate) mod refusal;
+pub(crate) mod tensor;
+pub(crate) mod view;
+pub(crate) mod windows;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -24,26 +27,23 @@ use std::sync::Arc;
 use jaguar_ring::cpu::Cpu;
 use thiserror::Error;
 
-use self::constant::Tensor;
+pub use self::build::{Activation, Build, Builder, Call, Reject, Value};
 pub use self::first::first_parts;
 pub use self::refusal::Unsupported;
 use self::refusal::{Curves, list, report, stand_in};
+pub use self::tensor::Tensor;
 use self::view::View;
-use crate::float::{Concat, Graph, Input, Known, Node, Op};
+use crate::float::{Concat, Graph, Known, Node};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
-use crate::network::{Finish, NodeId, OutputPart, Shape};
-use crate::onnx::{self, AttributeProto, GraphProto, ModelProto, NodeProto, OnnxError, Values};
-use crate::ops::operator::Sign;
+use crate::network::{NodeId, OutputPart, Shape};
+use crate::onnx::{self, GraphProto, ModelProto, NodeProto, OnnxError, Values};
+use crate::ops::list::Operators;
 
 /// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with
 /// ours.
 pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 /// The most ONNX nodes.
 const MAX_ONNX_NODES: usize = 1 << 13;
-/// The most elements that all computed constants may have together.
-const MAX_FOLDED: usize = 1 << 28;
-/// The most indices that all selections of a model may list: far more than any network has, of which few bytes can ask for more.
-const MAX_INDICES: usize = 1 << 24;
 /// The most elements of a computed constant that is larger than what it is computed from.
 const MAX_GROWN: usize = 1 << 22;
 
@@ -94,8 +94,10 @@ pub enum ImportError {
 }
 
 /// What an import may be told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// Which ONNX operators are read, and as what.
+    pub operators: Operators,
     /// The input's ONNX shape, batch included, for models that leave sizes open.
     pub input_shape: Option<Vec<usize>>,
     /// Which outputs to compute, in this order, for models that have several. They are flattened and put one after
@@ -105,6 +107,14 @@ pub struct Options {
     pub constants: Vec<(String, Vec<f32>)>,
     /// What constants are computed with.
     pub cpu: Cpu,
+}
+
+impl Options {
+    /// Those for a model with one input and one output, whose sizes are all said.
+    pub fn new(operators: &Operators) -> Self {
+        let (operators, outputs, constants) = (operators.clone(), Vec::new(), Vec::new());
+        Self { operators, input_shape: None, outputs, constants, cpu: Cpu::default() }
+    }
 }
 
 /// Imports a model file; its name becomes the graph's.
@@ -187,255 +197,6 @@ struct Draft {
     outputs: Vec<OutputPart>,
 }
 
-/// An ONNX value.
-#[derive(Clone)]
-enum Value {
-    /// Known at import.
-    Constant(Arc<Tensor>),
-    /// Computed by a node.
-    Activation(Activation),
-    /// What an unsupported operator made.
-    Unknown,
-}
-
-/// An ONNX tensor that a node computes.
-#[derive(Clone)]
-struct Activation {
-    node: NodeId,
-    view: View,
-    /// This was applied to it (and is left out, for the client to do).
-    finish: Finish,
-    /// Scale and zero point, if a QuantizeLinear made integers of it (which is left out too).
-    quantised: Option<(f32, i64)>,
-}
-
-impl Activation {
-    fn new(node: NodeId, view: View) -> Activation {
-        Activation { node, view, finish: Finish::None, quantised: None }
-    }
-}
-
-/// Why a builder gives up.
-enum Reject {
-    /// The node has no counterpart: collected.
-    Unsupported { reason: String, instead: String },
-    /// The file is wrong: the import ends.
-    Invalid(String),
-    /// Too much of something: the import ends.
-    TooLarge(&'static str),
-    /// An input is unknown because of an earlier rejection: nothing to report.
-    Follows,
-}
-
-impl Reject {
-    /// An operator on constants that nothing here computes.
-    fn not_computed(operator: &str) -> Reject {
-        Reject::unsupported(&format!("{operator} of constants is not computed"))
-    }
-
-    fn unsupported(reason: &str) -> Reject {
-        Reject::Unsupported { reason: reason.into(), instead: String::new() }
-    }
-
-    fn instead(reason: &str, instead: &str) -> Reject {
-        Reject::Unsupported { reason: reason.into(), instead: instead.into() }
-    }
-
-    fn invalid(problem: &str) -> Reject {
-        Reject::Invalid(problem.into())
-    }
-}
-
-/// One ONNX node with its inputs looked up.
-struct Call<'a> {
-    proto: &'a NodeProto,
-    name: String,
-    opset: i64,
-    inputs: Vec<Option<Value>>,
-    /// By input, the data type, as far as constants and what is quantised have one that is known.
-    kinds: Vec<Option<i32>>,
-    /// Whether nothing but changes of shape lies between its result and the model's outputs.
-    last: bool,
-}
-
-impl Call<'_> {
-    fn operator(&self) -> &str {
-        self.proto.op_type()
-    }
-
-    fn inputs(&self) -> usize {
-        self.inputs.len()
-    }
-
-    fn has_input(&self, index: usize) -> bool {
-        matches!(self.inputs.get(index), Some(Some(_)))
-    }
-
-    fn attribute(&self, name: &str) -> Option<&AttributeProto> {
-        self.proto.attribute.iter().find(|a| a.name() == name)
-    }
-
-    fn attribute_int(&self, name: &str, default: i64) -> i64 {
-        self.attribute(name).and_then(|a| a.i).unwrap_or(default)
-    }
-
-    fn attribute_float(&self, name: &str, default: f32) -> f32 {
-        self.attribute(name).and_then(|a| a.f).unwrap_or(default)
-    }
-
-    fn attribute_ints(&self, name: &str) -> Option<&[i64]> {
-        self.attribute(name).map(|a| a.ints.as_slice())
-    }
-
-    fn attribute_text(&self, name: &str) -> Option<&str> {
-        self.attribute(name).and_then(|a| a.s.as_deref()).and_then(|s| std::str::from_utf8(s).ok())
-    }
-
-    fn attribute_tensor(&self, name: &str) -> Result<Option<Tensor>, Reject> {
-        let Some(tensor) = self.attribute(name).and_then(|a| a.t.as_ref()) else { return Ok(None) };
-        let (dims, values) = tensor.values().map_err(|e| Reject::Invalid(e.to_string()))?;
-        Ok(Some(Tensor { dims, values }))
-    }
-
-    /// An attribute of `N` sizes, each at least `low`.
-    fn sizes<const N: usize>(&self, name: &str, default: usize, low: usize) -> Result<[usize; N], Reject> {
-        let Some(values) = self.attribute_ints(name) else { return Ok([default; N]) };
-        let sizes: Option<Vec<usize>> = values
-            .iter()
-            .map(|&v| usize::try_from(v).ok().filter(|&v| v >= low && v <= limits::MAX_EXTENT))
-            .collect();
-        let problem =
-            || Reject::Unsupported { reason: format!("{name} = {values:?}"), instead: String::new() };
-        sizes.and_then(|s| s.try_into().ok()).ok_or_else(problem)
-    }
-
-    fn input(&self, index: usize) -> Result<&Value, Reject> {
-        match self.inputs.get(index) {
-            Some(Some(Value::Unknown)) => Err(Reject::Follows),
-            Some(Some(value)) => Ok(value),
-            _ => Err(Reject::Invalid(format!("{} has no input {index}", self.operator()))),
-        }
-    }
-
-    /// An input that the network computes.
-    fn activation(&self, index: usize) -> Result<&Activation, Reject> {
-        match self.input(index)? {
-            Value::Activation(a) if a.finish != Finish::None => Err(Reject::instead(
-                "takes the result of a softmax or sigmoid",
-                "These are supported as the model's last operators only",
-            )),
-            Value::Activation(a) if a.quantised.is_some() => Err(Reject::instead(
-                "takes quantised integers",
-                "Export with a DequantizeLinear before every operator (the QDQ form), or the float model",
-            )),
-            Value::Activation(a) => Ok(a),
-            _ => Err(Reject::unsupported("a constant stands where the network's value is expected")),
-        }
-    }
-
-    /// An input known at import.
-    fn constant(&self, index: usize) -> Result<&Tensor, Reject> {
-        match self.input(index)? {
-            Value::Constant(tensor) => Ok(tensor),
-            _ => Err(Reject::Unsupported {
-                reason: format!("input {index} is computed by the network, and must be constant"),
-                instead: String::new(),
-            }),
-        }
-    }
-
-    fn constant_ints(&self, index: usize) -> Result<Vec<i64>, Reject> {
-        self.constant(index)?
-            .to_ints()
-            .ok_or_else(|| Reject::Invalid(format!("input {index} holds no integers")))
-    }
-
-    /// Integers from an attribute (older opsets) or an input (newer ones).
-    fn ints(&self, name: &str, index: usize) -> Result<Option<Vec<i64>>, Reject> {
-        match self.attribute_ints(name) {
-            Some(ints) => Ok(Some(ints.to_vec())),
-            None if self.has_input(index) => self.constant_ints(index).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// The integers that a QuantizeLinear makes lie between these.
-    fn quantised_range(&self) -> Result<(i64, i64), Reject> {
-        let kind = match self.attribute_int("output_dtype", 0) {
-            0 if !self.has_input(2) => Some(onnx::data_type::UINT8),
-            0 => self.kinds.get(2).copied().flatten(),
-            kind => i32::try_from(kind).ok(),
-        };
-        let range = kind.and_then(constant::integer_range);
-        range
-            .ok_or_else(|| Reject::unsupported("quantises to another type than integers of 8, 16 or 32 bits"))
-    }
-
-    /// A Slice's parameters over a tensor of these sizes: by dimension, first index, count and step.
-    fn slice_ranges(&self, sizes: &[usize]) -> Result<Vec<constant::SliceRange>, Reject> {
-        let missing = || Reject::invalid("has no starts or ends");
-        let starts = self.ints("starts", 1)?.ok_or_else(missing)?;
-        let ends = self.ints("ends", 2)?.ok_or_else(missing)?;
-        let axes = self.ints("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
-        let steps = self.ints("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
-        if ends.len() != starts.len() || axes.len() != starts.len() || steps.len() != starts.len() {
-            return Err(Reject::invalid("has starts, ends, axes and steps of different lengths"));
-        }
-        let mut ranges: Vec<constant::SliceRange> = sizes.iter().map(|&s| (0, s, 1)).collect();
-        for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
-            let axis = constant::wrap(*axis, sizes.len())
-                .ok_or_else(|| Reject::invalid("has an axis out of range"))?;
-            let range = constant::slice_range(*start, *end, *step, sizes[axis]);
-            ranges[axis] = range.ok_or_else(|| Reject::unsupported("the slice is empty"))?;
-        }
-        Ok(ranges)
-    }
-}
-
-/// The nodes made so far.
-struct Builder {
-    nodes: Vec<Node>,
-    /// Elements that values and weights may still have, and that constants may.
-    elements_left: usize,
-    folded_left: usize,
-    /// Indices that selections may still list.
-    indices_left: usize,
-}
-
-impl Builder {
-    /// To be called before so many indices are listed.
-    fn list(&mut self, count: usize) -> Result<(), Reject> {
-        self.indices_left = self.indices_left.checked_sub(count).ok_or(Reject::TooLarge("indices"))?;
-        Ok(())
-    }
-
-    /// Adds a node; its shape follows from its inputs (`declared` where the operation leaves it open).
-    fn push(
-        &mut self,
-        name: &str,
-        op: impl Into<Op>,
-        inputs: Vec<NodeId>,
-        declared: Shape,
-    ) -> Result<NodeId, Reject> {
-        let op = op.into();
-        let shapes: Vec<Shape> = inputs.iter().map(|&i| self.nodes[i].shape).collect();
-        let shape = match op.integer(&Known::default()) {
-            Some(op) => crate::network::output_shape(&op, &shapes, declared)
-                .map_err(|e| Reject::Unsupported { reason: e.to_string(), instead: String::new() })?,
-            None => declared,
-        };
-        // Weights count too: many layers may name one constant.
-        let weights = op.linear().map_or(0, |linear| linear.weights.len());
-        let left = self.elements_left.checked_sub(weights + shape.iter().product::<usize>());
-        self.elements_left = left.ok_or(Reject::TooLarge("values"))?;
-        if self.nodes.len() == 4 * limits::MAX_NODES {
-            return Err(Reject::TooLarge("operations"));
-        }
-        self.nodes.push(Node { name: name.into(), op, inputs, shape });
-        Ok(self.nodes.len() - 1)
-    }
-}
-
 /// The values that a node takes, its subgraphs included.
 fn taken(node: &NodeProto) -> Vec<&str> {
     let mut names: Vec<&str> = node.input.iter().map(String::as_str).collect();
@@ -484,7 +245,7 @@ fn live_nodes(graph: &GraphProto, outputs: &[&str]) -> Result<(HashSet<usize>, H
         }
         found
     };
-    let last = reach(|node| usize::from(ops::only_reshapes(node.op_type())));
+    let last = reach(|node| usize::from(only_reshapes(node.op_type())));
     Ok((reach(|_| usize::MAX), last))
 }
 
@@ -520,14 +281,9 @@ fn translate(
     let (input, shape, layout) = read_input(graph, &values, &used, options)?;
     let layout_dims = layout.iter().map(|&axis| shape[axis]).collect();
     let channels_last = layout == [1, 2, 0];
-    let mut builder = Builder {
-        nodes: Vec::new(),
-        elements_left: MAX_TOTAL_ELEMENTS,
-        folded_left: MAX_FOLDED,
-        indices_left: MAX_INDICES,
-    };
+    let mut builder = Builder::new();
     let node = builder
-        .push(input, Input, Vec::new(), shape)
+        .input(input, shape)
         .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;
     let view = View::with_layout(shape, &layout);
     values.insert(input, Value::Activation(Activation::new(node, view)));
@@ -563,7 +319,7 @@ fn translate(
         let before = builder.nodes.len();
         let built = match curves.refuse(index, &call) {
             Some(reject) => Err(reject),
-            None => build(&mut builder, &call),
+            None => build(&mut builder, &call, &options.operators),
         };
         let made = match built {
             Ok(made) => {
@@ -630,7 +386,7 @@ fn finish_output(
         [_, c, h, w] if !flat => [c, h, w],
         _ => [sizes.iter().product(), 1, 1],
     };
-    ops::materialise(builder, name, last, shape)
+    moves::materialise(builder, name, last, shape)
         .map_err(|_| ImportError::Output("its order of elements cannot be made".into()))
 }
 
@@ -772,12 +528,15 @@ fn read_input<'a>(
 }
 
 /// Translates one node.
-fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn build(builder: &mut Builder, call: &Call<'_>, operators: &Operators) -> Result<Vec<Value>, Reject> {
     let operator = call.operator();
     // Where the standard operators know no 16-bit integers, ONNX Runtime's quantiser takes its own, which are the same.
     let quantises = matches!(operator, "QuantizeLinear" | "DequantizeLinear");
     let standard = is_standard(call.proto.domain.as_deref());
     if !(standard || quantises && call.proto.domain() == "com.microsoft") {
+        if let Some(build) = operators.onnx(&format!("{}:{operator}", call.proto.domain())) {
+            return build(builder, call);
+        }
         let advice = match refusal::instead(operator) {
             "" => "Export without optimisations that are bound to a runtime",
             advice => advice,
@@ -786,7 +545,7 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
         return Err(Reject::instead(&format!("an operator of the domain {domain:?}"), advice));
     }
     if operator == "Constant" {
-        return Ok(vec![Value::Constant(Arc::new(ops::constant(call)?))]);
+        return Ok(vec![Value::Constant(Arc::new(constant::given(call)?))]);
     }
     let all_constant = call.inputs.iter().flatten().all(|v| matches!(v, Value::Constant(_)));
     if all_constant && constant::folds(operator) && call.inputs() > 0 {
@@ -806,8 +565,8 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if let Some(reject) = refusal::subgraphs(call) {
         return Err(reject);
     }
-    match ops::TABLE.iter().find(|(name, _)| *name == operator) {
-        Some((_, build)) => build(builder, call),
+    match operators.onnx(operator) {
+        Some(build) => build(builder, call),
         // What is computed of constants, after what is not known.
         None if constant::folds(operator)
             && call.inputs.iter().any(|v| matches!(v, Some(Value::Unknown))) =>
@@ -818,25 +577,19 @@ fn build(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     }
 }
 
-/// Whether a node's value surely has no negative elements, looking back over at most `depth` operations.
-fn non_negative(nodes: &[Node], node: NodeId, depth: usize) -> bool {
-    let Some(depth) = depth.checked_sub(1) else { return false };
-    let Node { op, inputs, .. } = &nodes[node];
-    match op.sign() {
-        Sign::NonNegative => true,
-        Sign::Inherited => {
-            let depth = if inputs.len() == 1 { depth } else { depth / 2 };
-            inputs.iter().all(|&i| non_negative(nodes, i, depth))
-        }
-        Sign::Any => false,
-    }
-}
-
-/// All real numbers of a constant, refused if one is not finite.
-fn finite(tensor: &Tensor) -> Result<Vec<f32>, Reject> {
-    match &tensor.values {
-        Values::Float(v) if v.iter().all(|v| v.is_finite()) => Ok(v.clone()),
-        Values::Int(_) => Ok(tensor.to_floats()),
-        Values::Float(_) => Err(Reject::invalid("has weights that are not finite")),
-    }
+/// Whether an operator at most gives its first input another shape.
+fn only_reshapes(operator: &str) -> bool {
+    const RESHAPES: [&str; 10] = [
+        "Cast",
+        "DequantizeLinear",
+        "Dropout",
+        "Flatten",
+        "Identity",
+        "QuantizeLinear",
+        "Reshape",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    ];
+    RESHAPES.contains(&operator)
 }

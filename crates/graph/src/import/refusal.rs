@@ -7,10 +7,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use super::constant::{broadcast, reshape_sizes, wrap};
+use super::build::{Activation, Builder, Call, Reject, Value};
+use super::tensor::{broadcast, reshape_sizes, wrap};
 use super::view::View;
-use super::{Activation, Builder, Call, Reject, Value};
-use crate::float::Input;
 use crate::limits::MAX_ELEMENTS;
 use crate::onnx::GraphProto;
 
@@ -123,7 +122,7 @@ pub(super) fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupp
 }
 
 /// Why a product of two of the network's values is refused whose sizes do not suit.
-pub(super) fn product() -> Reject {
+pub(crate) fn product() -> Reject {
     Reject::instead(
         "multiplies two values of the network of which neither is as large as the product",
         "Expand one of them first, or multiply values of one size, or a value by one number a channel",
@@ -179,11 +178,11 @@ pub(super) fn subgraphs(call: &Call<'_>) -> Option<Reject> {
 }
 
 /// Advice for norms.
-pub(super) const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
+pub(crate) const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
                     divides it by its length. Inside a network there is no stand-in";
 
 /// What could stand in for an operator that is not in the table.
-pub(super) fn instead(operator: &str) -> &'static str {
+pub(crate) fn instead(operator: &str) -> &'static str {
     match operator {
         "Sigmoid" => {
             "Replace the activation by Relu or HardSwish, and that of a gate by HardSigmoid, and retrain (as MobileNetV3 does)"
@@ -312,7 +311,7 @@ fn placeholder(builder: &mut Builder, call: &Call<'_>, sizes: &[usize]) -> Optio
         [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
         _ => ([count, 1, 1], View::vector(count, 2).reshaped(sizes)?),
     };
-    let node = builder.push(&call.name, Input, Vec::new(), shape).ok()?;
+    let node = builder.input(&call.name, shape).ok()?;
     Some(Value::Activation(Activation::new(node, view)))
 }
 

@@ -10,7 +10,7 @@ use crate::network::Shape;
 
 /// An ONNX tensor's dimensions over a node's value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct View {
+pub(crate) struct View {
     /// Sizes, each above one, in the node's row-major order; every axis of the node is a product of
     /// consecutive ones.
     atoms: Vec<usize>,
@@ -23,7 +23,7 @@ const LAYOUTS: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [0, 2, 1], [1, 0, 2], [2
 
 impl View {
     /// Dimension 0 is the batch, dimension `i + 1` the node's axis `layout[i]`; axes left out have size one.
-    pub(super) fn with_layout(shape: Shape, layout: &[usize]) -> View {
+    pub(crate) fn with_layout(shape: Shape, layout: &[usize]) -> View {
         let atoms: Vec<usize> = shape.iter().copied().filter(|&s| s > 1).collect();
         let mut next = 0;
         let by_axis = shape.map(|s| {
@@ -40,12 +40,12 @@ impl View {
     }
 
     /// `[1, C, H, W]`.
-    pub(super) fn natural(shape: Shape) -> View {
+    pub(crate) fn natural(shape: Shape) -> View {
         View::with_layout(shape, &[0, 1, 2])
     }
 
     /// `[1, .., 1, len]` of this rank over a node `[len, 1, 1]`.
-    pub(super) fn vector(len: usize, rank: usize) -> View {
+    pub(crate) fn vector(len: usize, rank: usize) -> View {
         let mut dims = vec![Vec::new(); rank];
         let atoms: Vec<usize> = if len > 1 { vec![len] } else { Vec::new() };
         if let Some(last) = dims.last_mut() {
@@ -55,11 +55,11 @@ impl View {
     }
 
     /// The ONNX shape.
-    pub(super) fn sizes(&self) -> Vec<usize> {
+    pub(crate) fn sizes(&self) -> Vec<usize> {
         self.dims.iter().map(|dim| self.product(dim)).collect()
     }
 
-    pub(super) fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         self.dims.len()
     }
 
@@ -73,7 +73,7 @@ impl View {
     }
 
     /// The view after an ONNX transposition; `None` if `perm` is no permutation of the dimensions.
-    pub(super) fn transposed(&self, perm: &[usize]) -> Option<View> {
+    pub(crate) fn transposed(&self, perm: &[usize]) -> Option<View> {
         let mut sorted = perm.to_vec();
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..self.dims.len()) {
@@ -84,7 +84,7 @@ impl View {
 
     /// The view after an ONNX reshape to `sizes`; `None` if the number of elements differs or a new dimension
     /// would cut an atom unevenly.
-    pub(super) fn reshaped(&self, sizes: &[usize]) -> Option<View> {
+    pub(crate) fn reshaped(&self, sizes: &[usize]) -> Option<View> {
         let mut pieces: Vec<Vec<usize>> = vec![Vec::new(); self.atoms.len()];
         let mut waiting = self.order().into_iter().map(|a| (a, self.atoms[a]));
         let mut current: Option<(usize, usize)> = None;
@@ -138,7 +138,7 @@ impl View {
 
     /// By dimension after the batch, the node's axis that it is, if each is one (and none is left over but of
     /// size one).
-    pub(super) fn layout(&self, shape: Shape) -> Option<Vec<usize>> {
+    pub(crate) fn layout(&self, shape: Shape) -> Option<Vec<usize>> {
         let axes = self.by_axis(shape);
         let dims = self.dims.get(1..).filter(|dims| dims.len() <= 3 && self.dims[0].is_empty())?;
         LAYOUTS.iter().find_map(|layout| {
@@ -162,14 +162,14 @@ impl View {
     }
 
     /// How many indices [`selected`](Self::selected) lists when it picks so many.
-    pub(super) fn count_of_selected(&self, shape: Shape, dim: usize, count: usize) -> Option<usize> {
+    pub(crate) fn count_of_selected(&self, shape: Shape, dim: usize, count: usize) -> Option<usize> {
         let (_, outer, inner) = self.part_of_axis(shape, dim)?;
         Some(count.saturating_mul(outer).saturating_mul(inner))
     }
 
     /// What picking `indices` of dimension `dim` picks of the node: its axis, the indices there, and the view of what
     /// is left. `None` unless the dimension is a consecutive part of one axis, and larger than one.
-    pub(super) fn selected(
+    pub(crate) fn selected(
         &self,
         shape: Shape,
         dim: usize,
@@ -196,7 +196,7 @@ impl View {
 
     /// If bringing the node's values, of this shape, into the ONNX tensor's order moves them within each axis alone:
     /// by axis, where each index comes from.
-    pub(super) fn by_axis_order(&self, shape: Shape) -> Option<[Vec<usize>; 3]> {
+    pub(crate) fn by_axis_order(&self, shape: Shape) -> Option<[Vec<usize>; 3]> {
         let axes = self.by_axis(shape);
         let mut order = self.order().into_iter();
         let mut places: [Vec<usize>; 3] = Default::default();
@@ -217,27 +217,27 @@ impl View {
     }
 
     /// Whether dimension `dim` is exactly the node's channels.
-    pub(super) fn is_channels(&self, dim: usize, shape: Shape) -> bool {
+    pub(crate) fn is_channels(&self, dim: usize, shape: Shape) -> bool {
         self.dims[dim] == self.by_axis(shape)[0]
     }
 
     /// Whether dimension `dim` holds every element.
-    pub(super) fn is_everything(&self, dim: usize) -> bool {
+    pub(crate) fn is_everything(&self, dim: usize) -> bool {
         self.dims[dim].len() == self.atoms.len()
     }
 
     /// Whether dimensions `from..` hold every element.
-    pub(super) fn is_everything_from(&self, from: usize) -> bool {
+    pub(crate) fn is_everything_from(&self, from: usize) -> bool {
         self.dims[..from].iter().all(Vec::is_empty)
     }
 
     /// Whether the ONNX tensor's elements run as the node's do.
-    pub(super) fn in_order(&self) -> bool {
+    pub(crate) fn in_order(&self) -> bool {
         self.order().into_iter().eq(0..self.atoms.len())
     }
 
     /// For each element of the ONNX tensor in its order, where it is in the node's value.
-    pub(super) fn positions(&self) -> Vec<usize> {
+    pub(crate) fn positions(&self) -> Vec<usize> {
         let mut strides = vec![1; self.atoms.len()];
         for a in (1..self.atoms.len()).rev() {
             strides[a - 1] = strides[a] * self.atoms[a];
@@ -252,7 +252,7 @@ impl View {
 
     /// Which axes a reduction over these dimensions takes away, and the view of what remains (with the reduced
     /// dimensions kept at size one, or dropped); `None` if they are no whole axes.
-    pub(super) fn reduced(&self, shape: Shape, dims: &[usize], keep: bool) -> Option<([bool; 3], View)> {
+    pub(crate) fn reduced(&self, shape: Shape, dims: &[usize], keep: bool) -> Option<([bool; 3], View)> {
         let gone: Vec<usize> = dims.iter().flat_map(|&d| self.dims[d].clone()).collect();
         let axes = self.by_axis(shape);
         let mut whole = [false; 3];
@@ -271,7 +271,7 @@ impl View {
     }
 
     /// The same view with the channels (all in dimension `dim`) replaced by others.
-    pub(super) fn with_channels(&self, dim: usize, shape: Shape, channels: usize) -> View {
+    pub(crate) fn with_channels(&self, dim: usize, shape: Shape, channels: usize) -> View {
         let old = self.by_axis(shape)[0].len();
         let new = usize::from(channels > 1);
         let atoms = (0..new).map(|_| channels).chain(self.atoms[old..].iter().copied()).collect();
@@ -283,7 +283,7 @@ impl View {
     }
 
     /// Whether two views arrange values of one shape alike, however finely their atoms are cut.
-    pub(super) fn same_as(&self, other: &View) -> bool {
+    pub(crate) fn same_as(&self, other: &View) -> bool {
         let (a, b) = (self.merged(), other.merged());
         a == b
     }
@@ -310,7 +310,7 @@ impl View {
 
     /// How to bring the node's values into the ONNX tensor's order, step by step: each time a shape for the node, and the
     /// permutation of its axes. One step where three axes are enough.
-    pub(super) fn moves(&self) -> Vec<(Shape, [usize; 3])> {
+    pub(crate) fn moves(&self) -> Vec<(Shape, [usize; 3])> {
         if let Some(step) = self.permutation() {
             return vec![step];
         }

@@ -1,11 +1,12 @@
 //! A list of operators, as a value. Networks hold operators by number; whoever reads one is handed the list that says what the
-//! numbers mean.
+//! numbers mean, and so is whoever imports a model, for what ONNX's operators become.
 
 use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
+use crate::import::Build;
 use crate::ops::op::Op;
 use crate::ops::operator::Numbered;
 
@@ -16,6 +17,8 @@ pub struct Kind {
     /// Its type's name, for errors.
     name: &'static str,
     read: fn(&mut dyn erased_serde::Deserializer<'_>) -> erased_serde::Result<Op>,
+    /// Which of ONNX's operators are made of it.
+    onnx: &'static [(&'static str, Build)],
 }
 
 impl Kind {
@@ -24,7 +27,14 @@ impl Kind {
         let name = std::any::type_name::<T>();
         let read =
             |from: &mut dyn erased_serde::Deserializer<'_>| erased_serde::deserialize::<T>(from).map(Op::new);
-        Self { number: T::NUMBER, name, read }
+        Self { number: T::NUMBER, name, read, onnx: &[] }
+    }
+
+    /// The same, with the ONNX operators that it, or what is mostly made of it, comes from: each with its builder. One of a domain that
+    /// is not ONNX's own is called `domain:Operator`.
+    #[must_use]
+    pub fn from_onnx(self, onnx: &'static [(&'static str, Build)]) -> Self {
+        Self { onnx, ..self }
     }
 }
 
@@ -38,6 +48,8 @@ impl fmt::Debug for Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Operators {
     kinds: Vec<Kind>,
+    /// What comes from ONNX's operators that are made of several kinds, or of none.
+    onnx: Vec<&'static [(&'static str, Build)]>,
 }
 
 impl Operators {
@@ -53,6 +65,19 @@ impl Operators {
             self.kinds.push(new);
         }
         self
+    }
+
+    /// The same list, with more of ONNX's operators that become some of its own, named as in [`Kind::from_onnx`].
+    #[must_use]
+    pub fn from_onnx(mut self, onnx: &'static [(&'static str, Build)]) -> Self {
+        self.onnx.push(onnx);
+        self
+    }
+
+    /// What an ONNX operator becomes; of several that were given, the last one's.
+    pub(crate) fn onnx(&self, name: &str) -> Option<Build> {
+        let tables = self.kinds.iter().map(|kind| kind.onnx).chain(self.onnx.iter().copied()).rev();
+        tables.flatten().find(|(own, _)| *own == name).map(|(_, build)| *build)
     }
 }
 

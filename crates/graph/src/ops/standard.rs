@@ -1,26 +1,29 @@
 //! The operators of this folder. Nothing else knows them all.
 
+use crate::import::finish;
 use crate::network::{Linear, MaxPool, Product, Rearrange, Relu, Relu6, SumPool};
 use crate::ops::add::Add;
 use crate::ops::concat::Concat;
 use crate::ops::input::Input;
 use crate::ops::list::{Kind, Operators};
+use crate::ops::{add, concat, linear, max_pool, product, rearrange, relu, relu6, sum_pool};
 
 impl Operators {
     /// The operators of this project.
     pub fn standard() -> Self {
-        Self::default().with([
+        let kinds = [
             Kind::of::<Input>(),
-            Kind::of::<Linear>(),
-            Kind::of::<Relu>(),
-            Kind::of::<Relu6>(),
-            Kind::of::<MaxPool>(),
-            Kind::of::<SumPool>(),
-            Kind::of::<Add>(),
-            Kind::of::<Product>(),
-            Kind::of::<Concat>(),
-            Kind::of::<Rearrange>(),
-        ])
+            Kind::of::<Linear>().from_onnx(linear::onnx::ONNX),
+            Kind::of::<Relu>().from_onnx(relu::onnx::ONNX),
+            Kind::of::<Relu6>().from_onnx(relu6::onnx::ONNX),
+            Kind::of::<MaxPool>().from_onnx(max_pool::onnx::ONNX),
+            Kind::of::<SumPool>().from_onnx(sum_pool::onnx::ONNX),
+            Kind::of::<Add>().from_onnx(add::onnx::ONNX),
+            Kind::of::<Product>().from_onnx(product::onnx::ONNX),
+            Kind::of::<Concat>().from_onnx(concat::onnx::ONNX),
+            Kind::of::<Rearrange>().from_onnx(rearrange::onnx::ONNX),
+        ];
+        Self::default().with(kinds).from_onnx(finish::ONNX)
     }
 }
 

@@ -149,11 +149,12 @@ mod tests {
 
     use super::*;
     use crate::import;
+    use crate::network::Operators;
     use crate::quantise::Samples;
 
     fn graph() -> Graph {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/clips_21.onnx");
-        import::import_file(&path, &import::Options::default()).unwrap()
+        import::import_file(&path, &import::Options::new(&Operators::standard())).unwrap()
     }
 
     fn usual(graph: &Graph, count: usize) -> Vec<Vec<f32>> {

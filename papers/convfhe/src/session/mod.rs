@@ -42,7 +42,7 @@ use std::net::IpAddr;
 
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{ImportError, Options, import_bytes};
-use jaguar_graph::network::{ImageSpec, OutputPart, Shape};
+use jaguar_graph::network::{ImageSpec, Operators, OutputPart, Shape};
 use serde::{Deserialize, Serialize};
 
 pub use desk::{Evaluation, Evaluator, Failure, Stopper};
@@ -182,7 +182,7 @@ impl FirstLayers {
             let [found, wanted] = [found, wanted].map(|hash| hash.to_hex().to_string());
             return Err(FirstError::Other { found, wanted });
         }
-        let graph = import_bytes(bytes, "first layers", &Options::default())?;
+        let graph = import_bytes(bytes, "first layers", &Options::new(&Operators::standard()))?;
         let found = [graph.input_shape(), graph.nodes.last().expect("imported graphs have nodes").shape];
         let wanted = [input, self.shape];
         if found != wanted {

@@ -1,6 +1,7 @@
 //! Whole networks by the commands, beside plaintext.
 
 use super::*;
+use jaguar_graph::network::Operators;
 
 /// Two ciphertexts go up, and a max-pool is among the layers.
 #[test]
@@ -21,7 +22,9 @@ fn several_ciphertexts_and_a_max_pool() {
 /// Answers for the first inputs, within 2^-6 of the spread, and with the same class.
 #[track_caller]
 fn assert_as_in_plaintext(it: &Site, answers: &[Value]) {
-    let graph = import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::default()).unwrap();
+    let graph =
+        import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::new(&Operators::standard()))
+            .unwrap();
     for (i, answer) in answers.iter().enumerate() {
         let want = graph.forward(Cpu::detect(), &values(i, tiny::POOLED.iter().product())).unwrap();
         let got = logits(answer);
@@ -54,7 +57,7 @@ fn first_layers_are_the_clients() {
     let whole = it.scratch.path("vector.onnx");
     assert_fails(ask(&["--first-layers", &whole, inputs[0]]), &["not the first layers of this model"]);
     // The weights of the others are in no file of a client.
-    let head = import_file(Path::new(&first), &Options::default()).unwrap();
+    let head = import_file(Path::new(&first), &Options::new(&Operators::standard())).unwrap();
     assert_eq!(head.nodes.iter().filter(|node| node.op.linear().is_some()).count(), 1);
     let bytes = std::fs::read(&first).unwrap();
     for name in ["w2", "b2", "w3", "b3"] {

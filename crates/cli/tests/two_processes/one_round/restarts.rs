@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::relay::severable;
+use jaguar_graph::network::Operators;
 
 /// A server on a Unix socket, so that the next one is at the same address.
 struct Seat {
@@ -49,7 +50,9 @@ fn kill(mut server: Process) {
 
 #[track_caller]
 fn is_near(it: &Site, input: usize, got: &[f64]) {
-    let graph = import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::default()).unwrap();
+    let graph =
+        import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::new(&Operators::standard()))
+            .unwrap();
     let (want, tolerance) = (graph.forward(Cpu::detect(), &value(input)).unwrap(), tolerance(&it.model));
     for (got, want) in got.iter().zip(want) {
         assert!((got - f64::from(want)).abs() <= tolerance, "{got} is not {want}, within {tolerance}");

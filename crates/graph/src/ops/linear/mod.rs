@@ -2,8 +2,10 @@
 //!
 //! The plaintext reference rounds to nearest. A private run rounds to one of the two neighbours by chance.
 
+pub(crate) mod affine;
 mod float;
 pub(crate) mod fold;
+pub(crate) mod onnx;
 
 use jaguar_mpc::semantics::{round_shift, shift_by_share};
 use jaguar_ring::cpu::Cpu;

@@ -1,6 +1,7 @@
 //! The largest value of each window; padding never wins. The comparisons are exact or leave out some low bits.
 
 pub(crate) mod float;
+pub(crate) mod onnx;
 
 use std::sync::Arc;
 

@@ -1,6 +1,9 @@
 //! Operations that only move values, and put zeros where none came from.
 
 mod float;
+pub(crate) mod onnx;
+mod resize;
+mod views;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,7 @@
 //! `max(x, 0)`, the sign exact or without some low bits.
 
 pub(crate) mod float;
+pub(crate) mod onnx;
 pub(crate) mod prelu;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! `min(max(x, 0), 2^log2_six)`, the comparisons exact or without some low bits.
 
 pub(crate) mod float;
+pub(crate) mod onnx;
+mod quantised;
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! The sum of each window: an average whose division is left to the consumer's scale.
 
 pub(crate) mod float;
+pub(crate) mod onnx;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,88 @@
+//! From ONNX's sums and differences.
+
+use super::float::Add;
+use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
+use crate::import::moves::materialise;
+use crate::import::view::View;
+use crate::network::{NodeId, Shape};
+use crate::ops::linear::affine::{affine, negative};
+
+pub(crate) const ONNX: &[(&str, Build)] = &[("Add", add), ("Sub", sub), ("Sum", add)];
+
+/// Add and Sum: of two or more values, or of one and a constant.
+fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    if call.inputs() == 1 {
+        return identity(builder, call);
+    }
+    if let (Value::Activation(_), Value::Constant(c), 2) = (call.input(0)?, call.input(1)?, call.inputs()) {
+        return affine(builder, call, call.activation(0)?, c, |v| (1.0, v));
+    }
+    if let (Value::Constant(c), Value::Activation(_), 2) = (call.input(0)?, call.input(1)?, call.inputs()) {
+        return affine(builder, call, call.activation(1)?, c, |v| (1.0, v));
+    }
+    let mut sum = call.activation(0)?.clone();
+    for index in 1..call.inputs() {
+        sum = plus(builder, call, sum, call.activation(index)?)?;
+    }
+    Ok(activation(sum.node, sum.view))
+}
+
+/// The sum of two values.
+pub(crate) fn plus(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    sum: Activation,
+    other: &Activation,
+) -> Result<Activation, Reject> {
+    if sum.view.sizes() != other.view.sizes() {
+        return Err(Reject::instead(
+            "adds values of different shapes",
+            "Only sums without broadcasting are supported",
+        ));
+    }
+    let (left, right, shape, view) = aligned(builder, call, &sum, other)?;
+    Ok(Activation::new(builder.push(&call.name, Add, vec![left, right], shape)?, view))
+}
+
+/// Two values of the same sizes as nodes of one shape whose elements run alike, and the view of both.
+pub(crate) fn aligned(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    a: &Activation,
+    b: &Activation,
+) -> Result<(NodeId, NodeId, Shape, View), Reject> {
+    let shape = builder.nodes[a.node].shape;
+    if shape == builder.nodes[b.node].shape && a.view.same_as(&b.view) {
+        return Ok((a.node, b.node, shape, a.view.clone()));
+    }
+    let sizes = a.view.sizes();
+    let (shape, view) = match sizes[..] {
+        [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
+        _ => {
+            let len = sizes.iter().product();
+            let flat = View::vector(len, 2).reshaped(&sizes);
+            ([len, 1, 1], flat.ok_or_else(|| Reject::unsupported("takes values in different orders"))?)
+        }
+    };
+    let left = materialise(builder, &call.name, a, shape)?;
+    let right = materialise(builder, &call.name, b, shape)?;
+    Ok((left, right, shape, view))
+}
+
+fn sub(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    match (call.input(0)?, call.input(1)?) {
+        (Value::Activation(_), Value::Constant(c)) => {
+            affine(builder, call, call.activation(0)?, c, |v| (1.0, -v))
+        }
+        (Value::Constant(c), Value::Activation(_)) => {
+            affine(builder, call, call.activation(1)?, c, |v| (-1.0, v))
+        }
+        (Value::Activation(_), Value::Activation(_)) => {
+            let second = call.activation(1)?;
+            let minus = second.at(negative(builder, call, second)?);
+            let sum = plus(builder, call, call.activation(0)?.clone(), &minus)?;
+            Ok(activation(sum.node, sum.view))
+        }
+        _ => Err(Reject::unsupported("Sub of such inputs is not supported")),
+    }
+}

@@ -1,0 +1,150 @@
+//! Maps `x·mul + add`, which become parts of linear layers: what ONNX has of them, and what other operators' translations need.
+
+use crate::float::{Affine, Bias};
+use crate::import::build::{Activation, Builder, Call, Reject, Value};
+use crate::import::build::{activation, finite};
+use crate::import::moves::materialise;
+use crate::import::refusal::NORM;
+use crate::import::tensor::{Tensor, broadcast, broadcast_positions};
+use crate::import::view::View;
+use crate::network::NodeId;
+use crate::onnx::Values;
+
+/// `x·mul + add` with constants given in the ONNX tensor's shape.
+pub(crate) fn affine(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    constant: &Tensor,
+    map: impl Fn(f32) -> (f32, f32),
+) -> Result<Vec<Value>, Reject> {
+    let values = finite(constant)?;
+    let sizes = x.view.sizes();
+    let wide = broadcast(&sizes, &constant.dims)
+        .filter(|d| d.iter().product::<usize>() == sizes.iter().product::<usize>());
+    let wide = wide.ok_or_else(|| Reject::unsupported("the constant widens the value"))?;
+    let view = x.view.reshaped(&wide).ok_or_else(|| Reject::unsupported("the constant widens the value"))?;
+    let shape = builder.shape(x.node);
+    let plane = shape[1] * shape[2];
+
+    // By channel of the node, if the constant is the same all over each.
+    let offset = wide.len() - constant.dims.len();
+    let varying: Vec<usize> =
+        (0..constant.dims.len()).filter(|&d| constant.dims[d] > 1).map(|d| d + offset).collect();
+    let (mul, add): (Vec<f32>, Bias) = match varying[..] {
+        [] => {
+            let (mul, add) = map(values[0]);
+            (vec![mul; shape[0]], Bias::PerChannel(vec![add; shape[0]]))
+        }
+        [dim] if view.is_channels(dim, shape) => {
+            let (mul, add): (Vec<f32>, Vec<f32>) = values.iter().map(|&v| map(v)).unzip();
+            (mul, Bias::PerChannel(add))
+        }
+        _ => {
+            let mut by_element = vec![(0.0, 0.0); shape.iter().product()];
+            for (from, to) in broadcast_positions(&constant.dims, &wide).into_iter().zip(view.positions()) {
+                by_element[to] = map(values[from]);
+            }
+            let mul: Vec<f32> = by_element.iter().step_by(plane).map(|v| v.0).collect();
+            if by_element.chunks_exact(plane).zip(&mul).any(|(plane, mul)| plane.iter().any(|v| v.0 != *mul))
+            {
+                return Err(Reject::unsupported("multiplies by a constant that varies within a channel"));
+            }
+            (mul, Bias::PerElement(by_element.into_iter().map(|v| v.1).collect()))
+        }
+    };
+    let (Bias::PerChannel(adds) | Bias::PerElement(adds)) = &add;
+    if !mul.iter().chain(adds).all(|v| v.is_finite()) {
+        return Err(Reject::invalid("divides by zero"));
+    }
+    let node = builder.push(&call.name, Affine { mul, add }, vec![x.node], shape)?;
+    Ok(activation(node, view))
+}
+
+pub(crate) fn scaled(builder: &mut Builder, call: &Call<'_>, by: f32) -> Result<Vec<Value>, Reject> {
+    let one = Tensor { dims: Vec::new(), values: Values::Float(vec![by]) };
+    affine(builder, call, call.activation(0)?, &one, |v| (v, 0.0))
+}
+
+/// `x·mul + add` for a node's value.
+pub(crate) fn mapped(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    node: NodeId,
+    mul: f32,
+    add: f32,
+) -> Result<NodeId, Reject> {
+    if !(mul.is_finite() && add.is_finite()) {
+        return Err(Reject::invalid("has a parameter that is not finite"));
+    }
+    if (mul, add) == (1.0, 0.0) {
+        return Ok(node);
+    }
+    let shape = builder.shape(node);
+    let affine = Affine { mul: vec![mul; shape[0]], add: Bias::PerChannel(vec![add; shape[0]]) };
+    builder.push(&call.name, affine, vec![node], shape)
+}
+
+/// The node of `-x`.
+pub(crate) fn negative(builder: &mut Builder, call: &Call<'_>, x: &Activation) -> Result<NodeId, Reject> {
+    mapped(builder, call, x.node, -1.0, 0.0)
+}
+
+pub(crate) fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    // Until opset 13, results beyond the first mean training.
+    let results = call.proto.output.iter().filter(|name| !name.is_empty()).count();
+    if call.attribute_int("training_mode", 0) != 0 || results > 1 {
+        return Err(Reject::instead(
+            "is in training mode: it would normalise by the batch's own mean and variance",
+            "Export the model in evaluation mode (in PyTorch: model.eval() before torch.onnx.export)",
+        ));
+    }
+    if call.opset < 9 && call.attribute_int("spatial", 1) != 1 {
+        return Err(Reject::instead(
+            "has parameters by place (spatial = 0)",
+            "Parameters by channel are supported",
+        ));
+    }
+    let epsilon = f64::from(call.attribute_float("epsilon", 1e-5));
+    let parameter = |index| finite(call.constant(index)?);
+    let (scale, shift, mean, variance) = (parameter(1)?, parameter(2)?, parameter(3)?, parameter(4)?);
+    let sizes = x.view.sizes();
+    let channels = sizes.get(1).copied().unwrap_or(0);
+    if [&scale, &shift, &mean, &variance].iter().any(|p| p.len() != channels) {
+        return Err(Reject::invalid("has parameters of another number than channels"));
+    }
+    // Dimension 1 must be the node's channels.
+    let moved = if x.view.is_channels(1, builder.shape(x.node)) {
+        x.clone()
+    } else if let [1, len] = sizes[..] {
+        let node = materialise(builder, &call.name, x, [len, 1, 1])?;
+        Activation::new(node, View::vector(len, 2))
+    } else {
+        let node = builder.image(call, x)?;
+        Activation::new(node, View::natural(builder.shape(node)))
+    };
+    let mul: Vec<f64> =
+        scale.iter().zip(&variance).map(|(&s, &v)| f64::from(s) / (f64::from(v) + epsilon).sqrt()).collect();
+    let add =
+        shift.iter().zip(&mean).zip(&mul).map(|((&b, &m), mul)| (f64::from(b) - f64::from(m) * mul) as f32);
+    let add = Bias::PerChannel(add.collect());
+    let mul: Vec<f32> = mul.into_iter().map(|v| v as f32).collect();
+    let (Bias::PerChannel(adds) | Bias::PerElement(adds)) = &add;
+    if !mul.iter().chain(adds).all(|v| v.is_finite()) {
+        return Err(Reject::invalid("has a variance that is not positive"));
+    }
+    let shape = builder.nodes[moved.node].shape;
+    let node = builder.push(&call.name, Affine { mul, add }, vec![moved.node], shape)?;
+    Ok(activation(node, moved.view))
+}
+
+/// By a constant only.
+pub(crate) fn div(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    match (call.input(0)?, call.input(1)?) {
+        (Value::Activation(_), Value::Constant(c)) => {
+            affine(builder, call, call.activation(0)?, c, |v| (1.0 / v, 0.0))
+        }
+        _ => Err(Reject::instead("divides by a value of the network", NORM)),
+    }
+}

@@ -1,0 +1,264 @@
+//! From ONNX's layers with weights.
+
+use super::affine::{batch_normalization, div, scaled};
+use crate::float::{Bias, Linear};
+use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, finite};
+use crate::import::moves::select_axes;
+use crate::import::tensor::{broadcast, broadcast_positions};
+use crate::import::view::View;
+use crate::import::windows::window_pads;
+use crate::network::{self, NodeId};
+
+pub(crate) const ONNX: &[(&str, Build)] = &[
+    ("BatchNormalization", batch_normalization),
+    ("Conv", conv),
+    ("ConvTranspose", conv_transpose),
+    ("Div", div),
+    ("Gemm", gemm),
+    ("MatMul", mat_mul),
+    ("Neg", |builder, call| scaled(builder, call, -1.0)),
+];
+
+/// A transposed convolution is one with its kernel turned round, over pixels that are spread with zeros between.
+fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let node = builder.image(call, call.activation(0)?)?;
+    let input = builder.shape(node);
+    let weights = call.constant(1)?;
+    let [channels, per_group, kh, kw] = weights.dims[..] else {
+        return Err(Reject::unsupported("its weights have another rank than 4"));
+    };
+    let kernel = call.sizes::<2>("kernel_shape", 0, 1)?;
+    if kernel != [0, 0] && kernel != [kh, kw] {
+        return Err(Reject::invalid("has a kernel_shape that its weights have not"));
+    }
+    let groups = usize::try_from(call.attribute_int("group", 1)).unwrap_or(0);
+    let fits = groups > 0 && channels == input[0] && channels.is_multiple_of(groups);
+    let out_channels = per_group.checked_mul(groups).filter(|&c| fits && c > 0 && kh * kw > 0);
+    let out_channels =
+        out_channels.ok_or_else(|| Reject::invalid("has weights that do not fit its input's channels"))?;
+    let bias = if call.has_input(2) { finite(call.constant(2)?)? } else { vec![0.0; out_channels] };
+    if bias.len() != out_channels {
+        return Err(Reject::invalid("has a bias of another number than channels"));
+    }
+    let (stride, dilation) = (call.sizes::<2>("strides", 1, 1)?, call.sizes::<2>("dilations", 1, 1)?);
+    let more = call.sizes::<2>("output_padding", 0, 0)?;
+    let extent = [(kh - 1) * dilation[0] + 1, (kw - 1) * dilation[1] + 1];
+    let spread = [0, 1].map(|axis| (input[axis + 1] - 1) * stride[axis] + 1);
+    let whole = [0, 1].map(|axis| spread[axis] + extent[axis] - 1 + more[axis]);
+    let wanted = match call.attribute_ints("output_shape") {
+        Some([.., h, w]) => {
+            let size = |v: i64| usize::try_from(v).ok().filter(|&v| v > 0);
+            let sizes = size(*h).zip(size(*w));
+            let (h, w) = sizes.ok_or_else(|| Reject::invalid("has an output_shape out of range"))?;
+            Some([h, w])
+        }
+        Some(_) => return Err(Reject::invalid("has an output_shape of another rank")),
+        None => None,
+    };
+    let auto = call.attribute_text("auto_pad").unwrap_or("NOTSET");
+    let wanted = match (wanted, auto) {
+        (None, "SAME_UPPER" | "SAME_LOWER") => Some([0, 1].map(|axis| input[axis + 1] * stride[axis])),
+        (wanted, _) => wanted,
+    };
+    let cut: [usize; 4] = match wanted {
+        Some(wanted) => {
+            let mut cut = [0; 4];
+            for axis in 0..2 {
+                let total = whole[axis].checked_sub(wanted[axis]);
+                let total = total
+                    .ok_or_else(|| Reject::unsupported("has an output larger than its kernel reaches"))?;
+                cut[axis] = if auto == "SAME_UPPER" { total / 2 } else { total - total / 2 };
+                cut[axis + 2] = total - cut[axis];
+            }
+            cut
+        }
+        None if auto == "VALID" => [0; 4],
+        None => call.sizes::<4>("pads", 0, 0)?,
+    };
+    // Around the spread pixels, the kernel's reach less what is cut: zeros, or fewer pixels.
+    let (mut axes, mut pads): ([Vec<Option<usize>>; 3], _) = (Default::default(), [0; 4]);
+    for axis in 0..2 {
+        let sides = [
+            (extent[axis] - 1) as i64 - cut[axis] as i64,
+            (extent[axis] - 1 + more[axis]) as i64 - cut[axis + 2] as i64,
+        ];
+        let [fewer_before, fewer_after] = sides.map(|side| (-side).max(0) as usize);
+        (pads[axis], pads[axis + 2]) = (sides[0].max(0) as usize, sides[1].max(0) as usize);
+        let pixels = fewer_before..spread[axis].saturating_sub(fewer_after);
+        if pixels.is_empty() {
+            return Err(Reject::invalid("has pads that leave nothing"));
+        }
+        builder.list(pixels.len())?;
+        let place = |at: usize| at.is_multiple_of(stride[axis]).then_some(at / stride[axis]);
+        axes[axis + 1] = pixels.map(place).collect();
+    }
+    let node = select_axes(builder, &call.name, node, axes)?;
+    let values = finite(weights)?;
+    let (ins, area) = (channels / groups, kh * kw);
+    let mut turned = Vec::with_capacity(values.len());
+    for out in 0..out_channels {
+        for c in 0..ins {
+            let at = ((out / per_group * ins + c) * per_group + out % per_group) * area;
+            turned.extend(values[at..at + area].iter().rev());
+        }
+    }
+    let spec = network::Linear {
+        out_channels,
+        kernel: [kh, kw],
+        stride: [1, 1],
+        dilation,
+        pads,
+        groups,
+        shift: 0,
+        max_exponent: 0,
+        blocks: None,
+    };
+    let linear = Linear { spec, weights: turned, bias: Bias::PerChannel(bias) };
+    let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
+    Ok(builder.made(node))
+}
+
+fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let node = builder.image(call, call.activation(0)?)?;
+    let input = builder.shape(node);
+    let weights = call.constant(1)?;
+    let [out_channels, per_group, kh, kw] = weights.dims[..] else {
+        return Err(Reject::unsupported("its weights have another rank than 4"));
+    };
+    let kernel = call.sizes::<2>("kernel_shape", 0, 1)?;
+    if kernel != [0, 0] && kernel != [kh, kw] {
+        return Err(Reject::invalid("has a kernel_shape that its weights have not"));
+    }
+    let groups = usize::try_from(call.attribute_int("group", 1)).unwrap_or(0);
+    if groups == 0 || per_group.checked_mul(groups) != Some(input[0]) || out_channels == 0 || kh * kw == 0 {
+        return Err(Reject::invalid("has weights that do not fit its input's channels"));
+    }
+    let (stride, dilation) = (call.sizes("strides", 1, 1)?, call.sizes("dilations", 1, 1)?);
+    let extent = [(kh - 1) * dilation[0] + 1, (kw - 1) * dilation[1] + 1];
+    let pads = window_pads(call, input, extent, stride)?;
+    let bias = if call.has_input(2) { finite(call.constant(2)?)? } else { vec![0.0; out_channels] };
+    if bias.len() != out_channels {
+        return Err(Reject::invalid("has a bias of another number than channels"));
+    }
+    let spec = network::Linear {
+        out_channels,
+        kernel: [kh, kw],
+        stride,
+        dilation,
+        pads,
+        groups,
+        shift: 0,
+        max_exponent: 0,
+        blocks: None,
+    };
+    let linear = Linear { spec, weights: finite(weights)?, bias: Bias::PerChannel(bias) };
+    let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
+    Ok(builder.made(node))
+}
+
+/// A product with a constant matrix `weights(k, j)`, `[inputs, outputs]`, over all of the value: a layer with the
+/// whole input as its kernel, the weights laid out for the node's order.
+fn fully_connected(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    outputs: usize,
+    weights: impl Fn(usize, usize) -> f32,
+    bias: Vec<f32>,
+) -> Result<NodeId, Reject> {
+    let [channels, h, w] = builder.shape(x.node);
+    let inputs = channels * h * w;
+    let mut laid_out = vec![0.0; inputs * outputs];
+    for (k, position) in x.view.positions().into_iter().enumerate() {
+        for j in 0..outputs {
+            laid_out[j * inputs + position] = weights(k, j);
+        }
+    }
+    let spec = network::Linear {
+        out_channels: outputs,
+        kernel: [h, w],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [0; 4],
+        groups: 1,
+        shift: 0,
+        max_exponent: 0,
+        blocks: None,
+    };
+    let linear = Linear { spec, weights: laid_out, bias: Bias::PerChannel(bias) };
+    builder.push(&call.name, linear, vec![x.node], [0; 3])
+}
+
+fn gemm(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    let transposed_a = call.attribute_int("transA", 0) != 0;
+    let (rows, inputs) = match (&x.view.sizes()[..], transposed_a) {
+        (&[a, b], false) | (&[b, a], true) => (a, b),
+        _ => return Err(Reject::unsupported("its input is no vector [1, K]")),
+    };
+    if rows != 1 {
+        return Err(Reject::unsupported("its input has more than one row"));
+    }
+    let b = call.constant(1)?;
+    let matrix = finite(b)?;
+    let transposed = call.attribute_int("transB", 0) != 0;
+    let (k, outputs) = match (&b.dims[..], transposed) {
+        (&[k, n], false) | (&[n, k], true) => (k, n),
+        _ => return Err(Reject::invalid("has weights of another rank than 2")),
+    };
+    if k != inputs || outputs == 0 {
+        return Err(Reject::invalid("has weights that do not fit its input"));
+    }
+    let (alpha, beta) = (call.attribute_float("alpha", 1.0), call.attribute_float("beta", 1.0));
+    let mut bias = vec![0.0; outputs];
+    if call.has_input(2) {
+        let c = call.constant(2)?;
+        let values = finite(c)?;
+        if broadcast(&c.dims, &[1, outputs]).as_deref() != Some(&[1, outputs]) {
+            return Err(Reject::invalid("has a bias of another length than its output"));
+        }
+        for (bias, from) in bias.iter_mut().zip(broadcast_positions(&c.dims, &[1, outputs])) {
+            *bias = beta * values[from];
+        }
+    }
+    let weight = |k: usize, j: usize| {
+        alpha * if transposed { matrix[j * inputs + k] } else { matrix[k * outputs + j] }
+    };
+    let node = fully_connected(builder, call, x, outputs, weight, bias)?;
+    Ok(activation(node, View::vector(outputs, 2)))
+}
+
+fn mat_mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    if let Value::Activation(_) = call.input(1)? {
+        return Err(Reject::instead(
+            "multiplies two matrices that the network computes",
+            "Attention is not supported: take a convolutional network without",
+        ));
+    }
+    let (x, b) = (call.activation(0)?, call.constant(1)?);
+    let matrix = finite(b)?;
+    let sizes = x.view.sizes();
+    let (Some(&inputs), &[k, outputs]) = (sizes.last(), &b.dims[..]) else {
+        return Err(Reject::unsupported("its weights have another rank than 2"));
+    };
+    if k != inputs || outputs == 0 {
+        return Err(Reject::invalid("has weights that do not fit its input"));
+    }
+    let last = sizes.len() - 1;
+    let shape = builder.shape(x.node);
+    if x.view.is_everything(last) {
+        let weight = |k: usize, j: usize| matrix[k * outputs + j];
+        let node = fully_connected(builder, call, x, outputs, weight, vec![0.0; outputs])?;
+        return Ok(activation(node, View::vector(outputs, sizes.len())));
+    }
+    if x.view.is_channels(last, shape) {
+        // Channels last: a 1×1 convolution.
+        let weights =
+            (0..outputs).flat_map(|j| (0..inputs).map(move |k| (k, j))).map(|(k, j)| matrix[k * outputs + j]);
+        let spec = network::Linear::same(outputs, 1, 0);
+        let linear = Linear { spec, weights: weights.collect(), bias: Bias::PerChannel(vec![0.0; outputs]) };
+        let node = builder.push(&call.name, linear, vec![x.node], [0; 3])?;
+        return Ok(activation(node, x.view.with_channels(last, shape, outputs)));
+    }
+    Err(Reject::unsupported("multiplies neither a whole vector nor the channels"))
+}

@@ -1,0 +1,225 @@
+//! From ONNX's operators that pick values, repeat them, or put zeros between.
+
+use super::Rearrange;
+use super::resize::resize;
+use super::views;
+use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
+use crate::import::moves::{cut, laid_out, select, select_axes};
+use crate::import::tensor::{SliceRange, broadcast, wrap};
+use crate::import::view::View;
+use crate::ops::linear::affine::mapped;
+
+pub(crate) const ONNX: &[(&str, Build)] = &[
+    ("Cast", identity),
+    ("DepthToSpace", views::depth_to_space),
+    ("Dropout", views::dropout),
+    ("Expand", expand),
+    ("Flatten", views::flatten),
+    ("Gather", gather),
+    ("GatherND", gather_nd),
+    ("Identity", identity),
+    ("Pad", pad),
+    ("Reshape", views::reshape),
+    ("Resize", resize),
+    ("Shape", views::shape_of),
+    ("Size", views::size_of),
+    ("Slice", slice),
+    ("SpaceToDepth", views::space_to_depth),
+    ("Split", split),
+    ("Squeeze", views::squeeze),
+    ("Transpose", views::transpose),
+    ("Unsqueeze", views::unsqueeze),
+    ("Upsample", resize),
+];
+
+fn pad(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    let mode = call.attribute_text("mode").unwrap_or("constant");
+    if !["constant", "reflect", "edge", "wrap"].contains(&mode) {
+        return Err(Reject::Invalid(format!("pads by {mode:?}")));
+    }
+    let value = match call.attribute("value") {
+        Some(attribute) => attribute.f.unwrap_or(0.0),
+        None if call.has_input(2) => call.constant(2)?.to_floats().first().copied().unwrap_or(0.0),
+        None => 0.0,
+    };
+    let value = if mode == "constant" { value } else { 0.0 };
+    if !value.is_finite() {
+        return Err(Reject::instead(
+            &format!("pads with {value}"),
+            "Let the max-pooling that follows pad: its padding never wins",
+        ));
+    }
+    let pads = call.ints("pads", 1)?.ok_or_else(|| Reject::invalid("has no pads"))?;
+    let rank = x.view.rank();
+    let axes = match call.has_input(3) {
+        true => call.constant_ints(3)?,
+        false => (0..rank as i64).collect(),
+    };
+    if pads.len() != 2 * axes.len() {
+        return Err(Reject::invalid("has another number of pads than two a dimension"));
+    }
+    let mut by_dim = vec![[0; 2]; rank];
+    for (i, &axis) in axes.iter().enumerate() {
+        let dim = wrap(axis, rank).ok_or_else(|| Reject::invalid("has an axis out of range"))?;
+        for (side, &pad) in [pads[i], pads[i + axes.len()]].iter().enumerate() {
+            let size = usize::try_from(pad).ok().filter(|&p| p <= crate::limits::MAX_EXTENT);
+            by_dim[dim][side] =
+                size.ok_or_else(|| Reject::unsupported("pads by a negative or very large number"))?;
+        }
+    }
+    if by_dim.iter().all(|p| *p == [0, 0]) {
+        return identity(builder, call);
+    }
+    if by_dim[0] != [0, 0] {
+        return Err(Reject::unsupported("pads the batch"));
+    }
+    let (mut node, layout) = laid_out(builder, call, x)?;
+    let (mut before, mut after) = ([0; 3], [0; 3]);
+    for (dim, &axis) in layout.iter().enumerate() {
+        [before[axis], after[axis]] = by_dim[dim + 1];
+    }
+    if mode == "constant" {
+        // Another value is zero once it is taken away.
+        node = mapped(builder, call, node, 1.0, -value)?;
+        node = builder.push(&call.name, Rearrange::Pad { before, after }, vec![node], [0; 3])?;
+        node = mapped(builder, call, node, 1.0, value)?;
+    } else {
+        let shape = builder.shape(node);
+        let mut axes: [Vec<Option<usize>>; 3] = Default::default();
+        for (axis, picks) in axes.iter_mut().enumerate() {
+            let size = shape[axis];
+            if mode == "reflect" && before[axis].max(after[axis]) >= size {
+                return Err(Reject::unsupported("reflects more than there is"));
+            }
+            builder.list(before[axis] + size + after[axis])?;
+            *picks = (0..before[axis] + size + after[axis])
+                .map(|at| match mode {
+                    "edge" => Some(at.saturating_sub(before[axis]).min(size - 1)),
+                    "wrap" => Some((at + before[axis] * (size - 1)) % size),
+                    // Back and forth.
+                    _ => {
+                        let at = at.abs_diff(before[axis]);
+                        Some(if at < size { at } else { 2 * (size - 1) - at })
+                    }
+                })
+                .collect();
+        }
+        node = select_axes(builder, &call.name, node, axes)?;
+    }
+    Ok(activation(node, View::with_layout(builder.shape(node), &layout)))
+}
+
+/// Indices of one dimension, that are known.
+fn gather(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, indices) = (call.activation(0)?, call.constant(1)?);
+    let sizes = x.view.sizes();
+    let dim = wrap(call.attribute_int("axis", 0), sizes.len())
+        .ok_or_else(|| Reject::invalid("has an axis out of range"))?;
+    let chosen = indices.to_ints().and_then(|v| v.into_iter().map(|i| wrap(i, sizes[dim])).collect());
+    let chosen: Vec<usize> = chosen.ok_or_else(|| Reject::invalid("has an index out of range"))?;
+    if chosen.is_empty() {
+        return Err(Reject::unsupported("gathers nothing"));
+    }
+    let gathered = select(builder, call, x, dim, &chosen)?;
+    let sizes = [&sizes[..dim], &indices.dims, &sizes[dim + 1..]].concat();
+    let view = gathered.view.reshaped(&sizes);
+    let view = view.ok_or_else(|| Reject::unsupported("gathers into dimensions that cut others unevenly"))?;
+    Ok(vec![Value::Activation(Activation { view, ..gathered })])
+}
+
+/// Indices of the first dimensions, as long as they are all combinations of some of each.
+fn gather_nd(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, indices) = (call.activation(0)?, call.constant(1)?);
+    let sizes = x.view.sizes();
+    let values = indices.to_ints().ok_or_else(|| Reject::invalid("has indices that are no integers"))?;
+    let Some((&depth, shape)) = indices.dims.split_last() else {
+        return Err(Reject::invalid("has indices without dimensions"));
+    };
+    if depth == 0 || depth > sizes.len() || values.is_empty() {
+        return Err(Reject::invalid("has another number of indices than dimensions"));
+    }
+    if call.attribute_int("batch_dims", 0) != 0 {
+        return Err(Reject::unsupported("gathers by batch"));
+    }
+    // The first dimension's indices vary slowest: each is constant over runs, which then repeat.
+    let mut gathered = x.clone();
+    let mut rest = values.len() / depth;
+    for (dim, &size) in sizes[..depth].iter().enumerate() {
+        let column: Option<Vec<usize>> =
+            values.iter().skip(dim).step_by(depth).map(|&i| wrap(i, size)).collect();
+        let column = column.ok_or_else(|| Reject::invalid("has an index out of range"))?;
+        let runs = |inner: &usize| {
+            let whole = rest.is_multiple_of(*inner);
+            whole && column.iter().enumerate().all(|(n, &i)| i == column[n % rest / inner * inner])
+        };
+        let inner = if dim + 1 == depth { Some(1) } else { (1..=rest).rev().find(runs) };
+        let inner = inner.filter(runs);
+        let inner =
+            inner.ok_or_else(|| Reject::unsupported("gathers other than all combinations of indices"))?;
+        let chosen: Vec<usize> = column[..rest].iter().copied().step_by(inner).collect();
+        gathered = select(builder, call, &gathered, dim, &chosen)?;
+        rest = inner;
+    }
+    let sizes = [shape, &sizes[depth..]].concat();
+    let view = gathered.view.reshaped(&sizes);
+    let view = view.ok_or_else(|| Reject::unsupported("gathers into dimensions that cut others unevenly"))?;
+    Ok(vec![Value::Activation(Activation { view, ..gathered })])
+}
+
+/// Repeats along dimensions of size one.
+fn expand(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, shape) = (call.activation(0)?, call.constant_ints(1)?);
+    let shape: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
+    let sizes = x.view.sizes();
+    let wide = shape.and_then(|shape| broadcast(&sizes, &shape));
+    let wide = wide.ok_or_else(|| Reject::invalid("has shapes that do not go together"))?;
+    let mut padded = vec![1; wide.len() - sizes.len()];
+    padded.extend(&sizes);
+    let view = x.view.reshaped(&padded).ok_or_else(|| Reject::unsupported("expands a flattened value"))?;
+    let mut expanded = Activation { view, ..x.clone() };
+    for (dim, (&to, &from)) in wide.iter().zip(&padded).enumerate() {
+        if to != from {
+            if to > crate::limits::MAX_ELEMENTS {
+                return Err(Reject::TooLarge("values"));
+            }
+            expanded = select(builder, call, &expanded, dim, &vec![0; to])?;
+        }
+    }
+    Ok(vec![Value::Activation(expanded)])
+}
+
+fn slice(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    let ranges = call.slice_ranges(&x.view.sizes())?;
+    Ok(vec![cut(builder, call, x, &ranges)?])
+}
+
+fn split(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    let sizes = x.view.sizes();
+    let axis = wrap(call.attribute_int("axis", 0), sizes.len())
+        .ok_or_else(|| Reject::invalid("has an axis out of range"))?;
+    let outputs = call.proto.output.len().max(1);
+    let lengths: Vec<usize> = match call.ints("split", 1)? {
+        Some(lengths) => lengths.iter().map(|&l| usize::try_from(l).unwrap_or(usize::MAX)).collect(),
+        None => {
+            // Equal parts, the last one smaller.
+            let each = sizes[axis].div_ceil(outputs);
+            (0..outputs).map(|i| each.min(sizes[axis].saturating_sub(i * each))).collect()
+        }
+    };
+    let total = lengths.iter().try_fold(0usize, |sum, &l| sum.checked_add(l));
+    if lengths.len() != outputs || total != Some(sizes[axis]) || lengths.contains(&0) {
+        return Err(Reject::invalid("splits into parts that do not add up"));
+    }
+    let mut first = 0;
+    let mut values = Vec::with_capacity(outputs);
+    for length in lengths {
+        let mut ranges: Vec<SliceRange> = sizes.iter().map(|&s| (0, s, 1)).collect();
+        ranges[axis] = (first, length, 1);
+        values.push(cut(builder, call, x, &ranges)?);
+        first += length;
+    }
+    Ok(values)
+}
