@@ -15,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 import import_circles
+from findings import tell
 from import_circles import PATH, USE, leaves, without_tests
 from unsafe_list import blank
 
@@ -76,12 +77,6 @@ ELSEWHERE = {
 
 # Those that hold linear backends of papers.
 PAPERS = ("cheetah", "fregata", "hyena")
-
-
-def without_comments(text: str) -> str:
-    """`text` with its comments blanked, strings kept."""
-    pattern = re.compile(r"//[^\n]*|/\*.*?\*/|r(#*)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\\n])'", re.DOTALL)
-    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]) if m[0].startswith("/") else m[0], text)
 
 
 def tables(manifest: dict, kind: str) -> list[dict]:
@@ -230,7 +225,7 @@ def named_backends(tree: Path) -> list[str]:
         at_root = inside == "crates/linear/src/lib.rs"
         if in_linear and parts[3] in folders or any(inside.startswith(f"papers/{paper}/") for paper in PAPERS):
             continue
-        text = without_comments(path.read_text())
+        text = blank(path.read_text(), strings=False)
         code = without_tests(blank(text))
         places = []
         for use in USE.finditer(code):
@@ -299,7 +294,7 @@ def asked_processors(tree: Path) -> list[str]:
     for path in sorted(path for folder in folders for path in folder.rglob("*.rs")):
         if path.relative_to(tree).parts[:4] == ("crates", "ring", "src", "cpu"):
             continue
-        for number, line in enumerate(without_comments(path.read_text()).splitlines(), 1):
+        for number, line in enumerate(blank(path.read_text(), strings=False).splitlines(), 1):
             if re.search(r"\bis_\w+_feature_detected\b|\b__cpuid|\bcfg!\(target_feature\b", line):
                 found.append(f"{path}:{number}: asks the processor; take a `Cpu` instead: {line.strip()}")
     return found
@@ -313,12 +308,9 @@ def problems(tree: Path) -> list[str]:
 
 
 def main() -> int:
-    found = problems(ROOT)
-    for line in found:
-        print(line, file=sys.stderr)
-    if not found:
-        print(f"layers: {len(ARROWS)} crates, every arrow points downwards; {len(backend_folders(ROOT)) + len(PAPERS)} homes of backends, named nowhere else; no circles")
-    return 1 if found else 0
+    homes = len(backend_folders(ROOT)) + len(PAPERS)
+    fine = f"layers: {len(ARROWS)} crates, every arrow points downwards; {homes} homes of backends, named nowhere else; no circles"
+    return tell(problems(ROOT), fine)
 
 
 if __name__ == "__main__":

@@ -447,8 +447,8 @@ class FuzzingRecord(Planted):
     def check(self, shown: dict[str, dict], change: Callable[[str], str] = lambda page: page) -> list[str]:
         with tree({"page.md": f"before\n{fuzz.BEGIN}old{fuzz.END}\nafter\n"}) as root:
             page = root / "page.md"
-            fuzz.put(page, fuzz.page(shown, list(shown)))
-            page.write_text(change(page.read_text()))
+            text = fuzz.put(page.read_text(), fuzz.BEGIN, fuzz.END, fuzz.page(shown, list(shown)))
+            page.write_text(change(text))
             return fuzz.problems(page, self.RECORD)
 
     def test_it_fails_on_what_it_must_find(self):

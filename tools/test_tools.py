@@ -73,13 +73,13 @@ class Zoo(unittest.TestCase):
         found = {name: {"state": state} for name, state in states.items()}
         found["b"]["kinds"] = ["other"]
         told = zoo.table({"timm": found})
-        put = zoo.put(page, told)
+        put = zoo.put(page, zoo.BEGIN, zoo.END, told)
         self.assertTrue(put.startswith("before\n") and put.endswith(f"{zoo.END}\nafter\n") and "old" not in put)
         self.assertIn("2 convolutional networks were tried (1 others are none): 1 compiles, 1 refused", put)
         self.assertIn("1 are not tried yet: `d`", put)
         self.assertIn("| other | 1 | `b` |", put)
         with self.assertRaises(ValueError):
-            zoo.put("no marks", told)
+            zoo.put("no marks", zoo.BEGIN, zoo.END, told)
 
 
 class Packaging(unittest.TestCase):
