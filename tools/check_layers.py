@@ -75,8 +75,8 @@ ELSEWHERE = {
     "python": "python/jaguar",
 }
 
-# Those that hold linear backends of papers.
-PAPERS = ("cheetah", "fregata", "hyena")
+# Those that hold papers' linear backends and protocols.
+PAPERS = ("cheetah", "fregata", "hyena", "convfhe")
 
 
 def tables(manifest: dict, kind: str) -> list[dict]:
@@ -161,7 +161,6 @@ def pages_map(tree: Path) -> list[str]:
 MAY_NAME_BACKENDS = {
     "crates/bench/": "compares the backends by name, piece by piece",
     "papers/circulant/tables/": "compares them, too",
-    "papers/convfhe/tables/": "compares one round with them",
     "papers/jaguar/tables/": "compares them, too",
     "crates/plan/src/kit.rs": "is the standard kit",
     "crates/cli/src/kit.rs": "is the command's kit",
@@ -177,7 +176,7 @@ LINEAR = "jaguar_linear"
 def sources(tree: Path) -> list[Path]:
     """The Rust files of all crates that are neither tests nor examples."""
     folders = [*sorted((tree / "crates").glob("*/src")), *(tree / folder / "src" for folder in ELSEWHERE.values())]
-    folders += sorted((tree / "papers").glob("*/tables"))
+    folders += sorted((tree / "papers").glob("*/tables")) + sorted((tree / "papers").glob("*/command"))
     files = [path for folder in folders for path in sorted(folder.rglob("*.rs"))]
     return [path for path in files if "tests" not in path.relative_to(tree).parts and path.name != "tests.rs"]
 
@@ -212,7 +211,7 @@ def backend_at(path: tuple[str, ...], folders: set[str], in_linear: bool, at_roo
 
 
 def named_backends(tree: Path) -> list[str]:
-    """Lines outside a backend's folder that name it: by its module, its constant or its name in options."""
+    """Lines outside the folder of a backend or a protocol that name it: by its module, its constant or its name in options."""
     found = []
     folders = set(backend_folders(tree))
     options = "|".join(sorted(map(re.escape, option_names(tree, sorted(folders))))) or "(?!)"
@@ -245,10 +244,10 @@ def named_backends(tree: Path) -> list[str]:
             exempt_and_used.add(excuse)
             continue
         for number in sorted({text.count("\n", 0, place) for place in places}):
-            found.append(f"{path}:{number + 1}: names a backend: {text.splitlines()[number].strip()}")
+            found.append(f"{path}:{number + 1}: names a backend or a protocol: {text.splitlines()[number].strip()}")
     for place in sorted(MAY_NAME_BACKENDS.keys() - exempt_and_used):
         if (tree / place).exists():
-            found.append(f"tools/check_layers.py: {place} names no backend and needs no exception")
+            found.append(f"tools/check_layers.py: {place} names none and needs no exception")
     return found
 
 
@@ -309,7 +308,7 @@ def problems(tree: Path) -> list[str]:
 
 def main() -> int:
     homes = len(backend_folders(ROOT)) + len(PAPERS)
-    fine = f"layers: {len(ARROWS)} crates, every arrow points downwards; {homes} homes of backends, named nowhere else; no circles"
+    fine = f"layers: {len(ARROWS)} crates, every arrow points downwards; {homes} homes of backends and protocols, named nowhere else; no circles"
     return tell(problems(ROOT), fine)
 
 
