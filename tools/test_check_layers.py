@@ -114,9 +114,14 @@ class NamedBackends(Planted):
             'fn f() -> bool { name == "hyena" }',
             'fn f() -> bool { name == "hyena-padded" }',
             'fn f() -> bool { name == "cirencode" }',
+            "use jaguar_convfhe::session::Terms;",
+            "fn f() { jaguar_convfhe::memory() }",
+            'fn f() -> bool { name == "convfhe" }',
+            '#[cfg(feature = "convfhe")]\nmod one_round;',
             "#[cfg(test)]\nmod tests { }\nuse jaguar_linear::plain::Form;",
         ):
             self.finds(self.found(elsewhere, text), f"{elsewhere}:")
+            self.finds(self.found("crates/cli/src/serve.rs", text), "crates/cli/src/serve.rs:")
 
     def test_in_the_crate_of_the_backends_too(self):
         for name, text in (
@@ -140,6 +145,9 @@ class NamedBackends(Planted):
             ("crates/engine/src/tests/some.rs", "use jaguar_linear::plain::Form;"),
             ("crates/engine/src/stop.rs", "fn f() { Kit::standard(); }"),
             ("crates/cli/src/kit.rs", "fn f() { kit.with(jaguar_hyena::ALL) }"),
+            ("crates/cli/src/kit.rs", '#[cfg(feature = "convfhe")]\nmod convfhe;'),
+            ("papers/convfhe/command/mod.rs", 'use jaguar_convfhe::session;\nconst NAME: &str = "convfhe";'),
+            ("crates/cli/src/one_round/mod.rs", 'const PATH: &str = "papers/convfhe/fhe"; // "convfhe"'),
             ("crates/engine/src/stop.rs", 'const PROJECT: &str = "jaguar";'),
             ("crates/bench/src/main.rs", "use jaguar_linear::plain::Form;"),
             ("papers/hyena/src/search.rs", "use jaguar_linear::jaguar::Layer;"),
@@ -158,25 +166,28 @@ class NamedOperators(Planted):
 
     def test_every_way_to_name_one_is_found(self):
         for text in (
-            "match node.op { Op::Relu { .. } => 1, _ => 0 }",
-            "let op = network::Op::Add;",
+            "if node.op.is::<Relu>() { 1 } else { 0 }",
+            "let Some(clip) = nodes[at].op.downcast_ref::<Relu6>() else { return };",
+            "nodes[at].op.downcast_mut()",
+            "let op = network::Op::new(Add);",
             "use crate::network::Op::*;",
             "use crate::network::Op::{Add, Concat};",
             "use jaguar_graph::network::{Node, Op as Operation};",
-            "matches!(op, float::Op ::Clip { .. })",
+            "float::Op ::new(Clip { ceiling })",
+            "Kind::of::<Relu>()",
         ):
             self.assertEqual(len(self.found("crates/plan/src/domains.rs", text)), 1, text)
 
     def test_the_folder_itself_tests_and_comments_pass(self):
-        self.assertEqual(self.found("crates/graph/src/ops/mod.rs", "Op::Relu"), [])
+        self.assertEqual(self.found("crates/graph/src/ops/mod.rs", "Op::new(Relu)"), [])
         for name in ("crates/plan/src/tests.rs", "crates/engine/src/tests/stream.rs"):
-            self.assertEqual(self.found(name, "Op::Relu"), [])
+            self.assertEqual(self.found(name, "Op::new(Relu)"), [])
         in_tests = "#[cfg(test)]\nmod tests { use Op::*; }"
-        for text in ("// Op::Relu", '"Op::Relu"', "PreparedOp::Local", "node.op.work()", in_tests):
+        for text in ("// Op::new(Relu)", '"Op::new(Relu)"', "PreparedOp::Local", "kind == Kind::Relu", "any.downcast_ref::<T>()", "node.op.work()", in_tests):
             self.assertEqual(self.found("crates/plan/src/lib.rs", text), [], text)
 
     def test_what_may_only_shrink_does_not_grow_and_is_told_when_it_shrinks(self):
-        file, two = "crates/graph/src/import/fuse.rs", "let a = Op::Add;\nlet b = Op::Concat;\n"
+        file, two = "crates/graph/src/import/fuse.rs", "let a = Op::new(Add);\nlet b = Op::new(Concat);\n"
         self.finds(self.found(file, two, 2))
         self.finds(self.found(file, two, 1), "names operators on 2 lines (1 may)")
         self.finds(self.found(file, two, 3), "not 3")

@@ -10,6 +10,7 @@ use jaguar_report::terminal::table::bytes;
 
 use super::date::{DAY, day, seconds};
 use super::{Cache, Findings};
+use crate::kit::ONE_ROUND;
 use crate::reach::Trust;
 
 /// A certificate that ends sooner than so is spoken of.
@@ -34,7 +35,7 @@ pub(super) fn look(
             pair("own certificate", &made, &key, findings);
         }
         secrets.must.push(key);
-        secrets.must.extend(below(&cache.join("convfhe")).into_iter().map(|set| set.join("secret")));
+        secrets.must.extend(ONE_ROUND.iter().flat_map(|protocol| protocol.secrets(cache)));
         secrets.must.extend(below(&cache.join("hints")));
     }
     if let Some((file, key)) = certificate {

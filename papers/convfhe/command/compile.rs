@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
+use jaguar_compile::{InputMap, MapFound, MapPlace, place_input_map};
 use jaguar_convfhe::session::{Facing, FirstLayers};
 use jaguar_convfhe::{
     Calibration, Compiled, Figures, Inputs, Polynomial, STRESS_MARGIN, Simulated, describe, last_layers,
@@ -13,39 +14,21 @@ use jaguar_convfhe::{
 use jaguar_engine::bundle::files;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::first_parts;
-use jaguar_graph::network::{ImageSpec, without_names};
+use jaguar_graph::network::without_names;
 use jaguar_graph::onnx;
 use jaguar_graph::outputs::worse;
 use jaguar_report::terminal::say;
 use jaguar_report::terminal::table::bytes;
 use jaguar_ring::cpu::Cpu;
 
-use super::Program;
 use super::predict::order;
+use super::program::{HEADING, Program};
+use crate::one_round::protocol::Source;
 use crate::progress::Steps;
-
-/// What a compilation for one round takes.
-pub struct Source<'a> {
-    pub graph: &'a Graph,
-    pub image: ImageSpec,
-    pub labels: Vec<String>,
-    /// Inputs of calibration, as tensors `[C, H, W]`.
-    pub samples: Vec<Vec<f32>>,
-    /// The same, without a part in calibration.
-    pub tests: Vec<Vec<f32>>,
-    /// Whether pictures are among the samples, and so among what will come.
-    pub pictures: bool,
-    /// The ONNX file, of which the first layers are cut.
-    pub file: &'a Path,
-    /// Whether clients get the names that the file has for outputs and, in a file of first layers, for everything.
-    pub keep_names: bool,
-    /// Whether a model is written that answers otherwise than the network.
-    pub force: bool,
-}
 
 /// What `jaguar compile` takes for this protocol alone.
 #[derive(clap::Args)]
-#[command(next_help_heading = super::HEADING)]
+#[command(next_help_heading = HEADING)]
 pub struct CompileOptions {
     /// The parameter set (`jaguar-fhe sets` lists them).
     #[arg(long, hide = true, value_name = "SET", default_value = "n16")]
@@ -108,11 +91,6 @@ impl FromStr for Stress {
 }
 
 impl CompileOptions {
-    /// Whether first layers are left to the client.
-    pub fn leaves_layers(&self) -> bool {
-        self.last.is_some()
-    }
-
     /// The file that the first layers go to.
     fn file(&self, output: &Path) -> PathBuf {
         self.first_layers.clone().unwrap_or_else(|| output.with_added_extension("first.onnx"))
@@ -153,11 +131,34 @@ fn weights(graph: &Graph) -> usize {
     graph.nodes.iter().filter_map(|node| node.op.linear()).map(|linear| linear.weights.len()).sum()
 }
 
+/// The network with what the file has right behind the input in the weights behind that, if it goes there. What stays public is told.
+fn moved(graph: &Graph, map: InputMap, samples: &[Vec<f32>], leaves_layers: bool) -> Option<Graph> {
+    // (Layers of this protocol take no bias that differs by element, as zero padding makes it. A client that computes first layers
+    // gets all of them.)
+    let wanted = match map {
+        InputMap::Secret => InputMap::Secret,
+        InputMap::Auto | InputMap::Public => InputMap::Public,
+    };
+    let (moved, found) = place_input_map(Cpu::detect(), graph, samples, wanted);
+    let told =
+        |found: &MapFound| map != InputMap::Public && found.place != MapPlace::Secret && !leaves_layers;
+    if let Some(found) = found.filter(told) {
+        eprintln!(
+            "warning: in the file right behind the input: {found} (--input-map secret puts them into the weights behind them, where \
+             these can take them; --input-map public says that they may be public)"
+        );
+    }
+    moved
+}
+
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.
 pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, steps: &mut Steps) -> Result<()> {
     let (set, fhe) = (options.parameters.as_str(), options.program.find()?);
     check_output(output)?;
-    let Source { graph, image, labels, samples, tests, pictures, file, keep_names, force } = source;
+    let Source { graph, input_map, image, labels, samples, tests, pictures, file, keep_names, force } =
+        source;
+    let moved = moved(graph, input_map, &samples, options.last.is_some());
+    let graph = moved.as_ref().unwrap_or(graph);
     let cut = options.last.map(|layers| Cut::new(graph, file, layers, keep_names)).transpose()?;
     let for_clients = options.file(output);
     if let Some(cut) = &cut {
