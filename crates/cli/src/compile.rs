@@ -20,7 +20,7 @@ use jaguar_ring::cpu::Cpu;
 
 use crate::kit::kit;
 use crate::notes::collect;
-use crate::one_round::{self, Own, Protocol};
+use crate::one_round::{self, Protocol};
 use crate::page;
 use crate::progress::{Search, Steps};
 
@@ -156,7 +156,7 @@ pub struct Args {
     #[arg(long, help_heading = OUTCOME, value_name = "FILE.html")]
     report: Option<PathBuf>,
     #[command(flatten)]
-    one_round: Own<one_round::Compile>,
+    one_round: one_round::Compile,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -297,7 +297,7 @@ pub fn run(args: &Args) -> Result<()> {
             keep_names: args.keep_names,
             force: args.force,
         };
-        return protocol.compile(source, &args.one_round.matches, &args.output, &mut steps);
+        return protocol.compile(source, &args.one_round.0, &args.output, &mut steps);
     }
     options.raw_pixels = pictures && preprocessing.is_identity();
 

@@ -33,7 +33,7 @@ use crate::batch::{Shared, size as batch_size};
 use crate::kit::kit;
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{collect, warn, warning_of_memory};
-use crate::one_round::{self, Own, Protocol};
+use crate::one_round::{self, Protocol};
 use crate::page;
 use crate::progress::Bars;
 use crate::reach::Reach;
@@ -120,7 +120,7 @@ pub struct Args {
     #[arg(long, help_heading = FILES, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
-    one_round: Own<one_round::Predict>,
+    one_round: one_round::Predict,
 }
 
 #[derive(Serialize)]
@@ -162,7 +162,7 @@ pub fn run(args: &Args) -> Result<()> {
             json: args.json,
             link: args.link,
         };
-        return protocol.predict(&request, &args.one_round.matches);
+        return protocol.predict(&request, &args.one_round.0);
     }
     let files = collect(&args.inputs)?;
     if let Some(trace) = &args.trace {

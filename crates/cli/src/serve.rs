@@ -30,7 +30,7 @@ use crate::batch;
 use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
 use crate::log::{self, TARGET};
-use crate::one_round::{self, OneRound, Own, Protocol};
+use crate::one_round::{self, OneRound, Protocol};
 use crate::protocol;
 use crate::reach::Tls;
 
@@ -124,7 +124,7 @@ pub struct Args {
     #[arg(long, help_heading = RUNNING, hide = true, value_enum)]
     link: Option<Imitated>,
     #[command(flatten)]
-    one_round: Own<one_round::Serve>,
+    one_round: one_round::Serve,
 }
 
 /// Groups of the options in `--help`.
@@ -324,7 +324,7 @@ fn run_one_round(protocol: &dyn OneRound, settings: &Settings) -> Result<()> {
     let rules = rules(settings, &specs)?;
     let cache = store::cache(args.cache.as_deref());
     log::start(args.log);
-    let service = protocol.serve(&model.file, cache, &args.one_round.matches)?;
+    let service = protocol.serve(&model.file, cache, &args.one_round.0)?;
     let Place { listener, tokens, .. } = args.place()?;
     let server = Server::new(service, listener, args.bounds.limits())?;
     let (service, control) = (server.shared_service(), server.control());

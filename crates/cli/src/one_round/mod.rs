@@ -4,7 +4,6 @@ mod belongs;
 pub mod protocol;
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Command, Error, FromArgMatches};
@@ -78,56 +77,35 @@ fn parser(
     })
 }
 
-/// A command that [`Own`] options are of.
-pub trait Of {
-    const WHICH: Which;
+/// Options that the kit's protocols add to a command of this name, behind all others of its own: what was given.
+macro_rules! options {
+    ($($command:ident)*) => {$(
+        pub struct $command(pub ArgMatches);
+
+        impl clap::Args for $command {
+            fn augment_args(command: Command) -> Command {
+                kit::ONE_ROUND.iter().fold(command, |command, protocol| protocol.options(Which::$command, command))
+            }
+
+            fn augment_args_for_update(command: Command) -> Command {
+                Self::augment_args(command)
+            }
+        }
+
+        impl FromArgMatches for $command {
+            fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+                Ok(Self(matches.clone()))
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+                self.0 = matches.clone();
+                Ok(())
+            }
+        }
+    )*};
 }
 
-/// `jaguar compile`.
-pub enum Compile {}
-/// `jaguar predict`.
-pub enum Predict {}
-/// `jaguar serve`.
-pub enum Serve {}
-
-impl Of for Compile {
-    const WHICH: Which = Which::Compile;
-}
-
-impl Of for Predict {
-    const WHICH: Which = Which::Predict;
-}
-
-impl Of for Serve {
-    const WHICH: Which = Which::Serve;
-}
-
-/// The options that the kit's protocols add to a command, behind all others of its own.
-pub struct Own<C> {
-    pub matches: ArgMatches,
-    of: PhantomData<C>,
-}
-
-impl<C: Of> clap::Args for Own<C> {
-    fn augment_args(command: Command) -> Command {
-        kit::ONE_ROUND.iter().fold(command, |command, protocol| protocol.options(C::WHICH, command))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl<C> FromArgMatches for Own<C> {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        Ok(Self { matches: matches.clone(), of: PhantomData })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        self.matches = matches.clone();
-        Ok(())
-    }
-}
+options!(Compile Predict Serve);
 
 #[cfg(test)]
 mod tests {
