@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::tensor::{SliceRange, Tensor, integer_range, slice_range, wrap};
 use super::view::View;
-use crate::float::{Input, Known, Node, Op};
+use crate::float::{Concat, Input, Known, Node, Op};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{Finish, NodeId, Shape};
 use crate::onnx::{self, AttributeProto, NodeProto, Values};
@@ -344,6 +344,11 @@ impl Builder {
     /// A value that nothing computes.
     pub(crate) fn input(&mut self, name: &str, shape: Shape) -> Result<NodeId, Reject> {
         self.push(name, Input, Vec::new(), shape)
+    }
+
+    /// Values one after the other.
+    pub(crate) fn joined(&mut self, name: &str, nodes: Vec<NodeId>) -> Result<NodeId, Reject> {
+        self.push(name, Concat, nodes, [0; 3])
     }
 
     /// One operation on a node's only input, element by element: its result, for a builder to give.

@@ -33,7 +33,7 @@ pub use self::refusal::Unsupported;
 use self::refusal::{Curves, list, report, stand_in};
 pub use self::tensor::Tensor;
 use self::view::View;
-use crate::float::{Concat, Graph, Known, Node};
+use crate::float::{Graph, Known, Node};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{NodeId, OutputPart, Shape};
 use crate::onnx::{self, GraphProto, ModelProto, NodeProto, OnnxError, Values};
@@ -363,9 +363,7 @@ fn translate(
     }
     let output = match nodes[..] {
         [one] => one,
-        _ => builder
-            .push("outputs", Concat, nodes, [0; 3])
-            .map_err(|_| ImportError::TooLarge("values in its outputs"))?,
+        _ => builder.joined("outputs", nodes).map_err(|_| ImportError::TooLarge("values in its outputs"))?,
     };
     Ok(Draft { nodes: builder.nodes, output, channels_last, layout_dims, outputs: parts })
 }
