@@ -361,21 +361,22 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 	if _, err := NewPlan(strided, 512); err == nil || !strings.Contains(err.Error(), "strides of 65536") {
 		t.Errorf("a stride of 2^16: %v", err)
 	}
-	fine := small()
-	fine.ReLU = "15-15-15"
-	plan, err := NewPlan(fine, 512)
+	plan, err := NewPlan(small(), 512)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := parameters.New(parameters.InsecureTest)
+	few := parameters.InsecureTest
+	few.ReLULevels = 10
+	set, err := parameters.New(few)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Check(set); err == nil || !strings.Contains(err.Error(), "takes 13 levels") {
-		t.Errorf("a polynomial of 13 levels: %v", err)
+	if err := plan.Check(set); err == nil || !strings.Contains(err.Error(), "takes 11 levels") {
+		t.Errorf("a polynomial of 11 levels: %v", err)
 	}
-	fine.ReLU = "9-9"
-	if _, err := NewPlan(fine, 512); err == nil || !strings.Contains(err.Error(), "no polynomial is called") {
+	unknown := small()
+	unknown.ReLU = "9-9"
+	if _, err := NewPlan(unknown, 512); err == nil || !strings.Contains(err.Error(), "no polynomial is called") {
 		t.Errorf("an unknown polynomial: %v", err)
 	}
 	if _, err := NewPlan(small(), 32); err == nil || !strings.Contains(err.Error(), "a ciphertext has 32") {
