@@ -246,7 +246,7 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
             std::fs::remove_file(output).with_context(|| output.display().to_string())?;
             bail!(
                 "not written, for the encrypted network would not answer as the network does ({what}): {lost}. Other samples, a larger \
-                 --margin or --parameters with a finer polynomial may help; --force writes it all the same"
+                 --margin or the default --parameters may help; --force writes it all the same"
             );
         }
         eprintln!("warning: the encrypted network will not answer as the network does ({what}): {lost}");
@@ -387,13 +387,20 @@ fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
         found.len(),
         100.0 * worst
     );
-    let finest = Polynomial::ALL.map(Polynomial::levels).into_iter().max().unwrap_or(0);
-    if worst > ROUGH && levels < finest {
-        eprintln!(
-            "warning: that is rough; --parameters n16-relu13 has a finer polynomial, for 6 % more of keys and memory. --stress off is \
-             finer, too, but leaves drawings and noise without an answer"
-        );
+    if worst > ROUGH {
+        eprintln!("warning: {}", finer(levels));
     }
+}
+
+/// What makes logits less rough under a set with so many levels for ReLU.
+fn finer(levels: u32) -> String {
+    let set = match Polynomial::default().levels() > levels {
+        true => "the default --parameters have a finer polynomial. ",
+        false => "",
+    };
+    format!(
+        "that is rough; {set}--stress off gives smaller errors, but leaves drawings and noise without an answer"
+    )
 }
 
 /// The largest absolute value that a picture can have, behind preprocessing and affine map.
@@ -436,6 +443,14 @@ mod tests {
             reach: 0.5,
             layer: "relu 1".into(),
         }
+    }
+
+    #[test]
+    fn a_finer_set_is_advised_where_there_is_one() {
+        let paper = Polynomial::Paper.levels();
+        assert!(finer(Polynomial::Coarse.levels()).contains("default --parameters"));
+        assert!(!finer(paper).contains("--parameters"));
+        assert_eq!(Polynomial::ALL.into_iter().map(Polynomial::levels).max(), Some(paper));
     }
 
     #[test]

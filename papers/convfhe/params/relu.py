@@ -243,7 +243,7 @@ def draw(source: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--degrees")
-    parser.add_argument("--levels", type=int, default=13, help="at most so many")
+    parser.add_argument("--levels", type=int, default=11, help="at most so many")
     parser.add_argument("--claims", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE")
     args = parser.parse_args()

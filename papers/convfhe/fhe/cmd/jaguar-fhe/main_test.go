@@ -240,7 +240,7 @@ func TestBenchmarksWriteJSON(t *testing.T) {
 		fields    []string
 		lines     int
 	}{
-		{[]string{"polynomials"}, []string{"name", "levels", "error", "curve"}, 5},
+		{[]string{"polynomials"}, []string{"name", "levels", "error", "curve"}, 3},
 		{
 			[]string{"bench-convolution", "--set", "insecure-n10-dense", "--batches", "4", "--kernels", "3,5"},
 			[]string{"batch", "side", "kernel", "products_seconds", "vector_rotations"}, 2,
