@@ -110,7 +110,7 @@ struct Cut {
 impl Cut {
     fn new(graph: &Graph, file: &Path, layers: u16, keep_names: bool) -> Result<Self> {
         let (first, rest) = last_layers(graph, layers.into()).with_context(|| format!("--last {layers}"))?;
-        let model = onnx::read(file)?;
+        let model = onnx::read(file).with_context(|| file.display().to_string())?;
         let end = first.nodes.last().expect("a cut graph has nodes");
         let dims: Vec<usize> = [1].into_iter().chain(graph.layout_dims.iter().copied()).collect();
         let is_first = |bytes: Vec<u8>| {
