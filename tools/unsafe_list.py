@@ -68,8 +68,6 @@ TESTS: dict[str, list[str]] = {
     "crates/ring/src/simd/x86.rs": [
         "crates/ring/src/simd/tests.rs::avx2_matches_the_single_lane",
         "crates/ring/src/simd/tests.rs::avx512_matches_the_single_lane",
-    ],
-    "crates/ring/src/simd/x86_wide.rs": [
         "crates/ring/src/modular/kernel_tests.rs::transforms_are_those_of_plain_rust",
         "crates/ring/src/modular/kernel_tests.rs::moved_products_are_those_of_plain_rust",
     ],
