@@ -173,11 +173,13 @@ lint: toolchain lint-fhe
 	$(PYTHON) tools/fuzz.py --check
 	$(PYTHON) params/rlwe.py --claims crates/ring/src/he/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
-	$(PYTHON) params/ckks.py --claims papers/convfhe/fhe/parameters/records.go
-	$(PYTHON) params/relu.py --claims papers/convfhe/fhe/relu/options.go
+	$(PYTHON) papers/convfhe/params/ckks.py --claims papers/convfhe/fhe/parameters/records.go
+	$(PYTHON) papers/convfhe/params/relu.py --claims papers/convfhe/fhe/relu/options.go
 	$(PYTHON) params/lpn_tables.py docs/protocols/oblivious-transfer.md
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) -m unittest discover params
+	$(PYTHON) -m unittest discover papers/convfhe/params
+	$(PYTHON) -m unittest discover papers/hyena
 	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-cli --no-default-features --locked -- -D warnings
@@ -264,7 +266,7 @@ torch-models:
 	$(VENV)/torch/bin/pip install --quiet torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 \
 	  onnxscript==0.7.2 pillow==13.0.0
 	$(VENV)/torch/bin/python tools/export_torchvision.py --variants
-	$(VENV)/torch/bin/python tools/export_hyena.py
+	$(VENV)/torch/bin/python papers/hyena/export_hyena.py
 
 # Which networks compile: continues where it was stopped.
 zoo: toolchain

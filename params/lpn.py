@@ -83,6 +83,8 @@ import re
 import sys
 from pathlib import Path
 
+from hybrid import log2_binomial
+
 RECORD = Path(__file__).with_name("lpn.json")
 TARGET = 128.0
 # Columns of the matrix on which the greedy choice is measured.
@@ -134,12 +136,6 @@ class Part:
     def bin(self) -> int:
         """Rows of a bin, rounded up."""
         return -(-self.rows // self.lpn.t)
-
-
-def log2_binomial(n: float, r: float) -> float:
-    if not 0 <= r <= n:
-        return -math.inf
-    return (math.lgamma(n + 1) - math.lgamma(r + 1) - math.lgamma(n - r + 1)) / math.log(2)
 
 
 def log2_sum(x: float, y: float) -> float:

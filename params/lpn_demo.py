@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from lpn import Lpn, hilbert, log2_keep, peel, rows_inside, smallest
 
@@ -35,6 +35,15 @@ def reduce(row: int, low: int, pivots: dict[int, int]) -> int:
             return row
         row ^= pivot
     return row
+
+
+def reduced(rows: Iterable[int], low: int) -> dict[int, int]:
+    """Gaussian elimination over F_2: rows that are independent, by their length in bits."""
+    pivots: dict[int, int] = {}
+    for word in rows:
+        if row := reduce(word, low, pivots):
+            pivots[row.bit_length()] = row
+    return pivots
 
 
 def even_draw(rows: list[int], b: int, rng: random.Random) -> list[int]:
@@ -62,11 +71,7 @@ class SubMatrix:
             for place in matrix[i]:
                 word ^= 1 << lpn.m + index[place]
             self.words[i] = word
-        pivots: dict[int, int] = {}
-        for word in self.words.values():
-            if row := reduce(word, lpn.m, pivots):
-                pivots[row.bit_length()] = row
-        self.rank = len(pivots)
+        self.rank = len(reduced(self.words.values(), lpn.m))
 
     def guess(self, samples: list[int], rng: random.Random) -> tuple[int, dict[int, int], list[int]]:
         """Guesses rows to be free of error in some combination of the m columns of the samples.
@@ -183,19 +188,6 @@ def stands(seed: int, say: Callable[[str], None] = print) -> int:
     return failures
 
 
-def rank(rows: list[int]) -> tuple[int, dict[int, int]]:
-    """Gaussian elimination over F_2; rows are bit sets. Returns the rank and the reduced rows by leading bit."""
-    pivots: dict[int, int] = {}
-    for row in rows:
-        while row:
-            lead = row.bit_length() - 1
-            if lead not in pivots:
-                pivots[lead] = row
-                break
-            row ^= pivots[lead]
-    return len(pivots), pivots
-
-
 def linearise(k: int, t: int, b: int, weight: int, rng: random.Random) -> tuple[int, bool]:
     """Attacks one random instance at degree 2 without guessing. Returns how many unknown monomials stay undetermined,
     and whether the secret was read off correctly."""
@@ -227,13 +219,13 @@ def linearise(k: int, t: int, b: int, weight: int, rng: random.Random) -> tuple[
         rows.append(total)
         rows += [times(total, {frozenset([i])}) for i in range(k)]
         rows += [times(bin_of[i], bin_of[j]) for i in range(b) for j in range(i)]
-    found, pivots = rank([sum(1 << column[m] for m in row) for row in rows])
-    missing = len(column) - 1 - found
+    pivots = reduced((sum(1 << column[m] for m in row) for row in rows), 0)
+    missing = len(column) - 1 - len(pivots)
     # Back substitution, from the unknowns upwards: a reduced row determines its leading monomial.
     value = 1
     for lead in range(1, len(column)):
-        if lead in pivots:
-            value |= ((pivots[lead] ^ (1 << lead)) & value).bit_count() % 2 << lead
+        if row := pivots.get(lead + 1):
+            value |= ((row ^ (1 << lead)) & value).bit_count() % 2 << lead
     return missing, missing == 0 and [value >> 1 + i & 1 for i in range(k)] == secret
 
 

@@ -3,7 +3,7 @@
     python3 params/rlwe.py                                      estimate everything anew and compare
     python3 params/rlwe.py --n 2048 --log2-q 48                 only this set
     python3 params/rlwe.py --claims crates/ring/src/he/params/mod.rs   compare the code's table with the record
-    python3 params/rlwe.py --formula --n 16384                  by the formulas of ckks.py, dense ternary secrets
+    python3 params/rlwe.py --formula --n 16384                  by the formulas of hybrid.py, dense ternary secrets
 
 The first two need malb/lattice-estimator (how to install it: `README.md` beside this file) and take from
 seconds to minutes a set; the others need nothing. A figure by formula is below the estimator's wherever both are on record, by
@@ -18,6 +18,9 @@ import math
 import re
 import sys
 from pathlib import Path
+
+import hybrid
+from claims import differing
 
 RECORD = Path(__file__).with_name("rlwe.json")
 # The estimator's searches are heuristic: versions differ in the last digit.
@@ -88,17 +91,15 @@ def reproduce(record: dict, entries: list[dict]) -> int:
 
 def by_formula(entries: list[dict]) -> int:
     """Every figure by formula anew, beside the recorded one and the estimator's, above which it must not lie."""
-    import ckks
-
     wrong = 0
     for entry in entries:
         if "formula" not in entry["bits"]:
             continue
         n, recorded = entry["n"], entry["bits"]["formula"]
         # Two thirds of a uniform ternary secret are not zero.
-        bits = ckks.decides(ckks.estimate(n.bit_length() - 1, entry["log2_q"], 2 * n // 3))
+        bits = hybrid.decides(hybrid.estimate(n.bit_length() - 1, entry["log2_q"], 2 * n // 3))
         estimator = entry["bits"].get("matzov")
-        differs = abs(bits - recorded) > ckks.TOLERANCE or (estimator is not None and bits > estimator)
+        differs = abs(bits - recorded) > hybrid.TOLERANCE or (estimator is not None and bits > estimator)
         wrong += differs
         print(f"n = {n}, log2 q = {entry['log2_q']}: {bits:.1f} by formula, recorded {recorded}, "
               f"by the estimator {estimator or 'not computed'}{'  DIFFERS' if differs else ''}", flush=True)
@@ -107,22 +108,12 @@ def by_formula(entries: list[dict]) -> int:
 
 def check_claims(record: dict, source: Path) -> int:
     """The table `ESTIMATES: (N, largest k, tenths of bits)` must say what the record says."""
-    recorded = {(e["n"], e["log2_q"]): round(10 * e["bits"]["matzov"])
+    recorded = {(e["n"], e["log2_q"]): e["bits"]["matzov"]
                 for e in record["sets"] if e["secret"] == "ternary" and "matzov" in e["bits"]}
     table = re.search(r"const ESTIMATES[^=]*=\s*&\[(.*?)\];", source.read_text(), re.DOTALL)
     rows = re.findall(r"\((\d+),\s*(\d+),\s*(\d+)\)", table.group(1)) if table else []
-    if not rows:
-        print(f"{source}: no table ESTIMATES of (N, k, tenths of bits)", file=sys.stderr)
-        return 1
-    wrong = 0
-    for n, k, tenths in (tuple(map(int, row)) for row in rows):
-        if recorded.get((n, k)) != tenths:
-            wrong += 1
-            print(f"{source}: N = {n}, k = {k} claims {tenths / 10} bits; {RECORD.name} has "
-                  f"{recorded.get((n, k), 0) / 10 or 'no such set'}", file=sys.stderr)
-    if not wrong:
-        print(f"{source}: {len(rows)} parameter sets, all as recorded")
-    return 1 if wrong else 0
+    found = [((int(n), int(k)), int(tenths) / 10) for n, k, tenths in rows]
+    return differing(source, found, recorded, RECORD.name)
 
 
 def main() -> int:

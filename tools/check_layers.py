@@ -15,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 import import_circles
+from findings import tell
 from import_circles import PATH, USE, leaves, without_tests
 from unsafe_list import blank
 
@@ -74,14 +75,8 @@ ELSEWHERE = {
     "python": "python/jaguar",
 }
 
-# Those that hold linear backends of papers.
-PAPERS = ("cheetah", "fregata", "hyena")
-
-
-def without_comments(text: str) -> str:
-    """`text` with its comments blanked, strings kept."""
-    pattern = re.compile(r"//[^\n]*|/\*.*?\*/|r(#*)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\\n])'", re.DOTALL)
-    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]) if m[0].startswith("/") else m[0], text)
+# Those that hold papers' linear backends and protocols.
+PAPERS = ("cheetah", "fregata", "hyena", "convfhe")
 
 
 def tables(manifest: dict, kind: str) -> list[dict]:
@@ -166,7 +161,6 @@ def pages_map(tree: Path) -> list[str]:
 MAY_NAME_BACKENDS = {
     "crates/bench/": "compares the backends by name, piece by piece",
     "papers/circulant/tables/": "compares them, too",
-    "papers/convfhe/tables/": "compares one round with them",
     "papers/jaguar/tables/": "compares them, too",
     "crates/plan/src/kit.rs": "is the standard kit",
     "crates/cli/src/kit.rs": "is the command's kit",
@@ -182,7 +176,7 @@ LINEAR = "jaguar_linear"
 def sources(tree: Path) -> list[Path]:
     """The Rust files of all crates that are neither tests nor examples."""
     folders = [*sorted((tree / "crates").glob("*/src")), *(tree / folder / "src" for folder in ELSEWHERE.values())]
-    folders += sorted((tree / "papers").glob("*/tables"))
+    folders += sorted((tree / "papers").glob("*/tables")) + sorted((tree / "papers").glob("*/command"))
     files = [path for folder in folders for path in sorted(folder.rglob("*.rs"))]
     return [path for path in files if "tests" not in path.relative_to(tree).parts and path.name != "tests.rs"]
 
@@ -217,7 +211,7 @@ def backend_at(path: tuple[str, ...], folders: set[str], in_linear: bool, at_roo
 
 
 def named_backends(tree: Path) -> list[str]:
-    """Lines outside a backend's folder that name it: by its module, its constant or its name in options."""
+    """Lines outside the folder of a backend or a protocol that name it: by its module, its constant or its name in options."""
     found = []
     folders = set(backend_folders(tree))
     options = "|".join(sorted(map(re.escape, option_names(tree, sorted(folders))))) or "(?!)"
@@ -230,7 +224,7 @@ def named_backends(tree: Path) -> list[str]:
         at_root = inside == "crates/linear/src/lib.rs"
         if in_linear and parts[3] in folders or any(inside.startswith(f"papers/{paper}/") for paper in PAPERS):
             continue
-        text = without_comments(path.read_text())
+        text = blank(path.read_text(), strings=False)
         code = without_tests(blank(text))
         places = []
         for use in USE.finditer(code):
@@ -250,10 +244,10 @@ def named_backends(tree: Path) -> list[str]:
             exempt_and_used.add(excuse)
             continue
         for number in sorted({text.count("\n", 0, place) for place in places}):
-            found.append(f"{path}:{number + 1}: names a backend: {text.splitlines()[number].strip()}")
+            found.append(f"{path}:{number + 1}: names a backend or a protocol: {text.splitlines()[number].strip()}")
     for place in sorted(MAY_NAME_BACKENDS.keys() - exempt_and_used):
         if (tree / place).exists():
-            found.append(f"tools/check_layers.py: {place} names no backend and needs no exception")
+            found.append(f"tools/check_layers.py: {place} names none and needs no exception")
     return found
 
 
@@ -315,7 +309,7 @@ def asked_processors(tree: Path) -> list[str]:
     for path in sorted(path for folder in folders for path in folder.rglob("*.rs")):
         if path.relative_to(tree).parts[:4] == ("crates", "ring", "src", "cpu"):
             continue
-        for number, line in enumerate(without_comments(path.read_text()).splitlines(), 1):
+        for number, line in enumerate(blank(path.read_text(), strings=False).splitlines(), 1):
             if re.search(r"\bis_\w+_feature_detected\b|\b__cpuid|\bcfg!\(target_feature\b", line):
                 found.append(f"{path}:{number}: asks the processor; take a `Cpu` instead: {line.strip()}")
     return found
@@ -329,12 +323,9 @@ def problems(tree: Path) -> list[str]:
 
 
 def main() -> int:
-    found = problems(ROOT)
-    for line in found:
-        print(line, file=sys.stderr)
-    if not found:
-        print(f"layers: {len(ARROWS)} crates, every arrow points downwards; {len(backend_folders(ROOT)) + len(PAPERS)} homes of backends, named nowhere else; no circles")
-    return 1 if found else 0
+    homes = len(backend_folders(ROOT)) + len(PAPERS)
+    fine = f"layers: {len(ARROWS)} crates, every arrow points downwards; {homes} homes of backends and protocols, named nowhere else; no circles"
+    return tell(problems(ROOT), fine)
 
 
 if __name__ == "__main__":

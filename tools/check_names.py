@@ -7,9 +7,8 @@ For each piece of a line's code in a page:
 
 - a path with an ending, or with a slash, is a file or folder of the repository, or the end of one
   (`linear/src/backend.rs`);
-- `jaguar COMMAND --option` is a command with that option, by the definitions that clap has; a bare `--option` is one
-  of some command or of a tool here; `make TARGET` and `python3 FILE --option` likewise, and so are the commands in
-  blocks of shell code;
+- a bare `--option` is one of some command or of a tool here; `make TARGET` and `python3 FILE --option` are there, and
+  so are the commands in blocks of shell code (`jaguar COMMAND --option` is looked up by `crates/cli/src/pages.rs`);
 - `name()` is a function or a macro that code defines; `A::b` is a `b` in a file that defines `A`;
 - a name that stands beside a path (`name` in `path`, or the other way round) occurs in that file;
 - every other word occurs in code: comments do not count, nor do other pages.
@@ -23,10 +22,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from findings import tell
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,10 +40,8 @@ REGIONS = {
 # What a record says of itself: the command is the one of its commit, which may be called otherwise now.
 RECORD = re.compile(r"(?m)^Commit [0-9a-f]{7}: `.*$")
 
-# Our programs -> where clap reads their words.
-COMMANDS = {"jaguar": "crates/cli/src/main.rs", "jaguar-bench": "crates/bench/src/main.rs"}
-# Options that all of them have.
-OF_ALL = {"--help", "-h", "--version", "-V"}
+# Our programs whose commands and options clap knows: tests of theirs ask it (`crates/cli/src/pages.rs`).
+COMMANDS = {"jaguar", "jaguar-bench"}
 
 # Whose words are in no code here: words, paths and options.
 FOREIGN_BY = {
@@ -92,6 +89,8 @@ FENCE = re.compile(r"^( *)(```+|~~~+) *(\w*)[^\n]*\n(.*?)^ *\2 *$", re.M | re.S)
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 WORD = re.compile(r"[A-Za-z_]\w+")
 PYTHON = re.compile(r"(?:\S*/)?python3?")
+# A field that clap reads: what its attribute says, and its name.
+CLAP = re.compile(r"#\[arg\(([^#]*?)\)\]\s*(?:pub(?:\([^)]*\))? )?(\w+)\s*:")
 # A letter of a formula with its index: `C_in`, `k_h`.
 SYMBOL = re.compile(r"[A-Za-z]_(?:[a-z]|in|out)")
 
@@ -109,53 +108,6 @@ def without_words_for_people(path: Path, text: str) -> str:
     if path.suffix in (".toml", ".yml", ".yaml", ".sh", ".service") or path.name == "Makefile":
         return re.sub(r"(?m)^\s*#.*$", "", text)
     return text
-
-
-@dataclass
-class Item:
-    """A struct or an enum that clap reads."""
-
-    file: Path
-    options: set[str] = field(default_factory=set)
-    flattened: list[str] = field(default_factory=list)
-    commands: dict[str, str] = field(default_factory=dict)
-
-
-def kebab(name: str) -> str:
-    """A Rust name as clap shows it."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower().replace("_", "-")
-
-
-def attribute(text: str, at: int) -> tuple[str, int]:
-    """The attribute that begins at `#[`, and the place behind it."""
-    depth = 0
-    for place in range(at + 1, len(text)):
-        depth += {"[": 1, "]": -1}.get(text[place], 0)
-        if depth == 0:
-            return text[at : place + 1], place + 1
-    return text[at:], len(text)
-
-
-def members(body: str) -> Iterator[tuple[str, str]]:
-    """Of the inside of a struct or enum: the attributes of each member, and its first line."""
-    at, before = 0, ""
-    while found := re.compile(r"\s*(?:#\[|([^\n]+))").match(body, at):
-        if found[1] is None:
-            start = body.index("#[", at)
-            text, at = attribute(body, start)
-            before += text
-        else:
-            line = found[1].strip()
-            at = found.end()
-            if not line.startswith(("//", "}")):
-                yield before, line
-                before = ""
-
-
-def crate_of(file: Path) -> tuple[str, ...]:
-    """The folder of a file's crate. A paper's tables are modules of the program that makes tables."""
-    return ("crates", "bench") if file.parts[0] == "papers" and "tables" in file.parts else file.parts[:2]
-
 
 
 class Tree:
@@ -229,118 +181,19 @@ class Tree:
         return set(re.findall(r"^([\w-]+):", text, re.M))
 
     @cached_property
-    def items(self) -> dict[tuple[str, str], Item]:
-        """(file, name) -> what clap reads there."""
-        found = {}
-        for name in self.files:
-            if not name.endswith(".rs") or "/tests/" in name:
-                continue
-            text = (self.root / name).read_text()
-            if "clap" not in text:
-                continue
-            for match in re.finditer(
-                r"#\[derive\([^]]*\b(?:Args|Parser|Subcommand)\b[^]]*\)\](?P<attributes>(?:\s*#\[[^]]*\])*)\s*"
-                r"(?:pub(?:\([^)]*\))? )?(?:struct|enum) (?P<name>\w+)[^{;]*\{(?P<body>.*?)\n\}",
-                re.sub(r"(?m)//.*$", "", text),
-                re.S,
-            ):
-                found[name, match["name"]] = self.item(Path(name), match["body"])
-        return found
-
-    @staticmethod
-    def item(file: Path, body: str) -> Item:
-        item = Item(file)
-        for attributes, line in members(body):
-            field_name = re.match(r"(?:pub(?:\([^)]*\))? )?(\w+)\s*:\s*([^,]+)", line)
-            variant = re.match(r"([A-Z]\w*)(?:\((.*)\))?", line)
-            kind = re.sub(
-                r"\b(?:Box|Option)<([^<>]*)>",
-                r"\1",
-                (field_name[2] if field_name else variant[2] if variant and variant[2] else ""),
-            ).strip()
-            if re.search(r"\bflatten\b|\bsubcommand\b", attributes):
-                item.flattened.append(kind)
-            elif re.search(r"\blong\b", attributes) and field_name:
-                own = re.search(r'\blong\s*=\s*"([^"]+)"', attributes)
-                item.options.add("--" + (own[1] if own else kebab(field_name[1])))
-            elif variant and not field_name:
-                item.commands[kebab(variant[1])] = kind
-                for alias in re.findall(r'alias\s*=\s*"([^"]+)"', attributes):
-                    item.commands[alias] = kind
-            for letter in re.findall(r"\bshort\s*=\s*'(\w)'", attributes):
-                item.options.add("-" + letter)
-            if field_name and re.search(r"\bshort\b(?!\s*=)", attributes):
-                item.options.add("-" + field_name[1][0])
-            for alias in re.findall(r'alias\s*=\s*"([^"]+)"', attributes):
-                item.options.add("--" + alias)
-        return item
-
-    def find(self, kind: str, near: Path) -> Item | None:
-        """The item that a type leads to, seen from a file."""
-        *modules, name = kind.split("::")
-        near_crate = crate_of(near)
-        here = [item for (_, other), item in self.items.items() if other == name]
-        if modules:
-            module = modules[-1]
-            # By its file, or by the folder that hands it on.
-            own = [item for item in here if crate_of(item.file) == near_crate]
-            named = [item for item in own if item.file.stem == module or module in item.file.parts[:-1]]
-            exact = [item for item in named if item.file.stem == module or item.file.stem == "mod"]
-            return next(iter(exact or named or own), None)
-        own = [item for item in here if crate_of(item.file) == near_crate]
-        return next((item for item in own if item.file == near), next(iter(own or here), None))
-
-    def options_of(self, item: Item) -> tuple[set[str], dict[str, tuple[str, Path]]]:
-        """The options of a command, and its own commands."""
-        options = set(item.options)
-        commands = {name: (kind, item.file) for name, kind in item.commands.items()}
-        for kind in item.flattened:
-            if (other := self.find(kind, item.file)) is not None:
-                more, sub = self.options_of(other)
-                options |= more
-                commands |= sub
-        return options, commands
-
-    def command(self, words: list[str]) -> list[str]:
-        """What is wrong with these words, of which the first is a program of ours."""
-        where, *words = words
-        item = self.items.get((COMMANDS[where], "Cli"))
-        if item is None:
-            return [f"the definition of {where} is not found in {COMMANDS[where]}"]
-        options, commands = self.options_of(item)
-        options |= OF_ALL
-        bad, value = [], False
-        for word in words:
-            if word in ("|", "&&", ";", "&", ">", "2>", "2>&1", "#"):
-                break
-            if word.startswith("-") and len(word) > 1 and not word[1].isdigit():
-                name = re.split(r"[=/]", word)[0].rstrip(".,;:)]")
-                if name not in options and name not in ("--", "-…"):
-                    bad.append(f"`{where}` has no option {name}")
-                value = True
-            elif commands and not value and re.fullmatch(r"[a-z][a-z0-9-]*", word):
-                if word not in commands:
-                    bad.append(f"`{where}` has no command {word}")
-                    break
-                kind, file = commands[word]
-                where, commands = f"{where} {word}", {}
-                below = self.find(kind, file) if kind else None
-                if below is not None:
-                    more, commands = self.options_of(below)
-                    options |= more
-            else:
-                value = False
-        return bad
-
-    @cached_property
     def options(self) -> set[str]:
         """Every option that some program here has."""
-        found = {option for item in self.items.values() for option in item.options} | OF_ALL
+        found = {"--help", "-h", "--version", "-V"}
         for name, text in self.code.items():
             if name.endswith(".py"):
                 found |= set(re.findall(r"""["'](--?[a-z][\w-]*)["']""", text))
             if name.endswith(".rs"):
                 found |= set(re.findall(r'"(--[a-z][\w-]*)"', text))
+                for told, field in CLAP.findall(text):
+                    if long := re.search(r'\blong\b(?:\s*=\s*"([^"]+)")?', told):
+                        found.add("--" + (long[1] or field.replace("_", "-")))
+                    if short := re.search(r"\bshort\b(?:\s*=\s*'(\w)')?", told):
+                        found.add("-" + (short[1] or field[0]))
             if name.endswith(".go"):
                 found |= {"--" + flag for flag in re.findall(r'"([a-z][\w-]*)":\s*&', text)}
                 found |= {
@@ -409,8 +262,6 @@ class Page:
         if not words:
             return []
         program, rest = words[0], words[1:]
-        if (ours := program.rsplit("/", 1)[-1]) in COMMANDS:
-            return self.tree.command([ours, *rest])
         if program == "cargo":
             return self.cargo(rest)
         if program == "make":
@@ -510,11 +361,12 @@ class Page:
         program = words[0]
         if program in PROGRAMS:
             self.used.add(program)
+        if program in PROGRAMS or program in COMMANDS:
             return []
         if program == "cargo":
             return self.cargo(words[1:])
         if (
-            program in (*COMMANDS, "make")
+            program == "make"
             or program.endswith(".py")
             or PYTHON.fullmatch(program)
             and len(words) > 1
@@ -632,12 +484,7 @@ def problems(root: Path) -> list[str]:
 
 
 def main() -> int:
-    found = problems(ROOT)
-    for line in found:
-        print(line, file=sys.stderr)
-    if not found:
-        print(f"names: {len(Tree(ROOT).pages)} pages name nothing that is not there")
-    return 1 if found else 0
+    return tell(problems(ROOT), f"names: {len(Tree(ROOT).pages)} pages name nothing that is not there")
 
 
 if __name__ == "__main__":

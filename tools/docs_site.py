@@ -27,6 +27,7 @@ LOG = logging.getLogger("mkdocs.hooks.docs_site")
 PAGES = {
     "python/jaguar/README.md": "repository/python.md",
     "params/README.md": "repository/params.md",
+    "papers/convfhe/params/README.md": "repository/params-convfhe.md",
     "SECURITY.md": "repository/security.md",
     "CONTRIBUTING.md": "repository/contributing.md",
 }

@@ -21,6 +21,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from findings import put, tell
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGET_FOLDER = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 WORK = TARGET_FOLDER / "fuzz-work"
@@ -140,12 +142,6 @@ def page(record: dict[str, dict], order: list[str]) -> str:
 BEGIN, END = "<!-- fuzzing:begin -->\n", "\n<!-- fuzzing:end -->"
 
 
-def put(file: Path, text: str) -> None:
-    """Puts a text between the marks of a page."""
-    before, rest = file.read_text().split(BEGIN)
-    file.write_text(before + BEGIN + text + END + rest.split(END)[1])
-
-
 def problems(file: Path, record: dict[str, dict]) -> list[str]:
     """Where a page does not show the record: each target once, with what is recorded of it."""
     shown = file.read_text().split(BEGIN)[1].split(END)[0]
@@ -168,10 +164,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compares docs/fuzzing.md with fuzz/record.json, and runs nothing")
     options = parser.parse_args()
     if options.check:
-        found = problems(ROOT / "docs/fuzzing.md", json.loads((ROOT / "fuzz/record.json").read_text()))
-        for line in found:
-            print(line, file=sys.stderr)
-        return 1 if found else 0
+        return tell(problems(ROOT / "docs/fuzzing.md", json.loads((ROOT / "fuzz/record.json").read_text())))
     program = options.program.resolve() if options.program else build()
     known = names(program)
     wanted = options.target or list(known)
@@ -197,7 +190,7 @@ def main() -> int:
         print(table({name: results[name]}).split("\n")[1], flush=True)
     print(table(results))
     if options.page:
-        put(options.page, page(record, list(known)))
+        options.page.write_text(put(options.page.read_text(), BEGIN, END, page(record, list(known))))
     return 0 if sound else 1
 
 

@@ -1,5 +1,5 @@
-"""What tools/operator_run.py and tools/soak.py run: servers, clients, a relay with faults; HAProxy and Prometheus with the
-files of packaging/."""
+"""What operator_run.py, soak.py and try_networks.py run: servers, clients, a relay with faults; HAProxy and Prometheus with
+the files of packaging/."""
 
 from __future__ import annotations
 

@@ -114,9 +114,14 @@ class NamedBackends(Planted):
             'fn f() -> bool { name == "hyena" }',
             'fn f() -> bool { name == "hyena-padded" }',
             'fn f() -> bool { name == "cirencode" }',
+            "use jaguar_convfhe::session::Terms;",
+            "fn f() { jaguar_convfhe::memory() }",
+            'fn f() -> bool { name == "convfhe" }',
+            '#[cfg(feature = "convfhe")]\nmod one_round;',
             "#[cfg(test)]\nmod tests { }\nuse jaguar_linear::plain::Form;",
         ):
             self.finds(self.found(elsewhere, text), f"{elsewhere}:")
+            self.finds(self.found("crates/cli/src/serve.rs", text), "crates/cli/src/serve.rs:")
 
     def test_in_the_crate_of_the_backends_too(self):
         for name, text in (
@@ -140,6 +145,9 @@ class NamedBackends(Planted):
             ("crates/engine/src/tests/some.rs", "use jaguar_linear::plain::Form;"),
             ("crates/engine/src/stop.rs", "fn f() { Kit::standard(); }"),
             ("crates/cli/src/kit.rs", "fn f() { kit.with(jaguar_hyena::ALL) }"),
+            ("crates/cli/src/kit.rs", '#[cfg(feature = "convfhe")]\nmod convfhe;'),
+            ("papers/convfhe/command/mod.rs", 'use jaguar_convfhe::session;\nconst NAME: &str = "convfhe";'),
+            ("crates/cli/src/one_round/mod.rs", 'const PATH: &str = "papers/convfhe/fhe"; // "convfhe"'),
             ("crates/engine/src/stop.rs", 'const PROJECT: &str = "jaguar";'),
             ("crates/bench/src/main.rs", "use jaguar_linear::plain::Form;"),
             ("papers/hyena/src/search.rs", "use jaguar_linear::jaguar::Layer;"),

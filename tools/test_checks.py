@@ -2,7 +2,7 @@
 
     python3 -m unittest discover tools
 
-The larger ones are in test_check_layers.py and test_check_names.py, those of params/ in params/test_*.py.
+The larger ones are in test_check_layers.py and test_check_names.py, those of parameters beside these.
 """
 
 import contextlib
@@ -41,14 +41,14 @@ class EveryCheck(Planted):
             "params/rlwe.py": "params/test_rlwe.py",
             "params/lpn.py": "params/test_lpn.py",
             "params/lpn_tables.py": "params/test_lpn.py",
-            "params/ckks.py": "params/test_ckks.py",
-            "params/relu.py": "params/test_relu.py",
+            "papers/convfhe/params/ckks.py": "papers/convfhe/params/test_ckks.py",
+            "papers/convfhe/params/relu.py": "papers/convfhe/params/test_relu.py",
         }
         lint = (ROOT / "Makefile").read_text().split("\nlint:")[1].split("\n\n")[0]
         self.assertEqual(set(re.findall(r"\$\(PYTHON\) ([\w/]+\.py)", lint)), set(planted))
         for check, test in planted.items():
             self.assertIn(Path(check).stem, (ROOT / test).read_text())
-        for folder in ("tools", "params"):
+        for folder in ("tools", "params", "papers/convfhe/params", "papers/hyena"):
             self.assertIn(f"unittest discover {folder}", lint)
 
     def test_a_program_fails_on_what_it_finds(self):
@@ -447,8 +447,8 @@ class FuzzingRecord(Planted):
     def check(self, shown: dict[str, dict], change: Callable[[str], str] = lambda page: page) -> list[str]:
         with tree({"page.md": f"before\n{fuzz.BEGIN}old{fuzz.END}\nafter\n"}) as root:
             page = root / "page.md"
-            fuzz.put(page, fuzz.page(shown, list(shown)))
-            page.write_text(change(page.read_text()))
+            text = fuzz.put(page.read_text(), fuzz.BEGIN, fuzz.END, fuzz.page(shown, list(shown)))
+            page.write_text(change(text))
             return fuzz.problems(page, self.RECORD)
 
     def test_it_fails_on_what_it_must_find(self):

@@ -15,7 +15,6 @@ is off by 2 % of the spread of its logits or more.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import subprocess
 import sys
@@ -25,7 +24,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-ROOT = Path(__file__).resolve().parent.parent
+from operator_parts import ROOT, Client, Place, Server, free_port
+
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 STD = np.array([0.229, 0.224, 0.225], np.float32)
 CALIBRATION = 10
@@ -75,30 +75,22 @@ def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: 
     bundle = folder / "model.jaguar"
     said = run([jaguar, "compile", str(model), "--calibrate", *map(str, tensors[:CALIBRATION]), "-o", str(bundle)])
     bits = re.findall(r"^(\d+) activation bits", said, re.MULTILINE)[-1]
-    server = subprocess.Popen([jaguar, "serve", str(bundle), "--listen", "127.0.0.1:0", "--calibrate", "off"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    place, asked = Place(folder, jaguar), tensors[CALIBRATION:]
     try:
-        address = None
-        for line in server.stdout:
-            found = re.search(r"(127\.0\.0\.1:\d+)", line)
-            if found:
-                address = found.group(1)
-                break
-        if address is None:
-            raise Failure("the server ended")
-        asked = tensors[CALIBRATION:]
-        answers = run([jaguar, "predict", "--server", address, "--json", "--no-cache", "--keep", "0", *map(str, asked)])
+        server = Server(place, "server", [str(bundle)], (free_port(), free_port()), tls="off")
+        options = ["--json", "--no-cache", "--keep", "0"]
+        client = Client(place, [jaguar, "predict", "--server", server.address, *options, *map(str, asked)])
+        if (complaint := client.end()) and client.process.returncode != 0:
+            raise Failure(complaint)
     finally:
-        server.kill()
-        server.wait()
-    answers = [json.loads(line) for line in answers.splitlines() if line.startswith("{")]
+        place.end()
     errors, same = [], 0
-    for path, answer in zip(asked, answers, strict=True):
+    for path, answer in zip(asked, client.answers, strict=True):
         (want,) = session.run(None, {given.name: np.load(path)})
         got = np.array(answer["logits"]) / answer["logit_scale"]
         errors.append(logit_error(got, want))
         same += int(got.argmax() == want.argmax())
-    total = answers[-1]["cost"]
+    total = client.answers[-1]["cost"]
     sent = sum(total[stage][way] for stage in ("offline", "online") for way in ("bytes_up", "bytes_down"))
     return {"bits": bits, "error": max(errors), "same": same, "of": len(asked), "mib": sent / 2**20}
 
@@ -122,9 +114,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 row = attempt(model, pictures, args.pictures, args.jaguar, Path(folder))
-            except Failure as failure:
+            except (Failure, RuntimeError) as failure:
                 failed = True
-                print(f"| {model.stem} | {failure} | | | |", flush=True)
+                print(f"| {model.stem} | {' '.join(str(failure).split())} | | | |", flush=True)
                 continue
         failed |= row["error"] >= BOUND
         print(f"| {model.stem} | {row['bits']} | {100 * row['error']:.2f} % | {row['same']}/{row['of']} | {row['mib']:.0f} |",

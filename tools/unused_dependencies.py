@@ -20,6 +20,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from findings import tell
 from import_circles import without_tests
 from unsafe_list import blank
 
@@ -128,12 +129,8 @@ def offered(root: Path) -> list[str]:
 def main() -> int:
     packages = metadata()["packages"]
     found = [line for package in packages for line in unused(package)] + offered(ROOT)
-    for line in found:
-        print(line, file=sys.stderr)
-    if not found:
-        count = sum(len(package["dependencies"]) for package in packages)
-        print(f"dependencies: {count} of {len(packages)} crates, all named")
-    return 1 if found else 0
+    count = sum(len(package["dependencies"]) for package in packages)
+    return tell(found, f"dependencies: {count} of {len(packages)} crates, all named")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ import traceback
 import warnings
 from pathlib import Path
 
+from findings import put
+
 # ONNX files of more than 1 GiB are not read (docs/models.md): more weights are counted, but not tried.
 MOST_PARAMETERS = 250_000_000
 # States that another try, with more memory or time, may change.
@@ -277,15 +279,6 @@ def table(results):
 BEGIN, END = "<!-- zoo: begin (tools/zoo.py --table) -->", "<!-- zoo: end -->"
 
 
-def put(page, text):
-    """The page with this text in place of the one between the marks."""
-    before, found, rest = page.partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    if not (found and closed):
-        raise ValueError(f"the page has no lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("library", nargs="?", choices=["torchvision", "timm"])
@@ -301,7 +294,7 @@ def main():
     if args.table:
         text = table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table})
         if args.write:
-            args.write.write_text(put(args.write.read_text(), text))
+            args.write.write_text(put(args.write.read_text(), BEGIN, END, f"\n\n{text.strip()}\n\n"))
         else:
             print(text)
         return

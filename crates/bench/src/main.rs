@@ -17,6 +17,9 @@ mod fregata;
 mod hyena;
 mod kit;
 mod limits;
+#[cfg(test)]
+#[path = "../../cli/src/pages.rs"]
+mod pages;
 mod paper;
 mod plot;
 #[path = "../../../papers/jaguar/tables/relu/mod.rs"]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use jaguar_compile::samples::{self as samples, Axes, Source};
 use jaguar_compile::{
     CompileError, Event, MapPlace, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning, Widths,
-    compile, place_input_map,
+    compile,
 };
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::agreement::{Agreement, Beyond};
@@ -54,7 +54,7 @@ pub struct Args {
     /// How to compute.
     ///
     /// Without it: interactive.
-    #[arg(long, help_heading = MODEL, hide_default_value = true, value_enum, default_value_t)]
+    #[arg(long, help_heading = MODEL, hide_default_value = true, default_value_t, value_parser = Protocol::parser())]
     protocol: Protocol,
     /// How images get the network's size (default: exact).
     ///
@@ -156,7 +156,7 @@ pub struct Args {
     #[arg(long, help_heading = OUTCOME, value_name = "FILE.html")]
     report: Option<PathBuf>,
     #[command(flatten)]
-    one_round: one_round::CompileOptions,
+    one_round: one_round::Compile,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -165,7 +165,7 @@ enum Signs {
     Reduced,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, clap::ValueEnum)]
 pub enum InputMap {
     Auto,
     Secret,
@@ -213,7 +213,7 @@ fn named(error: PreprocessingError) -> anyhow::Error {
 
 pub fn run(args: &Args) -> Result<()> {
     // Everything that can be wrong with the request comes before the work.
-    if args.protocol == Protocol::Interactive {
+    if args.protocol.is_interactive() {
         check_output(&args.output)?;
     }
     if let Some(page) = &args.report {
@@ -283,39 +283,21 @@ pub fn run(args: &Args) -> Result<()> {
     steps.finish();
     let picture = |f: &PathBuf| !f.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
     let pictures = files.iter().any(picture);
-    if args.protocol == Protocol::Convfhe {
+    if let Protocol::OneRound(protocol) = args.protocol {
         let Options { image, labels, .. } = options;
-        let samples = images;
-        // (Layers of this protocol take no bias that differs by element, as zero padding makes it. A client that computes first layers
-        // gets all of them.)
-        let wanted = match args.input_map {
-            InputMap::Secret => jaguar_compile::InputMap::Secret,
-            InputMap::Auto | InputMap::Public => jaguar_compile::InputMap::Public,
-        };
-        let (moved, map) = place_input_map(cpu, &graph, &samples, wanted);
-        if let Some(map) = map.filter(|map| {
-            args.input_map != InputMap::Public
-                && map.place != MapPlace::Secret
-                && !args.one_round.leaves_layers()
-        }) {
-            let why = "(--input-map secret puts them into the weights behind them, where these can take them; --input-map public says \
-                       that they may be public)";
-            eprintln!("warning: in the file right behind the input: {map} {why}");
-        }
-        let graph = moved.as_ref().unwrap_or(&graph);
-        let (file, keep_names) = (args.model.as_path(), args.keep_names);
         let source = one_round::Source {
-            graph,
+            graph: &graph,
+            input_map: args.input_map.into(),
             image,
             labels,
-            samples,
+            samples: images,
             tests: tested,
             pictures,
-            file,
-            keep_names,
+            file: &args.model,
+            keep_names: args.keep_names,
             force: args.force,
         };
-        return one_round::compile(source, &args.one_round, &args.output, &mut steps);
+        return protocol.compile(source, &args.one_round.0, &args.output, &mut steps);
     }
     options.raw_pixels = pictures && preprocessing.is_identity();
 

@@ -1,5 +1,9 @@
-//! What the command computes with: the standard kit, and the backends of the papers with which it was built, for whoever asks for
-//! them. Only this file knows which there are.
+//! What the command computes with: the standard kit, and the backends and protocols of the papers with which it was built, for whoever
+//! asks for them. Only this file knows which there are.
+
+#[cfg(feature = "convfhe")]
+#[path = "../../../papers/convfhe/command/mod.rs"]
+mod convfhe;
 
 #[cfg(feature = "fregata")]
 use anyhow::Context;
@@ -10,6 +14,8 @@ use jaguar_linear::product::Hardware;
 use jaguar_plan::{BackendId, Kit};
 use jaguar_ring::cpu::Cpu;
 
+use crate::one_round::OneRound;
+
 /// All that may be named. (What protects nothing is not among it.)
 pub fn kit() -> Kit {
     let kit = Kit::standard();
@@ -19,6 +25,18 @@ pub fn kit() -> Kit {
     let kit = kit.with(jaguar_hyena::ALL);
     kit
 }
+
+/// Protocols of one round, for `--protocol`.
+pub const ONE_ROUND: &[&dyn OneRound] = &[
+    #[cfg(feature = "convfhe")]
+    &convfhe::Convfhe,
+];
+
+/// The names of those that this program is built without. Each is its feature's name, too.
+pub const LEFT_OUT: &[&str] = &[
+    #[cfg(not(feature = "convfhe"))]
+    "convfhe",
+];
 
 /// What may run linear layers unless something else is asked for.
 pub fn standard() -> Vec<BackendId> {

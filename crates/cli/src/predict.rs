@@ -33,7 +33,7 @@ use crate::batch::{Shared, size as batch_size};
 use crate::kit::kit;
 use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{collect, warn, warning_of_memory};
-use crate::one_round::{self, Later, Protocol};
+use crate::one_round::{self, Protocol};
 use crate::page;
 use crate::progress::Bars;
 use crate::reach::Reach;
@@ -51,7 +51,7 @@ pub struct Args {
     /// Images, preprocessed tensors (.npy), or folders of them.
     ///
     /// Images are JPEG, PNG, WebP, BMP, PNM or the first frame of a GIF; tensors are in the model's layout.
-    #[arg(help_heading = None, required_unless_present_any = ["stdin", "ticket"])]
+    #[arg(help_heading = None, required_unless_present = "stdin")]
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     leakage: AcceptSignLeakage,
@@ -60,7 +60,7 @@ pub struct Args {
     /// How to compute.
     ///
     /// The server must do the same. Without it: interactive.
-    #[arg(long, help_heading = ASKED, hide_default_value = true, value_enum, default_value_t)]
+    #[arg(long, help_heading = ASKED, hide_default_value = true, default_value_t, value_parser = Protocol::parser())]
     protocol: Protocol,
     /// Stay connected, and read paths of further inputs, one a line.
     ///
@@ -120,7 +120,7 @@ pub struct Args {
     #[arg(long, help_heading = FILES, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
-    later: Later,
+    one_round: one_round::Predict,
 }
 
 #[derive(Serialize)]
@@ -153,16 +153,16 @@ struct Answer<'a> {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar_report::terminal::set_threads(args.threads)?;
-    if args.protocol == Protocol::Convfhe {
-        return one_round::predict(&one_round::Request {
+    if let Protocol::OneRound(protocol) = args.protocol {
+        let request = one_round::Request {
             reach: &args.reach,
             inputs: &args.inputs,
             cache: if args.no_cache { None } else { cache(args.cache.as_ref()) },
             top: args.top,
             json: args.json,
             link: args.link,
-            later: &args.later,
-        });
+        };
+        return protocol.predict(&request, &args.one_round.0);
     }
     let files = collect(&args.inputs)?;
     if let Some(trace) = &args.trace {

@@ -38,8 +38,8 @@ const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
 #[derive(PartialEq, Eq, Clone, Copy)]
 enum Kind {
-    Hint,
-    Keys,
+    /// Bytes that travel once, under a title.
+    Bytes(&'static str),
     Layers(SessionStage),
 }
 
@@ -97,17 +97,10 @@ impl Bars {
         }
     }
 
-    /// So many bytes of a client's evaluation keys are with the server.
-    pub fn keys(&mut self, done: u64, total: u64) {
-        if let Some(bar) = self.bar(Kind::Keys, total) {
+    /// So many bytes are there of what travels under this title.
+    pub fn bytes(&mut self, title: &'static str, done: u64, total: u64) {
+        if let Some(bar) = self.bar(Kind::Bytes(title), total) {
             bar.set_position(done);
-        }
-    }
-
-    /// So many layers of an evaluation in one round are done.
-    pub fn layers(&mut self, done: u32, of: u32) {
-        if let Some(bar) = self.bar(Kind::Layers(SessionStage::Online), of.into()) {
-            bar.set_position(done.into());
         }
     }
 
@@ -126,8 +119,7 @@ impl Bars {
         if self.bar.as_ref().is_none_or(|(_, k)| *k != kind) {
             self.finish();
             let (title, count) = match kind {
-                Kind::Hint => ("fetching the hint (once)", "{bytes}/{total_bytes}, {bytes_per_sec}"),
-                Kind::Keys => ("sending keys (once)", "{bytes}/{total_bytes}, {bytes_per_sec}"),
+                Kind::Bytes(title) => (title, "{bytes}/{total_bytes}, {bytes_per_sec}"),
                 Kind::Layers(SessionStage::Offline) => ("preparing ", "{pos}/{len} {msg}"),
                 Kind::Layers(SessionStage::Online) => ("predicting", "{pos}/{len} {msg}"),
                 Kind::Layers(_) => ("getting ready", "{pos}/{len} {msg}"),
@@ -279,11 +271,7 @@ impl Progress for Bars {
                 let hint = format!("{}, hint {} of {}", self.layer, bytes(done), bytes(total));
                 bar.set_message(hint);
             }
-            _ if done < total => {
-                if let Some(bar) = self.bar(Kind::Hint, total) {
-                    bar.set_position(done);
-                }
-            }
+            _ if done < total => self.bytes("fetching the hint (once)", done, total),
             _ => self.finish(),
         }
     }

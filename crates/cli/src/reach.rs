@@ -29,11 +29,6 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Whether it is on this machine, as far as the address tells.
-    pub fn is_local(&self) -> bool {
-        self.server.parse::<Address>().is_ok_and(|address| address.is_local())
-    }
-
     /// Host and port of it, for what is known of the link; the address itself where there are none.
     pub fn host(&self) -> String {
         host(&self.server)

@@ -30,7 +30,7 @@ use crate::batch;
 use crate::guard::GuardBits;
 use crate::leakage::AcceptSignLeakage;
 use crate::log::{self, TARGET};
-use crate::one_round::{self, Protocol};
+use crate::one_round::{self, OneRound, Protocol};
 use crate::protocol;
 use crate::reach::Tls;
 
@@ -54,7 +54,7 @@ pub struct Args {
     /// How to compute.
     ///
     /// Clients must ask for the same. Without it: interactive.
-    #[arg(long, help_heading = SERVED, hide_default_value = true, value_enum, default_value_t)]
+    #[arg(long, help_heading = SERVED, hide_default_value = true, default_value_t, value_parser = Protocol::parser())]
     protocol: Protocol,
     #[command(flatten)]
     model: ModelOptions,
@@ -124,7 +124,7 @@ pub struct Args {
     #[arg(long, help_heading = RUNNING, hide = true, value_enum)]
     link: Option<Imitated>,
     #[command(flatten)]
-    storage: one_round::Storage,
+    one_round: one_round::Serve,
 }
 
 /// Groups of the options in `--help`.
@@ -275,8 +275,8 @@ pub fn run() -> Result<()> {
     let settings = Settings::load(&words)?;
     jaguar_report::terminal::set_threads(settings.args.threads)?;
     match settings.args.protocol {
-        Protocol::Convfhe => run_one_round(&settings),
         Protocol::Interactive => run_interactive(settings, words),
+        Protocol::OneRound(protocol) => run_one_round(protocol, &settings),
     }
 }
 
@@ -315,24 +315,24 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
     })
 }
 
-fn run_one_round(settings: &Settings) -> Result<()> {
-    let args = &settings.args;
+fn run_one_round(protocol: &dyn OneRound, settings: &Settings) -> Result<()> {
+    let (args, name) = (&settings.args, protocol.name());
     let specs = specs(settings)?;
     let [model] = specs.as_slice() else {
-        bail!("--protocol convfhe serves one model at a time, not {}", specs.len());
+        bail!("--protocol {name} serves one model at a time, not {}", specs.len());
     };
     let rules = rules(settings, &specs)?;
     let cache = store::cache(args.cache.as_deref());
     log::start(args.log);
-    let service = one_round::serve(&args.storage, &model.file, cache)?;
+    let service = protocol.serve(&model.file, cache, &args.one_round.0)?;
     let Place { listener, tokens, .. } = args.place()?;
     let server = Server::new(service, listener, args.bounds.limits())?;
     let (service, control) = (server.shared_service(), server.control());
     control.set_rules(rules, args.counts_file())?;
     let ran = run_until_told(args, tokens, server, |server, _| {
-        one_round::announce(server);
-        reload_on_signal(|| {
-            let reason = "with --protocol convfhe everything takes a restart";
+        server.service().announce(server.bound());
+        let reason = format!("with --protocol {name} everything takes a restart");
+        reload_on_signal(move || {
             warn!(target: TARGET, event = "takes-restart", reason, "{reason}");
         })
     });
@@ -387,7 +387,7 @@ fn run_until_told<S: Hosted>(
         Some(tokens) => server.with_tokens(tokens),
         None => server,
     };
-    if args.protocol == Protocol::Interactive {
+    if args.protocol.is_interactive() {
         log::start(args.log);
     }
     let metrics = Arc::new(Metrics::new(server.control()));

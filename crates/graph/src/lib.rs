@@ -24,7 +24,7 @@ pub mod image_input;
 pub mod import;
 mod ir;
 pub mod onnx;
-pub(crate) mod ops;
+pub mod ops;
 pub mod outputs;
 pub mod quantise;
 pub mod reference;

@@ -25,19 +25,20 @@ const MAX_DEPTH: usize = 32;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OnnxError {
-    /// The file system's error.
-    #[error("cannot read {path}: {source}")]
-    Io {
+    /// The model's file cannot be read. (Whoever gave its name says it.)
+    #[error("the file cannot be read: {0}")]
+    Io(std::io::Error),
+    /// A file of tensors beside the model.
+    #[error("its tensors' file {path} cannot be read: {problem}")]
+    External {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
-        source: std::io::Error,
+        /// The file system's error.
+        problem: std::io::Error,
     },
     /// Too large a file.
-    #[error("{path} has {found} bytes, at most {limit} are read")]
+    #[error("the file has {found} bytes, at most {limit} are read")]
     TooLarge {
-        /// The file.
-        path: PathBuf,
         /// Its size.
         found: u64,
         /// The limit.
@@ -405,7 +406,11 @@ pub fn decode(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
 /// # Errors
 /// As [`decode`]; files that cannot be read, are too large, or lie outside the model's folder.
 pub fn read(path: &Path) -> Result<ModelProto, OnnxError> {
-    let bytes = read_bounded(path, MAX_FILE_BYTES)?;
+    let found = std::fs::metadata(path).map_err(OnnxError::Io)?.len();
+    if found > MAX_FILE_BYTES {
+        return Err(OnnxError::TooLarge { found, limit: MAX_FILE_BYTES });
+    }
+    let bytes = std::fs::read(path).map_err(OnnxError::Io)?;
     let mut model = decode(&bytes)?;
     drop(bytes);
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -417,15 +422,6 @@ pub fn read(path: &Path) -> Result<ModelProto, OnnxError> {
         }
     }
     Ok(model)
-}
-
-fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, OnnxError> {
-    let io = |source| OnnxError::Io { path: path.into(), source };
-    let found = std::fs::metadata(path).map_err(io)?.len();
-    if found > limit {
-        return Err(OnnxError::TooLarge { path: path.into(), found, limit });
-    }
-    std::fs::read(path).map_err(io)
 }
 
 /// Brings a tensor's data in from the file that it names, which must lie in the model's folder or below.
@@ -446,7 +442,7 @@ fn load_external(tensor: &mut TensorProto, folder: &Path, budget: &mut u64) -> R
         return Err(problem("its external data lies outside the model's folder"));
     }
     let path = folder.join(location);
-    let io = |source| OnnxError::Io { path: path.clone(), source };
+    let io = |problem| OnnxError::External { path: path.clone(), problem };
     // A link out of the folder would be a way around the check above.
     let real = path.canonicalize().map_err(io)?;
     let root =

@@ -56,24 +56,44 @@ impl Exposed {
     /// # Errors
     /// When the system does not tell.
     pub fn of(path: &Path) -> io::Result<Option<Self>> {
-        Ok(Self::by(&std::fs::metadata(path)?))
+        Ok(Self::by(&std::fs::metadata(path)?, |_| 0))
     }
 
+    /// How the file of a server's key is. A group may read it where it is root's: so orchestrators and distributions hand a key to a
+    /// service that is not root (0440, 0640).
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn of_server_key(path: &Path) -> io::Result<Option<Self>> {
+        Ok(Self::by(&std::fs::metadata(path)?, Self::readers))
+    }
+
+    /// What others may do with a server's key of this user.
+    fn readers(owner: u32) -> u32 {
+        if owner == 0 { 0o040 } else { 0 }
+    }
+
+    /// How a file is exposed beyond what others may do with one of that user.
     #[cfg(unix)]
-    fn by(about: &std::fs::Metadata) -> Option<Self> {
-        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions()) & 0o777;
-        (mode & 0o077 != 0).then_some(Self { mode })
+    fn by(about: &std::fs::Metadata, allowed: fn(u32) -> u32) -> Option<Self> {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let mode = about.permissions().mode() & 0o777;
+        (mode & 0o077 & !allowed(about.uid()) != 0).then_some(Self { mode })
     }
 
     #[cfg(not(unix))]
-    fn by(_: &std::fs::Metadata) -> Option<Self> {
+    fn by(_: &std::fs::Metadata, _: fn(u32) -> u32) -> Option<Self> {
         None
     }
 }
 
 /// Refuses a file whose secret others than its owner may use.
 pub(crate) fn private(what: &'static str, path: &Path) -> Result<(), FileError> {
-    match Exposed::of(path).map_err(FileError::io(what, path))? {
+    refuse(what, path, Exposed::of(path))
+}
+
+fn refuse(what: &'static str, path: &Path, exposed: io::Result<Option<Exposed>>) -> Result<(), FileError> {
+    match exposed.map_err(FileError::io(what, path))? {
         None => Ok(()),
         Some(exposed) => Err(FileError::new(what, path, format!("{exposed}: {}", Exposed::advice(path)))),
     }
@@ -104,4 +124,41 @@ pub(crate) fn key(what: &'static str, path: &Path) -> Result<PrivateKeyDer<'stat
 pub(crate) fn private_key(what: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
     let key = key(what, path)?;
     private(what, path).map(|()| key)
+}
+
+/// The same of a server, as [`Exposed::of_server_key`].
+pub(crate) fn server_key(what: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
+    let key = key(what, path)?;
+    refuse(what, path, Exposed::of_server_key(path)).map(|()| key)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::Exposed;
+
+    #[test]
+    fn a_group_reads_a_servers_key_of_root_only() {
+        let path = std::env::temp_dir().join(format!("jaguar-key-{}", std::process::id()));
+        std::fs::write(&path, "").expect("written");
+        let exposed = |mode, allowed| {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("our own file");
+            Exposed::by(&path.metadata().expect("there"), allowed).is_some()
+        };
+        let (root, other): (fn(u32) -> u32, fn(u32) -> u32) =
+            (|_| Exposed::readers(0), |_| Exposed::readers(1000));
+        for (mode, of_root, of_others) in [
+            (0o600, false, false),
+            (0o400, false, false),
+            (0o440, false, true),
+            (0o640, false, true),
+            (0o660, true, true),
+            (0o604, true, true),
+            (0o644, true, true),
+        ] {
+            assert_eq!([exposed(mode, root), exposed(mode, other)], [of_root, of_others], "{mode:o}");
+        }
+        std::fs::remove_file(path).expect("removed");
+    }
 }

@@ -184,9 +184,9 @@ fn split_words_generic<S>(_: S, words: &[u64], limb: usize, sign: i64, out: &mut
     }
 }
 
-crate::simd::multiversion!(
-    fn split(words: &[u64], limb: usize, sign: i64, out: &mut [i16]) = split_words_generic, scalar split_words
-);
+crate::simd::multiversion! {
+    fn split(words: &[u64], limb: usize, sign: i64, out: &mut [i16]) = split_words_generic, scalar split_words;
+}
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ use crate::cpu::secret::declassify;
 
 use crate::kernel::Kernel;
 use crate::prg::Prg;
-use crate::simd::{Line, Portable, wipe};
+use crate::simd::{Line, wipe};
 use zeroize::Zeroize;
 
 /// Number of coins on each side of the binomial; also the largest magnitude of [`noise`].
@@ -99,9 +99,9 @@ fn next_digit_lanes<S>(_: S, values: &mut [u8], digits: &mut [i8]) {
     }
 }
 
-crate::simd::multiversion!(
-    fn next_digit(values: &mut [u8], digits: &mut [i8]) = next_digit_lanes, scalar |values, digits| next_digit_lanes(Portable, values, digits)
-);
+crate::simd::multiversion! {
+    fn next_digit(values: &mut [u8], digits: &mut [i8]) = next_digit_lanes;
+}
 
 /// Fills `out` with independent values of the centred binomial distribution with [`NOISE_ETA`] coins a side: the same ones on
 /// every kernel.
@@ -149,9 +149,9 @@ fn ones(x: u32) -> u32 {
     x.wrapping_mul(0x0101_0101) >> 24
 }
 
-crate::simd::multiversion!(
-    fn count_coins(words: &[u64], out: &mut [i8]) = count_coins_lanes, scalar count_coins_scalar
-);
+crate::simd::multiversion! {
+    fn count_coins(words: &[u64], out: &mut [i8]) = count_coins_lanes, scalar count_coins_scalar;
+}
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,10 @@
 //! 1. The client adds the pad to its share and sends it.
 //! 2. The server takes the pad off, adds its own share, and computes the layer exactly.
 //! 3. It draws its output share r, and sends y − r; the client's share is that.
+//!
+//! An operator of one's own is beside it: [`band_pass`].
+
+pub mod band_pass;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -46,17 +46,11 @@ pub enum Polynomial {
     #[default]
     #[serde(rename = "7-7-13")]
     Paper,
-    /// 12 levels, error 2^-11.3.
-    #[serde(rename = "7-15-15")]
-    Long,
-    /// 13 levels, error 2^-12.3.
-    #[serde(rename = "15-15-15")]
-    Fine,
 }
 
 impl Polynomial {
     /// From the fewest levels to the most.
-    pub const ALL: [Self; 5] = [Self::Coarse, Self::Short, Self::Paper, Self::Long, Self::Fine];
+    pub const ALL: [Self; 3] = [Self::Coarse, Self::Short, Self::Paper];
 
     /// The degrees, e.g. `7-7-13`: its name in a description.
     pub fn name(self) -> &'static str {
@@ -64,8 +58,6 @@ impl Polynomial {
             Self::Coarse => "7-15",
             Self::Short => "7-7-7",
             Self::Paper => "7-7-13",
-            Self::Long => "7-15-15",
-            Self::Fine => "15-15-15",
         }
     }
 
@@ -80,8 +72,6 @@ impl Polynomial {
             Self::Coarse => 8,
             Self::Short => 10,
             Self::Paper => 11,
-            Self::Long => 12,
-            Self::Fine => 13,
         }
     }
 }
@@ -163,9 +153,9 @@ mod tests {
 
     #[test]
     fn levels_that_are_there_are_used() {
-        assert_eq!([7, 8, 9, 11, 13, 99].map(Polynomial::finest), {
-            use Polynomial::{Coarse, Fine, Paper};
-            [None, Some(Coarse), Some(Coarse), Some(Paper), Some(Fine), Some(Fine)]
+        assert_eq!([7, 8, 9, 10, 11, 99].map(Polynomial::finest), {
+            use Polynomial::{Coarse, Paper, Short};
+            [None, Some(Coarse), Some(Coarse), Some(Short), Some(Paper), Some(Paper)]
         });
     }
 

@@ -18,8 +18,8 @@ use jaguar_ring::prg::os_random;
 
 use crate::evaluation::too_small;
 use crate::fhe::{Fhe, Figures, memory};
-use crate::session::Terms;
 use crate::session::client::Keys;
+use crate::session::{NAME, Terms};
 use crate::{Program, ProgramError};
 
 /// What went wrong at the client.
@@ -55,6 +55,12 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Fil
     move |e| FileError::new(what, path, e)
 }
 
+/// The secrets that are kept below `folder`, one for each parameter set.
+pub fn secrets(folder: &Path) -> Vec<PathBuf> {
+    let sets = std::fs::read_dir(folder.join(NAME)).into_iter().flatten();
+    sets.filter_map(|set| Some(set.ok()?.path().join("secret"))).collect()
+}
+
 impl Party {
     /// Opens the folder for a parameter set below `folder`; makes a secret and keys if there are none, and says so before
     /// (`making`, with their bytes).
@@ -78,7 +84,7 @@ impl Party {
             return Err(PartyError::TooSmall(too_small("making keys", figures.client_memory, free)));
         }
         // The name is the program's own by now, not the server's.
-        let folder = folder.join("convfhe").join(&figures.set);
+        let folder = folder.join(NAME).join(&figures.set);
         crate::session::private_folder(&folder).map_err(failed("making", &folder))?;
         let lock = folder.join("lock");
         let file = files::private().truncate(false).open(&lock).map_err(failed("opening", &lock))?;

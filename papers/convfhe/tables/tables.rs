@@ -24,9 +24,8 @@ pub fn all(figures: &Figures) -> Vec<Table> {
 fn polynomials(figures: &Figures) -> Table {
     let rows = figures.polynomials.iter().map(|p| {
         let set = match p.levels {
-            ..=8 => "n16-relu8, n16, n16-relu13",
-            9..=11 => "n16, n16-relu13",
-            _ => "n16-relu13",
+            ..=8 => "n16-relu8, n16",
+            _ => "n16",
         };
         vec![
             p.name.clone(),

@@ -10,6 +10,7 @@ use jaguar_report::terminal::table::bytes;
 
 use super::date::{DAY, day, seconds};
 use super::{Cache, Findings};
+use crate::kit::ONE_ROUND;
 use crate::reach::Trust;
 
 /// A certificate that ends sooner than so is spoken of.
@@ -33,13 +34,13 @@ pub(super) fn look(
         if made.exists() {
             pair("own certificate", &made, &key, findings);
         }
-        secrets.must.push(key);
-        secrets.must.extend(below(&cache.join("convfhe")).into_iter().map(|set| set.join("secret")));
+        secrets.server_keys.push(key);
+        secrets.must.extend(ONE_ROUND.iter().flat_map(|protocol| protocol.secrets(cache)));
         secrets.must.extend(below(&cache.join("hints")));
     }
     if let Some((file, key)) = certificate {
         pair("certificate", file, key, findings);
-        secrets.must.push(key.to_owned());
+        secrets.server_keys.push(key.to_owned());
     }
     if let Some(file) = trust.token_file() {
         match Token::read(file) {
@@ -123,7 +124,9 @@ fn below(folder: &Path) -> Vec<PathBuf> {
 fn pair(check: &'static str, file: &Path, key: &Path, findings: &mut Findings) {
     let advice = "name a certificate and its own key, both PEM; the one that a server makes for itself is made anew if tls/ in \
                   the cache folder is removed (its fingerprint changes)";
-    if let Err(e) = tls::Server::from_files(file, key, None) {
+    // (A key that others may use is told with all secrets.)
+    let exposed = Exposed::of_server_key(key).is_ok_and(|exposed| exposed.is_some());
+    if let (Err(e), false) = (tls::Server::from_files(file, key, None), exposed) {
         findings.fail(check, e.to_string(), advice);
         return;
     }
@@ -168,6 +171,8 @@ pub(super) fn validity(
 struct Secrets {
     /// Who reads them has what they protect.
     must: Vec<PathBuf>,
+    /// The same, but that a group may read what is root's.
+    server_keys: Vec<PathBuf>,
     /// Who reads them has names, and who changes them lets others in.
     should: Vec<PathBuf>,
 }
@@ -182,9 +187,11 @@ impl Secrets {
         };
         let mut sound = 0;
         let advice = Exposed::advice;
-        for path in &self.must {
+        let must = self.must.iter().map(|path| (path, Exposed::of(path)));
+        let keys = self.server_keys.iter().map(|path| (path, Exposed::of_server_key(path)));
+        for (path, exposed) in must.chain(keys) {
             // (What is not there is told elsewhere.)
-            match Exposed::of(path) {
+            match exposed {
                 Err(_) => {}
                 Ok(None) => sound += 1,
                 Ok(Some(exposed)) => {
@@ -212,6 +219,6 @@ impl Secrets {
 
     #[cfg(not(unix))]
     fn look(&self, _: &mut Findings) {
-        let _ = (&self.must, &self.should);
+        let _ = (&self.must, &self.server_keys, &self.should);
     }
 }

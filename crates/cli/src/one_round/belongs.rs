@@ -4,7 +4,8 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, Error};
 
-use super::{HEADING, Protocol};
+use super::Protocol;
+use crate::kit;
 
 /// Options (and arguments) of commands that mean something to the interactive protocol alone.
 const INTERACTIVE: [(&str, &[&str]); 3] = [
@@ -63,21 +64,17 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
 /// The protocol that an option of the command `name` is for; none if it is for all.
 fn protocol_of(name: &str, arg: &Arg) -> Option<Protocol> {
     let listed = |(command, ids): &(&str, &[&str])| *command == name && ids.contains(&arg.get_id().as_str());
-    match arg.get_help_heading() {
-        Some(HEADING) => Some(Protocol::Convfhe),
-        _ => INTERACTIVE.iter().any(listed).then_some(Protocol::Interactive),
-    }
+    let mut one_round = kit::ONE_ROUND.iter().filter(|own| arg.get_help_heading() == Some(own.heading()));
+    let own = one_round.next().copied().map(Protocol::OneRound);
+    own.or_else(|| INTERACTIVE.iter().any(listed).then_some(Protocol::Interactive))
 }
 
 /// What is wrong with an option of the command `name` that somebody has set, beside this protocol. `told` says where the protocol
 /// comes from ([`DEFAULT`]), or nothing.
 pub fn misplaced(name: &str, arg: &Arg, (protocol, told): (Protocol, &str)) -> Option<String> {
     let own = protocol_of(name, arg).filter(|own| *own != protocol)?;
-    let (option, own) = (arg.get_long().unwrap_or_default(), own.name());
-    Some(format!(
-        "--{option} is for --protocol {own}, and means nothing with --protocol {}{told}",
-        protocol.name()
-    ))
+    let option = arg.get_long().unwrap_or_default();
+    Some(format!("--{option} is for --protocol {own}, and means nothing with --protocol {protocol}{told}"))
 }
 
 /// Refuses a command line that has an option of the other protocol.
@@ -155,20 +152,20 @@ mod tests {
             for arg in all.find_subcommand(name).expect(name).get_arguments() {
                 let Some(own) = protocol_of(name, arg) else { continue };
                 let line = line(name, arg);
-                assert_eq!(checked(&format!("{line} --protocol {}", own.name())), Ok(()), "{line}");
-                let (other, lines) = match own {
-                    Protocol::Interactive => (Protocol::Convfhe, vec![format!("{line} --protocol convfhe")]),
-                    Protocol::Convfhe => {
-                        (Protocol::Interactive, vec![format!("{line} --protocol interactive"), line])
-                    }
+                assert_eq!(checked(&format!("{line} --protocol {own}")), Ok(()), "{line}");
+                let other = match own {
+                    Protocol::Interactive => Protocol::OneRound(kit::ONE_ROUND[0]),
+                    Protocol::OneRound(_) => Protocol::Interactive,
                 };
-                let both = [own, other].map(|protocol| format!("--protocol {}", protocol.name()));
-                for line in lines {
+                let both = [own, other].map(|protocol| format!("--protocol {protocol}"));
+                let named = format!("{line} {}", both[1]);
+                // (The interactive one needs no name.)
+                for line in if other.is_interactive() { vec![named, line] } else { vec![named] } {
                     let wrong = checked(&line).expect_err(&line);
                     assert!(both.iter().all(|part| wrong.contains(part)), "{line}: {wrong}");
                     assert!(wrong.trim_start_matches("error: ").starts_with("--"), "{line}: {wrong}");
                 }
-                tried[own as usize] += 1;
+                tried[usize::from(!own.is_interactive())] += 1;
             }
         }
         assert_eq!(tried, [35, 15]);

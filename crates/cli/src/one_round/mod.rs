@@ -1,32 +1,26 @@
-//! `--protocol convfhe`: one message up, one message down.
+//! `--protocol`: layer by layer, or by one of the kit's protocols of one round.
 
 mod belongs;
-mod compile;
-mod predict;
-mod serve;
+pub mod protocol;
 
-use std::path::PathBuf;
+use std::fmt;
 
-use anyhow::Result;
-use clap::ValueEnum;
-use jaguar_convfhe::Fhe;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{ArgMatches, Command, Error, FromArgMatches};
+
+use crate::kit;
 
 pub use belongs::{DEFAULT, check, misplaced};
-pub use compile::{CompileOptions, Source, compile};
-pub use predict::{Later, Request, predict};
-pub use serve::{Storage, announce, serve};
-
-/// The group of options in `--help` that are for this protocol alone.
-const HEADING: &str = "One round (--protocol convfhe)";
+pub use protocol::{OneRound, Request, Source, Which};
 
 /// How server and client compute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Default)]
 pub enum Protocol {
-    /// Both parties talk layer by layer: seconds, and tens of megabytes.
+    /// Both parties talk layer by layer.
     #[default]
     Interactive,
-    /// The client sends one encrypted image and gets one encrypted answer: minutes, and gigabytes (keys, once, and memory).
-    Convfhe,
+    /// One message up, one down.
+    OneRound(&'static dyn OneRound),
 }
 
 impl Protocol {
@@ -34,26 +28,100 @@ impl Protocol {
     fn name(self) -> &'static str {
         match self {
             Self::Interactive => "interactive",
-            Self::Convfhe => "convfhe",
+            Self::OneRound(protocol) => protocol.name(),
         }
     }
-}
 
-/// Where the program is that computes on ciphertexts.
-#[derive(clap::Args)]
-pub struct Program {
-    /// The program jaguar-fhe (default: beside this one, or in PATH).
-    #[arg(long, hide = true, value_name = "FILE")]
-    fhe_program: Option<PathBuf>,
-}
+    fn about(self) -> &'static str {
+        match self {
+            Self::Interactive => "Both parties talk layer by layer: seconds, and tens of megabytes",
+            Self::OneRound(protocol) => protocol.about(),
+        }
+    }
 
-impl Program {
-    fn find(&self) -> Result<Fhe> {
-        Ok(Fhe::find(self.fhe_program.as_deref())?.on_threads(jaguar_report::terminal::threads()))
+    /// Whether it is the interactive one.
+    pub fn is_interactive(self) -> bool {
+        matches!(self, Self::Interactive)
+    }
+
+    /// What reads it. One that this program was built without is refused by how to build with it.
+    pub fn parser() -> impl TypedValueParser<Value = Self> {
+        parser(kit::ONE_ROUND, kit::LEFT_OUT)
     }
 }
 
-/// 32 bytes as 64 hexadecimal digits.
-fn hex(bytes: &[u8; 32]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+impl PartialEq for Protocol {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// As [`Protocol::parser`], where `there` are built in, and `left_out` are not: names that are their features' as well.
+fn parser(
+    there: &'static [&'static dyn OneRound],
+    left_out: &'static [&'static str],
+) -> impl TypedValueParser<Value = Protocol> {
+    let all = || [Protocol::Interactive].into_iter().chain(there.iter().copied().map(Protocol::OneRound));
+    let shown = all().map(|protocol| PossibleValue::new(protocol.name()).help(protocol.about()));
+    let hidden = left_out.iter().map(|&name| PossibleValue::new(name).hide(true));
+    PossibleValuesParser::new(shown.chain(hidden)).try_map(move |name| {
+        all().find(|protocol| protocol.name() == name).ok_or_else(|| {
+            format!("this program is built without it; `cargo build --release --package jaguar-cli --features {name}` has it")
+        })
+    })
+}
+
+/// Options that the kit's protocols add to a command of this name, behind all others of its own: what was given.
+macro_rules! options {
+    ($($command:ident)*) => {$(
+        pub struct $command(pub ArgMatches);
+
+        impl clap::Args for $command {
+            fn augment_args(command: Command) -> Command {
+                kit::ONE_ROUND.iter().fold(command, |command, protocol| protocol.options(Which::$command, command))
+            }
+
+            fn augment_args_for_update(command: Command) -> Command {
+                Self::augment_args(command)
+            }
+        }
+
+        impl FromArgMatches for $command {
+            fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+                Ok(Self(matches.clone()))
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+                self.0 = matches.clone();
+                Ok(())
+            }
+        }
+    )*};
+}
+
+options!(Compile Predict Serve);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_protocol_that_is_not_built_in_is_refused_by_how_to_build_with_it() {
+        let command = || {
+            let protocol = clap::Arg::new("protocol").long("protocol").value_parser(parser(&[], &["other"]));
+            Command::new("x").no_binary_name(true).arg(protocol)
+        };
+        let refused =
+            |name| command().try_get_matches_from(["--protocol", name]).expect_err(name).to_string();
+        assert!(refused("other").contains("--features other"), "{}", refused("other"));
+        assert!(refused("else").contains("[possible values: interactive]"), "{}", refused("else"));
+        let taken = command().try_get_matches_from(["--protocol", "interactive"]).expect("it is there");
+        assert!(taken.get_one::<Protocol>("protocol").is_some_and(|protocol| protocol.is_interactive()));
+    }
 }

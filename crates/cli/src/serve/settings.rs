@@ -17,7 +17,7 @@ use clap::{Arg, ArgAction, Args as _, Command, FromArgMatches, ValueHint};
 
 use super::file::{ConfigFile, Entry, Named, Place, Value, unknown};
 use super::{Args, ModelOptions};
-use crate::one_round::{self, Protocol};
+use crate::one_round;
 
 /// Where the value of an option comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,10 +190,11 @@ impl Settings {
         let settings = Self { args, effective, models, clients };
         for table in &settings.models {
             settings.options_of(table)?;
-            let own = table.own.first().filter(|_| settings.args.protocol == Protocol::Convfhe);
+            let own = table.own.first().filter(|_| !settings.args.protocol.is_interactive());
             if let Some(Entry { key, place, .. }) = own {
                 bail!(
-                    "{place}: {key} is for --protocol interactive, and means nothing with --protocol convfhe"
+                    "{place}: {key} is for --protocol interactive, and means nothing with --protocol {}",
+                    settings.args.protocol
                 );
             }
         }

@@ -155,6 +155,19 @@ fn certificates_of_authorities_on_both_sides() {
     );
     assert_fails(serve(&["--tls-cert", &folder.path("none"), "--tls-key", &key]), &["none", "No such file"]);
     assert_fails(serve(&["--tls", "off", "--client-ca", &theirs.file]), &["--tls off"]);
+    // A key that others may use; `doctor` says the same.
+    others_may(&key, 0o644);
+    let told = ["others may use it (mode 644)", "chmod 600", &key];
+    let named = ["--tls-cert", &certificate, "--tls-key", &key];
+    assert_fails(serve(&named), &told);
+    let doctor = Process::start(jaguar(&[&["doctor"][..], &named].concat())).finish(WATCHDOG);
+    assert!(!doctor.status.success());
+    assert!(told.iter().all(|part| doctor.stdout.contains(part)), "{}", doctor.stdout);
+}
+
+fn others_may(file: &str, mode: u32) {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(file, mode).expect("our own file");
 }
 
 #[test]
@@ -183,10 +196,6 @@ fn tokens_let_clients_in() {
     server.process.line_with("line 1 is no hash", WATCHDOG);
     assert_fails(with(&["--token-file", &tokens]), &[&tokens, "no token"]);
     // What others may read is not taken for a secret: a token, and the key of a certificate; `doctor` says the same.
-    let others_may = |file: &str, mode| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        std::fs::set_permissions(file, mode).expect("our own file");
-    };
     std::fs::write(&tokens, text).expect("written");
     for mode in [0o644, 0o640, 0o604] {
         others_may(&alice, mode);

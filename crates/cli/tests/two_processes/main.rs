@@ -5,7 +5,7 @@
 //! - [`cache`]: folders that are full, read-only, in use or not wanted.
 //! - [`cheetah`]: the baseline, told to the server only.
 //! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
-//! - [`one_round`]: one message up and one down, with `jaguar-fhe`.
+//! - [`convfhe`]: one message up and one down, with `jaguar-fhe`.
 //! - [`many`]: rows of a CSV file, and the pages that commands write.
 //! - [`memory`]: too little of it is said before anything runs.
 //! - [`names`]: what a model's file calls its nodes stays with the server.
@@ -32,6 +32,9 @@ mod cache;
 mod cheetah;
 mod configuration;
 mod connections;
+#[cfg(all(target_os = "linux", feature = "convfhe"))]
+#[path = "../../../../papers/convfhe/tests/command/mod.rs"]
+mod convfhe;
 #[cfg(unix)]
 mod doctor;
 mod environment;
@@ -42,8 +45,6 @@ mod kept;
 mod many;
 mod memory;
 mod names;
-#[cfg(target_os = "linux")]
-mod one_round;
 mod operation;
 mod pages;
 mod pmax_leaky;

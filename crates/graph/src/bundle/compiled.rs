@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use crate::ir::reading::{Fields, WithOperations};
+use crate::ir::reading::{Fields, ReadError, WithOperations};
 use crate::network::{DEFAULT_GUARD_BITS, Model, Operators};
 use serde::de::SeqAccess;
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,10 @@ impl Bundle {
         if blake3::hash(body) != *hash {
             return Err(wrong("the file is damaged: its checksum does not match".into()));
         }
-        let body: Body = operators.decode(body).map_err(|e| wrong(format!("the file is damaged: {e}")))?;
+        let body: Body = operators.decode(body).map_err(|e| match e {
+            ReadError::UnknownOperator(_) => wrong(e.to_string()),
+            ReadError::Malformed(_) => wrong(format!("the file is damaged: {e}")),
+        })?;
         Self::with_secret(body.model, body.secret)
     }
 }

@@ -15,6 +15,7 @@ pub use crate::ir::guard::DEFAULT_GUARD_BITS;
 pub use crate::ir::limits::{
     MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, may_guard,
 };
+pub use crate::ir::reading::ReadError;
 pub use crate::ir::seen::Seen;
 pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
 use crate::ir::network::{Model, Network, Node};
 use crate::ops::Operators;
-use crate::ops::list::ReadOp;
+use crate::ops::list::{Lookup, ReadOp};
 
 /// What has operations in it, and so is read with a list of [`Operators`].
 pub trait WithOperations: Sized {
@@ -23,8 +23,22 @@ pub trait WithOperations: Sized {
 
 /// How a `T` is read.
 struct Reading<'a, T> {
-    operators: &'a Operators,
+    lookup: &'a Lookup<'a>,
     what: PhantomData<T>,
+}
+
+/// Why bytes are no network or model that this program could run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The bytes are something else, or damaged.
+    #[error(transparent)]
+    Malformed(#[from] postcard::Error),
+    /// It has an operator that the list lacks.
+    #[error(
+        "no operator here has the number {0}: it is of a program with more of them, or of a newer version"
+    )]
+    UnknownOperator(u32),
 }
 
 impl<T> Clone for Reading<'_, T> {
@@ -41,13 +55,15 @@ impl Operators {
     ///
     /// # Errors
     /// When the bytes are none, or name an operator that is not in the list.
-    pub fn decode<T: WithOperations>(&self, bytes: &[u8]) -> Result<T, postcard::Error> {
-        self.reading().deserialize(&mut postcard::Deserializer::from_bytes(bytes))
+    pub fn decode<T: WithOperations>(&self, bytes: &[u8]) -> Result<T, ReadError> {
+        let lookup = self.lookup();
+        let read = reading(&lookup).deserialize(&mut postcard::Deserializer::from_bytes(bytes));
+        read.map_err(|why| lookup.unknown.get().map_or(ReadError::Malformed(why), ReadError::UnknownOperator))
     }
+}
 
-    fn reading<T: WithOperations>(&self) -> Reading<'_, T> {
-        Reading { operators: self, what: PhantomData }
-    }
+fn reading<'a, T: WithOperations>(lookup: &'a Lookup<'a>) -> Reading<'a, T> {
+    Reading { lookup, what: PhantomData }
 }
 
 impl<'de, T: WithOperations> DeserializeSeed<'de> for Reading<'_, T> {
@@ -66,13 +82,13 @@ impl<'de, T: WithOperations> Visitor<'de> for Reading<'_, T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<T, A::Error> {
-        T::fields(&mut Fields { operators: self.operators, seq })
+        T::fields(&mut Fields { lookup: self.lookup, seq })
     }
 }
 
 /// Fields that are still to be read.
 pub struct Fields<'a, A> {
-    operators: &'a Operators,
+    lookup: &'a Lookup<'a>,
     seq: A,
 }
 
@@ -90,7 +106,7 @@ impl<'de, A: SeqAccess<'de>> Fields<'_, A> {
     /// # Errors
     /// As for [`plain`](Self::plain); when it names an operator that is not in the list.
     pub fn with_operations<T: WithOperations>(&mut self) -> Result<T, A::Error> {
-        self.seeded(self.operators.reading())
+        self.seeded(reading(self.lookup))
     }
 
     fn seeded<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
@@ -99,7 +115,7 @@ impl<'de, A: SeqAccess<'de>> Fields<'_, A> {
 }
 
 /// Any number of nodes.
-struct Nodes<'a>(&'a Operators);
+struct Nodes<'a>(&'a Lookup<'a>);
 
 impl<'de> DeserializeSeed<'de> for Nodes<'_> {
     type Value = Vec<Node>;
@@ -119,7 +135,7 @@ impl<'de> Visitor<'de> for Nodes<'_> {
     /// Grows with what is read: the number that a message claims is not believed.
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Node>, A::Error> {
         let mut nodes = Vec::new();
-        while let Some(node) = seq.next_element_seed(self.0.reading())? {
+        while let Some(node) = seq.next_element_seed(reading(self.0))? {
             nodes.push(node);
         }
         Ok(nodes)
@@ -130,7 +146,7 @@ impl WithOperations for Node {
     const FIELDS: usize = 4;
 
     fn fields<'de, A: SeqAccess<'de>>(from: &mut Fields<'_, A>) -> Result<Self, A::Error> {
-        let (name, op) = (from.plain()?, from.seeded(ReadOp(from.operators))?);
+        let (name, op) = (from.plain()?, from.seeded(ReadOp(from.lookup))?);
         Ok(Self { name, op, inputs: from.plain()?, shape: from.plain()? })
     }
 }
@@ -144,7 +160,7 @@ impl WithOperations for Network {
             activation_bits: from.plain()?,
             guard_bits: from.plain()?,
             weight_bits: from.plain()?,
-            nodes: from.seeded(Nodes(from.operators))?,
+            nodes: from.seeded(Nodes(from.lookup))?,
             input: from.plain()?,
             output: from.plain()?,
         })

@@ -1,6 +1,7 @@
 //! A list of operators, as a value. Networks hold operators by number; whoever reads one is handed the list that says what the
 //! numbers mean, and so is whoever imports a model, for what ONNX's operators become.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
@@ -80,8 +81,20 @@ impl Operators {
     }
 }
 
+/// What readers share: the list, and the number that it did not have. (Formats without words drop an error's text.)
+pub(crate) struct Lookup<'a> {
+    operators: &'a Operators,
+    pub(crate) unknown: Cell<Option<u32>>,
+}
+
+impl Operators {
+    pub(crate) fn lookup(&self) -> Lookup<'_> {
+        Lookup { operators: self, unknown: Cell::new(None) }
+    }
+}
+
 /// Reads an operation: a number, and then what its kind reads.
-pub(crate) struct ReadOp<'a>(pub(crate) &'a Operators);
+pub(crate) struct ReadOp<'a>(pub(crate) &'a Lookup<'a>);
 
 impl<'de> DeserializeSeed<'de> for ReadOp<'_> {
     type Value = Op;
@@ -101,8 +114,10 @@ impl<'de> Visitor<'de> for ReadOp<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Op, A::Error> {
         let missing = || Error::invalid_length(0, &self);
         let number: u32 = seq.next_element()?.ok_or_else(missing)?;
-        let kind = self.0.kinds.iter().find(|kind| kind.number == number);
-        let kind = kind.ok_or_else(|| Error::custom(format!("no operator here has the number {number}")))?;
+        let Some(kind) = self.0.operators.kinds.iter().find(|kind| kind.number == number) else {
+            self.0.unknown.set(Some(number));
+            return Err(Error::custom("an unknown operator"));
+        };
         seq.next_element_seed(ReadParameters(kind))?.ok_or_else(missing)
     }
 }

@@ -29,10 +29,11 @@ impl Server {
     /// `clients`, a file of authorities, clients must show a certificate that one of them signed.
     ///
     /// # Errors
-    /// When a file cannot be read or holds something else, or the key is not the certificate's.
+    /// When a file cannot be read or holds something else, others may use the key ([`Exposed::of_server_key`](crate::Exposed)), or it is
+    /// not the certificate's.
     pub fn from_files(certificate: &Path, key: &Path, clients: Option<&Path>) -> Result<Self, FileError> {
         let chain = pem::certificates(CERTIFICATE, certificate)?;
-        Self::new((chain, certificate), pem::key(KEY, key)?, clients)
+        Self::new((chain, certificate), pem::server_key(KEY, key)?, clients)
     }
 
     /// Shows the certificate in `folder`, which is made on first use: it signs itself, so that clients pin it. The files

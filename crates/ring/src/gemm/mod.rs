@@ -285,10 +285,10 @@ impl<'a> Window<'a> {
     }
 }
 
-crate::simd::multiversion!(
+crate::simd::multiversion! {
     /// Computes one task on the calling thread.
-    fn run(product: &Product, task: Task, out: Window) = vector_run, scalar scalar::run
-);
+    fn run(product: &Product, task: Task, out: Window) = vector_run, scalar scalar::run;
+}
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 
 use super::{PackedWeights, Term};
 use crate::kernel::Kernel;
-use crate::simd::{Portable, Simd, multiversion};
+use crate::simd::{Simd, multiversion};
 
 /// Rows of words, one after the other, whose results are wanted modulo `2^bits`. Bits above are ignored.
 #[derive(Clone, Copy)]
@@ -73,7 +73,6 @@ fn sum_generic<S: Simd>(simd: S, sources: &[(u64, &[u64])], mask: u64, out: &mut
     }
 }
 
-multiversion!(
-    fn sum(sources: &[(u64, &[u64])], mask: u64, out: &mut [u64]) = sum_generic,
-    scalar |sources, mask, out| sum_generic(Portable, sources, mask, out)
-);
+multiversion! {
+    fn sum(sources: &[(u64, &[u64])], mask: u64, out: &mut [u64]) = sum_generic;
+}

@@ -21,7 +21,7 @@ pub mod prime;
 pub mod rns;
 
 use crate::kernel::{Kernel, Set};
-use crate::simd::{Line, Portable, Simd, multiversion, wipe, words_mut};
+use crate::simd::{Line, Simd, multiversion, wipe, words_mut};
 use ntt::{Factor, LENGTHS, PRIMES, Tables};
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -417,26 +417,13 @@ fn recombine<S: Simd>(simd: S, constants: &Recombination, residues: &[Line], bit
     }
 }
 
-multiversion!(
-    fn run_prepare_small(tables: &Tables, values: &[i8], residues: &mut [Line]) = prepare_small,
-    scalar |tables, values, residues| prepare_small(Portable, tables, values, residues)
-);
-multiversion!(
-    fn run_prepare_wide(tables: &Tables, words: &[u64], bits: u32, residues: &mut [Line]) = prepare_wide,
-    scalar |tables, words, bits, residues| prepare_wide(Portable, tables, words, bits, residues)
-);
-multiversion!(
-    fn run_multiply(tables: &AllTables, x: &[Line], s: &SmallNtt, out: &mut [Line]) = multiply,
-    scalar |tables, x, s, out| multiply(Portable, tables, x, s, out)
-);
-multiversion!(
-    fn run_multiply_words(tables: &AllTables, x: &[u64], bits: u32, s: &SmallNtt, out: &mut [Line]) = multiply_words,
-    scalar |tables, x, bits, s, out| multiply_words(Portable, tables, x, bits, s, out)
-);
-multiversion!(
-    fn run_recombine(constants: &Recombination, residues: &[Line], bits: u32, out: &mut [u64]) = recombine,
-    scalar |constants, residues, bits, out| recombine(Portable, constants, residues, bits, out)
-);
+multiversion! {
+    fn run_prepare_small(tables: &Tables, values: &[i8], residues: &mut [Line]) = prepare_small;
+    fn run_prepare_wide(tables: &Tables, words: &[u64], bits: u32, residues: &mut [Line]) = prepare_wide;
+    fn run_multiply(tables: &AllTables, x: &[Line], s: &SmallNtt, out: &mut [Line]) = multiply;
+    fn run_multiply_words(tables: &AllTables, x: &[u64], bits: u32, s: &SmallNtt, out: &mut [Line]) = multiply_words;
+    fn run_recombine(constants: &Recombination, residues: &[Line], bits: u32, out: &mut [u64]) = recombine;
+}
 
 #[cfg(test)]
 mod tests;

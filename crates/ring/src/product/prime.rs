@@ -370,26 +370,16 @@ fn invert<S: Simd>(simd: S, tables: &Tables, product: &mut [S::V], ends: Ends, o
     }
 }
 
-multiversion!(
-    fn run_forward(tables: &Tables, data: &mut [Line]) = forward,
-    scalar |tables, data| forward(Portable, tables, data)
-);
-multiversion!(
-    fn run_forward_to_wire(tables: &Tables, data: &mut [Line]) = forward_to_wire,
-    scalar |tables, data| forward_to_wire(Portable, tables, data)
-);
-multiversion!(
+multiversion! {
+    fn run_forward(tables: &Tables, data: &mut [Line]) = forward;
+    fn run_forward_to_wire(tables: &Tables, data: &mut [Line]) = forward_to_wire;
     fn run_multiply(
-        tables: &Tables, x: &[Line], s: &[Line], product: &mut [Line], ends: Ends, out: &mut [u64],
-    ) = multiply,
-    scalar |tables, x, s, product, ends, out| multiply(Portable, tables, x, s, product, ends, out)
-);
-multiversion!(
+        tables: &Tables, x: &[Line], s: &[Line], product: &mut [Line], ends: Ends, out: &mut [u64]
+    ) = multiply;
     fn run_multiply_received(
-        tables: &Tables, s: &[Line], x: &mut [Line], ends: Ends, out: &mut [u64],
-    ) = multiply_received,
-    scalar |tables, s, x, ends, out| multiply_received(Portable, tables, s, x, ends, out)
-);
+        tables: &Tables, s: &[Line], x: &mut [Line], ends: Ends, out: &mut [u64]
+    ) = multiply_received;
+}
 
 #[cfg(test)]
 mod tests {

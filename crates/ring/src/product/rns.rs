@@ -613,51 +613,19 @@ fn accumulate<S: Simd>(
     }
 }
 
-multiversion!(
-    fn run_add_small(prime: u32, values: &[i8], plane: &mut [Line]) = add_small,
-    scalar |prime, values, plane| add_small(Portable, prime, values, plane)
-);
-multiversion!(
-    fn run_negate(prime: u32, plane: &mut [Line]) = negate,
-    scalar |prime, plane| negate(Portable, prime, plane)
-);
-multiversion!(
-    fn run_add_scaled(scale: &Scale, values: &[u64], plane: &mut [Line]) = add_scaled,
-    scalar |scale, values, plane| add_scaled(Portable, scale, values, plane)
-);
-multiversion!(
-    fn run_switch(limbs: &[Limb], lines: &[Line], bits: u32, out: &mut [u64]) = switch,
-    scalar |limbs, lines, bits, out| switch(Portable, limbs, lines, bits, out)
-);
-multiversion!(
-    fn run_prepare_weights(tables: &Tables, values: &[i32], plane: &mut [Line]) = prepare_weights,
-    scalar |tables, values, plane| prepare_weights(Portable, tables, values, plane)
-);
-multiversion!(
-    fn run_transform(tables: &Tables, plane: &mut [Line]) = transform,
-    scalar |tables, plane| transform(Portable, tables, plane)
-);
-multiversion!(
-    fn run_add_product(tables: &Tables, x: &[Line], s: &[Line], sum: &mut [Line]) = add_product,
-    scalar |tables, x, s, sum| add_product(Portable, tables, x, s, sum)
-);
-multiversion!(
-    fn run_backward(tables: &Tables, plane: &mut [Line]) = backward,
-    scalar |tables, plane| backward(Portable, tables, plane)
-);
-multiversion!(
+multiversion! {
+    fn run_add_small(prime: u32, values: &[i8], plane: &mut [Line]) = add_small;
+    fn run_negate(prime: u32, plane: &mut [Line]) = negate;
+    fn run_add_scaled(scale: &Scale, values: &[u64], plane: &mut [Line]) = add_scaled;
+    fn run_switch(limbs: &[Limb], lines: &[Line], bits: u32, out: &mut [u64]) = switch;
+    fn run_prepare_weights(tables: &Tables, values: &[i32], plane: &mut [Line]) = prepare_weights;
+    fn run_transform(tables: &Tables, plane: &mut [Line]) = transform;
+    fn run_add_product(tables: &Tables, x: &[Line], s: &[Line], sum: &mut [Line]) = add_product;
+    fn run_backward(tables: &Tables, plane: &mut [Line]) = backward;
     fn run_accumulate(
-        tables: &[Arc<Tables>],
-        lines: usize,
-        panel: &RnsPanel,
-        inputs: &[RnsPairs],
-        first: usize,
-        sums: &mut [[RnsSum; 2]],
-    ) = accumulate,
-    scalar |tables, lines, panel, inputs, first, sums| {
-        accumulate(Portable, tables, lines, panel, inputs, first, sums)
-    }
-);
+        tables: &[Arc<Tables>], lines: usize, panel: &RnsPanel, inputs: &[RnsPairs], first: usize, sums: &mut [[RnsSum; 2]]
+    ) = accumulate;
+}
 
 #[cfg(test)]
 mod tests;

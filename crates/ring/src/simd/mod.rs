@@ -11,8 +11,6 @@ mod portable;
 mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
-#[cfg(target_arch = "x86_64")]
-mod x86_wide;
 
 pub(crate) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
@@ -20,6 +18,29 @@ pub(crate) use wide::Fused;
 pub(crate) use wide::{Wide, multiversion_wide};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2, Avx512, Avx512Ifma};
+
+/// Methods that are always inlined: kernels get their instructions from who calls them. With `intrinsics:`, bodies are of
+/// those, on values only: no memory is touched.
+macro_rules! inlined {
+    (intrinsics: $(
+        fn $name:ident $([const $n:ident: $nty:ty])? ($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)? $body:block
+    )*) => {
+        $(
+            #[inline(always)]
+            fn $name $(<const $n: $nty>)? ($self $(, $arg: $ty)*) $(-> $ret)? {
+                // SAFETY: `self` exists only on a processor that has the features of these intrinsics.
+                unsafe { $body }
+            }
+        )*
+    };
+    ($(fn $name:ident $([const $n:ident: $nty:ty])? ($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)? $body:block)*) => {
+        $(
+            #[inline(always)]
+            fn $name $(<const $n: $nty>)? ($self $(, $arg: $ty)*) $(-> $ret)? $body
+        )*
+    };
+}
+use inlined;
 
 /// One cache line of 32-bit words, the unit in which kernels allocate.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -144,38 +165,42 @@ pub(crate) trait Lanes16: Dot {
     fn join_words(self, low: Self::V, high: Self::V) -> Self::W;
 }
 
-/// Defines `fn name(kernel: Kernel, args...)` which runs `generic(token, args...)`, compiled for that instruction set,
-/// or `scalar(args...)`.
+/// For each `fn name(args...) = generic;`, defines `fn name(kernel: Kernel, args...)` which runs `generic(token, args...)`, compiled for
+/// that instruction set; without one, `generic` on single lanes, or what stands behind `scalar`.
 macro_rules! multiversion {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $generic:ident, scalar $scalar:expr) => {
-        $(#[$meta])*
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $generic:ident $(, scalar $scalar:expr)?;)*) => {
+        $(
+            $(#[$meta])*
+            #[allow(clippy::too_many_arguments)]
+            $vis fn $name(kernel: $crate::kernel::Kernel, $($arg: $ty),*) {
+                $crate::simd::multiversion!(@ avx2, Avx2, "avx2", $generic($($arg: $ty),*));
+                $crate::simd::multiversion!(
+                    @ avx512, Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", $generic($($arg: $ty),*)
+                );
+                match kernel.0 {
+                    $crate::kernel::Set::Scalar => $crate::simd::multiversion!(@ scalar $generic($($arg),*) $($scalar)?),
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::kernel::Set::Avx2(simd) => {
+                        // SAFETY: the token proves that the processor has the features that the function enables.
+                        unsafe { avx2(simd, $($arg),*) }
+                    }
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::kernel::Set::Avx512(simd) => {
+                        // SAFETY: the token proves that the processor has the features that the function enables.
+                        unsafe { avx512(simd, $($arg),*) }
+                    }
+                }
+            }
+        )*
+    };
+    (@ scalar $generic:ident($($arg:ident),*)) => { $generic($crate::simd::Portable, $($arg),*) };
+    (@ scalar $generic:ident($($arg:ident),*) $scalar:expr) => { ($scalar)($($arg),*) };
+    (@ $set:ident, $token:ident, $features:literal, $generic:ident($($arg:ident: $ty:ty),*)) => {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $features)]
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name(kernel: $crate::kernel::Kernel, $($arg: $ty),*) {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2")]
-            #[allow(clippy::too_many_arguments)]
-            fn avx2(simd: $crate::simd::Avx2, $($arg: $ty),*) {
-                $generic(simd, $($arg),*)
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-            #[allow(clippy::too_many_arguments)]
-            fn avx512(simd: $crate::simd::Avx512, $($arg: $ty),*) {
-                $generic(simd, $($arg),*)
-            }
-            match kernel.0 {
-                $crate::kernel::Set::Scalar => ($scalar)($($arg),*),
-                #[cfg(target_arch = "x86_64")]
-                $crate::kernel::Set::Avx2(simd) => {
-                    // SAFETY: the token proves that the processor has the features that the function enables.
-                    unsafe { avx2(simd, $($arg),*) }
-                }
-                #[cfg(target_arch = "x86_64")]
-                $crate::kernel::Set::Avx512(simd) => {
-                    // SAFETY: the token proves that the processor has the features that the function enables.
-                    unsafe { avx512(simd, $($arg),*) }
-                }
-            }
+        fn $set(simd: $crate::simd::$token, $($arg: $ty),*) {
+            $generic(simd, $($arg),*)
         }
     };
 }

@@ -41,26 +41,9 @@ pub(crate) trait Wide: Copy {
     fn regroup(self, half: usize, x: Self::W, y: Self::W) -> (Self::W, Self::W);
 
     /// The words of even places and those of odd ones, of two vectors one after the other.
-    #[inline(always)]
-    fn unzip_words(self, mut x: Self::W, mut y: Self::W) -> (Self::W, Self::W) {
-        let mut half = Self::LANES / 2;
-        while half >= 1 {
-            (x, y) = self.regroup(half, x, y);
-            half /= 2;
-        }
-        (x, y)
-    }
-
+    fn unzip_words(self, x: Self::W, y: Self::W) -> (Self::W, Self::W);
     /// The inverse of [`unzip_words`](Self::unzip_words).
-    #[inline(always)]
-    fn zip_words(self, mut x: Self::W, mut y: Self::W) -> (Self::W, Self::W) {
-        let mut half = 1;
-        while half < Self::LANES {
-            (x, y) = self.regroup(half, x, y);
-            half *= 2;
-        }
-        (x, y)
-    }
+    fn zip_words(self, x: Self::W, y: Self::W) -> (Self::W, Self::W);
 
     /// The high 64 bits of each product.
     #[inline(always)]
@@ -91,24 +74,13 @@ macro_rules! multiversion_wide {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis fn $name(kernel: $crate::kernel::Kernel, narrow: bool, $($arg: $ty),*) {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2")]
-            #[allow(clippy::too_many_arguments)]
-            fn avx2(simd: $crate::simd::Avx2, $($arg: $ty),*) {
-                $generic(simd, $($arg),*)
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-            #[allow(clippy::too_many_arguments)]
-            fn avx512(simd: $crate::simd::Avx512, $($arg: $ty),*) {
-                $generic(simd, $($arg),*)
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512ifma")]
-            #[allow(clippy::too_many_arguments)]
-            fn ifma(simd: $crate::simd::Avx512Ifma, $($arg: $ty),*) {
-                $generic(simd, $($arg),*)
-            }
+            $crate::simd::multiversion!(@ avx2, Avx2, "avx2", $generic($($arg: $ty),*));
+            $crate::simd::multiversion!(
+                @ avx512, Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", $generic($($arg: $ty),*)
+            );
+            $crate::simd::multiversion!(
+                @ ifma, Avx512Ifma, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512ifma", $generic($($arg: $ty),*)
+            );
             let _ = narrow;
             match kernel.0 {
                 $crate::kernel::Set::Scalar => ($scalar)($($arg),*),

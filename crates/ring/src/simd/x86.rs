@@ -1,8 +1,8 @@
-//! AVX2 and AVX-512 behind [`Simd`], [`Dot`] and [`Lanes16`]: the only place that names an intrinsic.
+//! AVX2 and AVX-512 behind the traits of vectors. Only the modules `v256` and `v512` name intrinsics: there, what both widths have
+//! goes by one name, so that the implementations below stand once.
 
-use super::{Dot, Lanes16, Line, Simd};
+use super::{Dot, Fused, Lanes16, Line, Simd, Wide, inlined};
 use crate::cpu::{Cpu, Feature};
-use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 /// Proof that the processor has AVX2.
@@ -49,383 +49,366 @@ impl Avx512 {
     }
 }
 
-impl Avx512Ifma {
-    /// Without it.
-    pub(crate) fn base(self) -> Avx512 {
-        Avx512 { ifma: Some(self) }
-    }
-}
-
-/// Methods whose bodies are intrinsics on values only: no memory is touched.
-macro_rules! intrinsics {
-    ($(fn $name:ident $([const $n:ident: $nty:ty])? ($($arg:ident: $ty:ty),*) -> $ret:ty { $body:expr })*) => {
+/// Functions on vectors that need `$features`.
+macro_rules! with_features {
+    ($features:literal: $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:tt)* })*) => {
         $(
-            #[inline(always)]
-            fn $name $(<const $n: $nty>)? (self, $($arg: $ty),*) -> $ret {
-                // SAFETY: `self` exists only on a processor that has the features of these intrinsics.
-                unsafe { $body }
+            $(#[$doc])*
+            #[inline]
+            #[target_feature(enable = $features)]
+            pub(super) fn $name($($arg: $ty),*) -> $ret {
+                $($body)*
             }
         )*
     };
 }
-pub(super) use intrinsics;
 
-/// Lane numbers for a permutation, as a constant vector.
-const fn lanes16(start: [u32; 2], step: u32) -> [u32; 16] {
-    let mut index = [0; 16];
-    let mut i = 0;
-    while i < 16 {
-        index[i] = start[i % 2] + step * (i as u32 / 2);
-        i += 1;
-    }
-    index
-}
+/// 256 bits.
+mod v256 {
+    use std::arch::x86_64::*;
+    pub(super) use std::arch::x86_64::{
+        __m256i as V, _mm256_add_epi16 as add16, _mm256_add_epi32 as add32, _mm256_add_epi64 as add64,
+        _mm256_and_si256 as and, _mm256_castsi256_si128 as low_half, _mm256_cvtepi32_epi64 as widen_signed,
+        _mm256_cvtepu32_epi64 as widen, _mm256_extracti128_si256 as half, _mm256_loadu_si256 as load,
+        _mm256_min_epu16 as min16, _mm256_min_epu32 as min32, _mm256_mul_epi32 as mul_signed,
+        _mm256_mul_epu32 as mul, _mm256_mulhi_epu16 as mul_hi16, _mm256_mullo_epi16 as mul_lo16,
+        _mm256_mullo_epi32 as mul_lo32, _mm256_set1_epi32 as splat32, _mm256_set1_epi64x as splat64,
+        _mm256_sll_epi64 as shl64, _mm256_slli_epi32 as shl32_by, _mm256_srai_epi32 as shr32_signed_by,
+        _mm256_srl_epi64 as shr64, _mm256_srli_epi64 as shr64_by, _mm256_storeu_si256 as store,
+        _mm256_sub_epi16 as sub16, _mm256_sub_epi32 as sub32, _mm256_sub_epi64 as sub64,
+        _mm256_xor_si256 as xor,
+    };
 
-/// `(i, 16 + i)` for `i` in 0..8, and for 8..16.
-const ZIP_LOW: [u32; 16] = lanes16([0, 16], 1);
-const ZIP_HIGH: [u32; 16] = lanes16([8, 24], 1);
-/// Even and odd lanes of two vectors.
-const EVEN: [u32; 16] = lanes16([0, 2], 4);
-const ODD: [u32; 16] = lanes16([1, 3], 4);
-
-/// The upper halves of the 32-bit lanes of two vectors.
-const HIGH_HALVES: [u16; 32] = {
-    let mut index = [0; 32];
-    let mut i = 0;
-    while i < 32 {
-        index[i] = 2 * i as u16 + 1;
-        i += 1;
-    }
-    index
-};
-
-const fn lanes32(start: u16) -> [u16; 32] {
-    let mut index = [0; 32];
-    let mut i = 0;
-    while i < 32 {
-        index[i] = start + (i as u16 / 2) + 32 * (i as u16 % 2);
-        i += 1;
-    }
-    index
-}
-
-/// 16-bit lanes `(i, 32 + i)` for `i` in 0..16, and for 16..32.
-const PAIR_LOW: [u16; 32] = lanes32(0);
-const PAIR_HIGH: [u16; 32] = lanes32(16);
-
-impl Simd for Avx2 {
-    type V = __m256i;
-    type W = [__m256i; 2];
-    const LANES: usize = 8;
-
-    #[inline(always)]
-    fn view(self, lines: &[Line]) -> &[__m256i] {
-        // SAFETY: a line is two vectors, aligned to 64 bytes, and every bit pattern is a vector.
-        unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), 2 * lines.len()) }
-    }
-    #[inline(always)]
-    fn view_mut(self, lines: &mut [Line]) -> &mut [__m256i] {
-        // SAFETY: as in `view`; the borrow of `lines` is exclusive and lasts as long as the result.
-        unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), 2 * lines.len()) }
-    }
-    #[inline(always)]
-    fn load_words(self, words: &[u64]) -> [__m256i; 2] {
-        let words: &[u64; 8] = words.first_chunk().expect("a vector of words");
-        // SAFETY: 64 bytes are readable; the loads need no alignment; `self` proves AVX2.
-        unsafe {
-            [_mm256_loadu_si256(words.as_ptr().cast()), _mm256_loadu_si256(words.as_ptr().add(4).cast())]
+    with_features! { "avx2":
+        fn count(count: u32) -> __m128i { _mm_cvtsi32_si128(count as i32) }
+        /// Even lanes of 32 bits of one vector, odd lanes of the other.
+        fn by_turns(even: V, odd: V) -> V { _mm256_blend_epi32::<0xAA>(even, odd) }
+        fn zip32(a: V, b: V) -> (V, V) { quarters(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)) }
+        fn zip16(a: V, b: V) -> (V, V) { quarters(_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)) }
+        /// The first halves of two vectors, then the second halves.
+        fn quarters(a: V, b: V) -> (V, V) {
+            (_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b))
         }
-    }
-    #[inline(always)]
-    fn store_words(self, words: &mut [u64], value: [__m256i; 2]) {
-        let words: &mut [u64; 8] = words.first_chunk_mut().expect("a vector of words");
-        // SAFETY: 64 bytes are writable; the stores need no alignment; `self` proves AVX2.
-        unsafe {
-            _mm256_storeu_si256(words.as_mut_ptr().cast(), value[0]);
-            _mm256_storeu_si256(words.as_mut_ptr().add(4).cast(), value[1]);
-        }
-    }
-
-    intrinsics! {
-        fn splat(value: u32) -> __m256i { _mm256_set1_epi32(value as i32) }
-        fn add(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
-        fn sub(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
-        fn min(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epu32(a, b) }
-        fn mul_lo(a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi32(a, b) }
-        fn mul_hi(a: __m256i, b: __m256i) -> __m256i {{
-            let even = _mm256_srli_epi64::<32>(_mm256_mul_epu32(a, b));
-            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), _mm256_srli_epi64::<32>(b));
-            _mm256_blend_epi32::<0xAA>(even, odd)
-        }}
-        fn zip(a: __m256i, b: __m256i) -> (__m256i, __m256i) {{
-            let (low, high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-            (_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high))
-        }}
-        fn unzip(a: __m256i, b: __m256i) -> (__m256i, __m256i) {{
+        fn unzip32(a: V, b: V) -> (V, V) {
             let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
             let even = _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(a, b));
             let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0xDD>(a, b));
             (_mm256_permute4x64_epi64::<0xD8>(even), _mm256_permute4x64_epi64::<0xD8>(odd))
-        }}
-        fn splat_word(value: u64) -> [__m256i; 2] { [_mm256_set1_epi64x(value as i64); 2] }
-        fn add_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-            [_mm256_add_epi64(a[0], b[0]), _mm256_add_epi64(a[1], b[1])]
         }
-        fn and_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-            [_mm256_and_si256(a[0], b[0]), _mm256_and_si256(a[1], b[1])]
-        }
-        fn shl_words[const BITS: u32](a: [__m256i; 2]) -> [__m256i; 2] {{
-            let count = _mm_cvtsi32_si128(BITS as i32);
-            [_mm256_sll_epi64(a[0], count), _mm256_sll_epi64(a[1], count)]
-        }}
-        fn shr_words(a: [__m256i; 2], count: u32) -> [__m256i; 2] {{
-            let count = _mm_cvtsi32_si128(count as i32);
-            [_mm256_srl_epi64(a[0], count), _mm256_srl_epi64(a[1], count)]
-        }}
-        fn widen(a: __m256i) -> [__m256i; 2] {
-            [
-                _mm256_cvtepu32_epi64(_mm256_castsi256_si128(a)),
-                _mm256_cvtepu32_epi64(_mm256_extracti128_si256::<1>(a)),
-            ]
-        }
-        fn mul_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-            [_mm256_mul_epu32(a[0], b[0]), _mm256_mul_epu32(a[1], b[1])]
-        }
-        fn mul_low_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-            [0, 1].map(|i| {
-                let first = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a[i]), b[i]);
-                let second = _mm256_mul_epu32(a[i], _mm256_srli_epi64::<32>(b[i]));
-                let upper = _mm256_slli_epi64::<32>(_mm256_add_epi64(first, second));
-                _mm256_add_epi64(_mm256_mul_epu32(a[i], b[i]), upper)
-            })
-        }
-        fn spread(a: __m256i) -> [__m256i; 2] { [a, _mm256_srli_epi64::<32>(a)] }
-        fn join_high(a: [__m256i; 2]) -> __m256i { _mm256_blend_epi32::<0xAA>(_mm256_srli_epi64::<32>(a[0]), a[1]) }
-        fn sub_words(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-            [_mm256_sub_epi64(a[0], b[0]), _mm256_sub_epi64(a[1], b[1])]
-        }
-        fn reduce_high(a: [__m256i; 2], modulus: [__m256i; 2]) -> [__m256i; 2] {
-            // Low halves: the minimum of a number and itself.
-            [
-                _mm256_min_epu32(a[0], _mm256_sub_epi32(a[0], modulus[0])),
-                _mm256_min_epu32(a[1], _mm256_sub_epi32(a[1], modulus[1])),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    fn split_words(self, a: [__m256i; 2]) -> (__m256i, __m256i) {
-        self.unzip(a[0], a[1])
-    }
-}
-
-impl Dot for Avx2 {
-    intrinsics! {
-        fn dot(acc: __m256i, a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)) }
-        fn shr16_signed(a: __m256i) -> __m256i { _mm256_srai_epi32::<16>(a) }
-        fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
-        fn widen_signed(a: __m256i) -> [__m256i; 2] {
-            [
-                _mm256_cvtepi32_epi64(_mm256_castsi256_si128(a)),
-                _mm256_cvtepi32_epi64(_mm256_extracti128_si256::<1>(a)),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    fn load(self, words: &[u32]) -> __m256i {
-        let words: &[u32; 8] = words.first_chunk().expect("a vector of words");
-        // SAFETY: 32 bytes are readable; the load needs no alignment; `self` proves AVX2.
-        unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
-    }
-    #[inline(always)]
-    fn pair_up(self, a: &[i16], b: &[i16]) -> (__m256i, __m256i) {
-        let a: &[i16; 16] = a.first_chunk().expect("two vectors of limbs");
-        let b: &[i16; 16] = b.first_chunk().expect("two vectors of limbs");
-        // SAFETY: 32 bytes of each are readable; the loads need no alignment; `self` proves AVX2.
-        unsafe {
-            let (a, b) = (_mm256_loadu_si256(a.as_ptr().cast()), _mm256_loadu_si256(b.as_ptr().cast()));
-            let (low, high) = (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
-            (_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high))
-        }
-    }
-}
-
-impl Lanes16 for Avx2 {
-    intrinsics! {
-        fn add16(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi16(a, b) }
-        fn sub16(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi16(a, b) }
-        fn min16(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epu16(a, b) }
-        fn mul_lo16(a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi16(a, b) }
-        fn mul_hi16(a: __m256i, b: __m256i) -> __m256i { _mm256_mulhi_epu16(a, b) }
-        fn xor(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
-        fn shr28_signed(a: __m256i) -> __m256i { _mm256_srai_epi32::<28>(a) }
-        fn shl16(a: __m256i) -> __m256i { _mm256_slli_epi32::<16>(a) }
-        fn pack_high(a: __m256i, b: __m256i) -> __m256i {{
+        fn high_halves(a: V, b: V) -> V {
             // Within halves of vectors first; their quarters are then 0, 2, 1, 3.
             let packed = _mm256_packus_epi32(_mm256_srli_epi32::<16>(a), _mm256_srli_epi32::<16>(b));
             _mm256_permute4x64_epi64::<0xD8>(packed)
-        }}
-    }
-
-    #[inline(always)]
-    fn join_words(self, low: __m256i, high: __m256i) -> [__m256i; 2] {
-        self.zip(low, high).into()
-    }
-}
-
-impl Simd for Avx512 {
-    type V = __m512i;
-    type W = [__m512i; 2];
-    const LANES: usize = 16;
-
-    #[inline(always)]
-    fn view(self, lines: &[Line]) -> &[__m512i] {
-        // SAFETY: a line is one vector, aligned to 64 bytes, and every bit pattern is a vector.
-        unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len()) }
-    }
-    #[inline(always)]
-    fn view_mut(self, lines: &mut [Line]) -> &mut [__m512i] {
-        // SAFETY: as in `view`; the borrow of `lines` is exclusive and lasts as long as the result.
-        unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len()) }
-    }
-    #[inline(always)]
-    fn load_words(self, words: &[u64]) -> [__m512i; 2] {
-        let words: &[u64; 16] = words.first_chunk().expect("a vector of words");
-        // SAFETY: 128 bytes are readable; the loads need no alignment; `self` proves AVX-512F.
-        unsafe {
-            [_mm512_loadu_si512(words.as_ptr().cast()), _mm512_loadu_si512(words.as_ptr().add(8).cast())]
         }
-    }
-    #[inline(always)]
-    fn store_words(self, words: &mut [u64], value: [__m512i; 2]) {
-        let words: &mut [u64; 16] = words.first_chunk_mut().expect("a vector of words");
-        // SAFETY: 128 bytes are writable; the stores need no alignment; `self` proves AVX-512F.
-        unsafe {
-            _mm512_storeu_si512(words.as_mut_ptr().cast(), value[0]);
-            _mm512_storeu_si512(words.as_mut_ptr().add(8).cast(), value[1]);
+        fn dot(acc: V, a: V, b: V) -> V { _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)) }
+        fn mul_lo64(a: V, b: V) -> V {
+            let first = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), b);
+            let second = _mm256_mul_epu32(a, _mm256_srli_epi64::<32>(b));
+            let upper = _mm256_slli_epi64::<32>(_mm256_add_epi64(first, second));
+            _mm256_add_epi64(_mm256_mul_epu32(a, b), upper)
         }
-    }
-
-    intrinsics! {
-        fn splat(value: u32) -> __m512i { _mm512_set1_epi32(value as i32) }
-        fn add(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
-        fn sub(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi32(a, b) }
-        fn min(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epu32(a, b) }
-        fn mul_lo(a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi32(a, b) }
-        fn mul_hi(a: __m512i, b: __m512i) -> __m512i {{
-            let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(a, b));
-            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
-            _mm512_mask_blend_epi32(0xAAAA, even, odd)
-        }}
-        fn zip(a: __m512i, b: __m512i) -> (__m512i, __m512i) {(
-            _mm512_permutex2var_epi32(a, std::mem::transmute::<[u32; 16], __m512i>(ZIP_LOW), b),
-            _mm512_permutex2var_epi32(a, std::mem::transmute::<[u32; 16], __m512i>(ZIP_HIGH), b),
-        )}
-        fn unzip(a: __m512i, b: __m512i) -> (__m512i, __m512i) {(
-            _mm512_permutex2var_epi32(a, std::mem::transmute::<[u32; 16], __m512i>(EVEN), b),
-            _mm512_permutex2var_epi32(a, std::mem::transmute::<[u32; 16], __m512i>(ODD), b),
-        )}
-        fn splat_word(value: u64) -> [__m512i; 2] { [_mm512_set1_epi64(value as i64); 2] }
-        fn add_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-            [_mm512_add_epi64(a[0], b[0]), _mm512_add_epi64(a[1], b[1])]
+        fn wrap(a: V, modulus: V) -> V {
+            // Blends by the sign bit.
+            let (plain, sum) = (_mm256_castsi256_pd(a), _mm256_castsi256_pd(_mm256_add_epi64(a, modulus)));
+            _mm256_castpd_si256(_mm256_blendv_pd(plain, sum, plain))
         }
-        fn and_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-            [_mm512_and_si512(a[0], b[0]), _mm512_and_si512(a[1], b[1])]
+        fn regroup(half: usize, x: V, y: V) -> (V, V) {
+            match half {
+                1 => (_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y)),
+                _ => quarters(x, y),
+            }
         }
-        fn shl_words[const BITS: u32](a: [__m512i; 2]) -> [__m512i; 2] {
-            [_mm512_slli_epi64::<BITS>(a[0]), _mm512_slli_epi64::<BITS>(a[1])]
+        fn zip64(x: V, y: V) -> (V, V) { quarters(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y)) }
+        fn unzip64(x: V, y: V) -> (V, V) {
+            let (x, y) = quarters(x, y);
+            (_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y))
         }
-        fn shr_words(a: [__m512i; 2], count: u32) -> [__m512i; 2] {{
-            let count = _mm_cvtsi32_si128(count as i32);
-            [_mm512_srl_epi64(a[0], count), _mm512_srl_epi64(a[1], count)]
-        }}
-        fn widen(a: __m512i) -> [__m512i; 2] {
-            [
-                _mm512_cvtepu32_epi64(_mm512_castsi512_si256(a)),
-                _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(a)),
-            ]
+        fn permute(from: &[u64], sources: &[u32]) -> V {
+            let sources: &[u32; 4] = sources.first_chunk().expect("places of a vector");
+            of_words(&sources.map(|source| from[source as usize]))
         }
-        fn mul_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-            [_mm512_mul_epu32(a[0], b[0]), _mm512_mul_epu32(a[1], b[1])]
+        fn repeat(words: &[u64], times: usize) -> V {
+            match times {
+                1 => of_words(words.first_chunk().expect("a vector of words")),
+                _ => of_words(&[words[0], words[0], words[1], words[1]]),
+            }
         }
-        fn mul_low_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-            [_mm512_mullo_epi64(a[0], b[0]), _mm512_mullo_epi64(a[1], b[1])]
-        }
-        fn spread(a: __m512i) -> [__m512i; 2] { [a, _mm512_srli_epi64::<32>(a)] }
-        fn join_high(a: [__m512i; 2]) -> __m512i {
-            _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64::<32>(a[0]), a[1])
-        }
-        fn sub_words(a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-            [_mm512_sub_epi64(a[0], b[0]), _mm512_sub_epi64(a[1], b[1])]
-        }
-        fn reduce_high(a: [__m512i; 2], modulus: [__m512i; 2]) -> [__m512i; 2] {
-            // Low halves: the minimum of a number and itself.
-            [
-                _mm512_min_epu32(a[0], _mm512_sub_epi32(a[0], modulus[0])),
-                _mm512_min_epu32(a[1], _mm512_sub_epi32(a[1], modulus[1])),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    fn split_words(self, a: [__m512i; 2]) -> (__m512i, __m512i) {
-        self.unzip(a[0], a[1])
-    }
-}
-
-impl Dot for Avx512 {
-    intrinsics! {
-        fn dot(acc: __m512i, a: __m512i, b: __m512i) -> __m512i { _mm512_dpwssd_epi32(acc, a, b) }
-        fn shr16_signed(a: __m512i) -> __m512i { _mm512_srai_epi32::<16>(a) }
-        fn and(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
-        fn widen_signed(a: __m512i) -> [__m512i; 2] {
-            [
-                _mm512_cvtepi32_epi64(_mm512_castsi512_si256(a)),
-                _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64::<1>(a)),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    fn load(self, words: &[u32]) -> __m512i {
-        let words: &[u32; 16] = words.first_chunk().expect("a vector of words");
-        // SAFETY: 64 bytes are readable; the load needs no alignment; `self` proves AVX-512F.
-        unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
-    }
-    #[inline(always)]
-    fn pair_up(self, a: &[i16], b: &[i16]) -> (__m512i, __m512i) {
-        let a: &[i16; 32] = a.first_chunk().expect("two vectors of limbs");
-        let b: &[i16; 32] = b.first_chunk().expect("two vectors of limbs");
-        // SAFETY: 64 bytes of each are readable; the loads need no alignment; the transmuted constants have the
-        // size of a vector; `self` proves AVX-512 F and BW.
-        unsafe {
-            let (a, b) = (_mm512_loadu_si512(a.as_ptr().cast()), _mm512_loadu_si512(b.as_ptr().cast()));
-            (
-                _mm512_permutex2var_epi16(a, std::mem::transmute::<[u16; 32], __m512i>(PAIR_LOW), b),
-                _mm512_permutex2var_epi16(a, std::mem::transmute::<[u16; 32], __m512i>(PAIR_HIGH), b),
-            )
+        fn of_words(words: &[u64; 4]) -> V {
+            // SAFETY: 32 bytes are readable; the load needs no alignment.
+            unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
         }
     }
 }
 
-impl Lanes16 for Avx512 {
-    intrinsics! {
-        fn add16(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi16(a, b) }
-        fn sub16(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi16(a, b) }
-        fn min16(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epu16(a, b) }
-        fn mul_lo16(a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi16(a, b) }
-        fn mul_hi16(a: __m512i, b: __m512i) -> __m512i { _mm512_mulhi_epu16(a, b) }
-        fn xor(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
-        fn shr28_signed(a: __m512i) -> __m512i { _mm512_srai_epi32::<28>(a) }
-        fn shl16(a: __m512i) -> __m512i { _mm512_slli_epi32::<16>(a) }
-        fn pack_high(a: __m512i, b: __m512i) -> __m512i {
-            _mm512_permutex2var_epi16(a, std::mem::transmute::<[u16; 32], __m512i>(HIGH_HALVES), b)
+/// 512 bits.
+mod v512 {
+    use std::arch::x86_64::*;
+    pub(super) use std::arch::x86_64::{
+        __m512i as V, _mm512_add_epi16 as add16, _mm512_add_epi32 as add32, _mm512_add_epi64 as add64,
+        _mm512_and_si512 as and, _mm512_castsi512_si256 as low_half, _mm512_cvtepi32_epi64 as widen_signed,
+        _mm512_cvtepu32_epi64 as widen, _mm512_dpwssd_epi32 as dot, _mm512_extracti64x4_epi64 as half,
+        _mm512_loadu_si512 as load, _mm512_min_epu16 as min16, _mm512_min_epu32 as min32,
+        _mm512_mul_epi32 as mul_signed, _mm512_mul_epu32 as mul, _mm512_mulhi_epu16 as mul_hi16,
+        _mm512_mullo_epi16 as mul_lo16, _mm512_mullo_epi32 as mul_lo32, _mm512_mullo_epi64 as mul_lo64,
+        _mm512_set1_epi32 as splat32, _mm512_set1_epi64 as splat64, _mm512_sll_epi64 as shl64,
+        _mm512_slli_epi32 as shl32_by, _mm512_srai_epi32 as shr32_signed_by, _mm512_srl_epi64 as shr64,
+        _mm512_srli_epi64 as shr64_by, _mm512_storeu_si512 as store, _mm512_sub_epi16 as sub16,
+        _mm512_sub_epi32 as sub32, _mm512_sub_epi64 as sub64, _mm512_xor_si512 as xor,
+    };
+
+    /// Places in two vectors of 32 lanes of 16 bits, one behind the other: those of even lanes grow from `start[0]` on by `step`, those of
+    /// odd lanes from `start[1]`.
+    const fn of_16(start: [u16; 2], step: u16) -> V {
+        let mut places = [0; 32];
+        let mut i = 0;
+        while i < 32 {
+            places[i] = start[i % 2] + step * (i as u16 / 2);
+            i += 1;
         }
+        // SAFETY: an array of the size of a vector, and every bit pattern is one.
+        unsafe { std::mem::transmute(places) }
     }
 
-    #[inline(always)]
-    fn join_words(self, low: __m512i, high: __m512i) -> [__m512i; 2] {
-        self.zip(low, high).into()
+    /// The same in vectors of 16 lanes of 32 bits.
+    const fn of_32(start: [u32; 2], step: u32) -> V {
+        let mut places = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            places[i] = start[i % 2] + step * (i as u32 / 2);
+            i += 1;
+        }
+        // SAFETY: as in `of_16`.
+        unsafe { std::mem::transmute(places) }
+    }
+
+    with_features! { "avx512f,avx512bw,avx512dq,avx512vl":
+        fn count(count: u32) -> __m128i { _mm_cvtsi32_si128(count as i32) }
+        /// Even lanes of 32 bits of one vector, odd lanes of the other.
+        fn by_turns(even: V, odd: V) -> V { _mm512_mask_blend_epi32(0xAAAA, even, odd) }
+        fn zip32(a: V, b: V) -> (V, V) { two_of_32(a, b, const { [of_32([0, 16], 1), of_32([8, 24], 1)] }) }
+        fn unzip32(a: V, b: V) -> (V, V) { two_of_32(a, b, const { [of_32([0, 2], 4), of_32([1, 3], 4)] }) }
+        fn two_of_32(a: V, b: V, places: [V; 2]) -> (V, V) {
+            (_mm512_permutex2var_epi32(a, places[0], b), _mm512_permutex2var_epi32(a, places[1], b))
+        }
+        fn zip16(a: V, b: V) -> (V, V) {
+            let places = const { [of_16([0, 32], 1), of_16([16, 48], 1)] };
+            (_mm512_permutex2var_epi16(a, places[0], b), _mm512_permutex2var_epi16(a, places[1], b))
+        }
+        fn high_halves(a: V, b: V) -> V { _mm512_permutex2var_epi16(a, const { of_16([1, 3], 4) }, b) }
+        fn wrap(a: V, modulus: V) -> V {
+            // A negative number is a large one, and its sum with the modulus a small one.
+            _mm512_min_epu64(a, _mm512_add_epi64(a, modulus))
+        }
+        fn two_of(x: V, y: V, places: [[u64; 8]; 2]) -> (V, V) {
+            let [first, second] = [of_words(&places[0]), of_words(&places[1])];
+            (_mm512_permutex2var_epi64(x, first, y), _mm512_permutex2var_epi64(x, second, y))
+        }
+        fn regroup(half: usize, x: V, y: V) -> (V, V) {
+            match half {
+                1 => (_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y)),
+                2 => two_of(x, y, [[0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]]),
+                _ => (_mm512_shuffle_i64x2::<0x44>(x, y), _mm512_shuffle_i64x2::<0xEE>(x, y)),
+            }
+        }
+        fn zip64(x: V, y: V) -> (V, V) {
+            two_of(x, y, [[0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]])
+        }
+        fn unzip64(x: V, y: V) -> (V, V) {
+            two_of(x, y, [[0, 2, 4, 6, 8, 10, 12, 14], [1, 3, 5, 7, 9, 11, 13, 15]])
+        }
+        fn permute(from: &[u64], sources: &[u32]) -> V {
+            let sources: &[u32; 8] = sources.first_chunk().expect("places of a vector");
+            let block = of_words(from[sources[0] as usize / 8 * 8..].first_chunk().expect("a block of words"));
+            // SAFETY: 32 bytes are readable; the load needs no alignment.
+            let places = unsafe { _mm256_loadu_si256(sources.as_ptr().cast()) };
+            // The lowest three bits of a place.
+            _mm512_permutexvar_epi64(_mm512_cvtepu32_epi64(places), block)
+        }
+        fn repeat(words: &[u64], times: usize) -> V {
+            match times {
+                1 => of_words(words.first_chunk().expect("a vector of words")),
+                2 => {
+                    let words: &[u64; 4] = words.first_chunk().expect("half a vector of words");
+                    // SAFETY: 32 bytes are readable; the load needs no alignment.
+                    let words = unsafe { _mm256_loadu_si256(words.as_ptr().cast()) };
+                    _mm512_permutexvar_epi64(of_words(&[0, 0, 1, 1, 2, 2, 3, 3]), _mm512_castsi256_si512(words))
+                }
+                _ => {
+                    let words: &[u64; 2] = words.first_chunk().expect("a quarter of a vector of words");
+                    // SAFETY: 16 bytes are readable; the load needs no alignment.
+                    let words = unsafe { _mm_loadu_si128(words.as_ptr().cast()) };
+                    _mm512_permutexvar_epi64(of_words(&[0, 0, 0, 0, 1, 1, 1, 1]), _mm512_castsi128_si512(words))
+                }
+            }
+        }
+        fn of_words(words: &[u64; 8]) -> V {
+            // SAFETY: 64 bytes are readable; the load needs no alignment.
+            unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+        }
     }
 }
+
+/// [`Wide`] for `$token`, with the functions of `$m`: vectors of `$lanes` words.
+macro_rules! wide {
+    ($token:ident, $m:ident, $lanes:literal) => {
+        impl Wide for $token {
+            type W = $m::V;
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            fn store(self, words: &mut [u64], value: $m::V) {
+                let words: &mut [u64; $lanes] = words.first_chunk_mut().expect("a vector of words");
+                // SAFETY: a vector's bytes are writable; the store needs no alignment; `self` proves the features of `$m`.
+                unsafe { $m::store(words.as_mut_ptr().cast(), value) }
+            }
+
+            inlined! { intrinsics:
+                fn load(self, words: &[u64]) -> $m::V { $m::of_words(words.first_chunk().expect("a vector of words")) }
+                fn splat(self, word: u64) -> $m::V { $m::splat64(word as i64) }
+                fn add(self, a: $m::V, b: $m::V) -> $m::V { $m::add64(a, b) }
+                fn sub(self, a: $m::V, b: $m::V) -> $m::V { $m::sub64(a, b) }
+                fn and(self, a: $m::V, b: $m::V) -> $m::V { $m::and(a, b) }
+                fn shr(self, a: $m::V, count: u32) -> $m::V { $m::shr64(a, $m::count(count)) }
+                fn shl(self, a: $m::V, count: u32) -> $m::V { $m::shl64(a, $m::count(count)) }
+                fn wrap(self, a: $m::V, modulus: $m::V) -> $m::V { $m::wrap(a, modulus) }
+                fn mul_halves(self, a: $m::V, b: $m::V) -> $m::V { $m::mul(a, b) }
+                fn mul_signed_halves(self, a: $m::V, b: $m::V) -> $m::V { $m::mul_signed(a, b) }
+                fn mul_lo(self, a: $m::V, b: $m::V) -> $m::V { $m::mul_lo64(a, b) }
+                fn permute(self, from: &[u64], sources: &[u32]) -> $m::V { $m::permute(from, sources) }
+                fn repeat(self, words: &[u64], times: usize) -> $m::V { $m::repeat(words, times) }
+                fn regroup(self, half: usize, x: $m::V, y: $m::V) -> ($m::V, $m::V) { $m::regroup(half, x, y) }
+                fn unzip_words(self, x: $m::V, y: $m::V) -> ($m::V, $m::V) { $m::unzip64(x, y) }
+                fn zip_words(self, x: $m::V, y: $m::V) -> ($m::V, $m::V) { $m::zip64(x, y) }
+            }
+        }
+    };
+}
+wide!(Avx2, v256, 4);
+wide!(Avx512, v512, 8);
+wide!(Avx512Ifma, v512, 8);
+
+impl Fused for Avx512Ifma {
+    inlined! { intrinsics:
+        fn add_mul_lo(self, sum: v512::V, a: v512::V, b: v512::V) -> v512::V { std::arch::x86_64::_mm512_madd52lo_epu64(sum, a, b) }
+        fn add_mul_hi(self, sum: v512::V, a: v512::V, b: v512::V) -> v512::V { std::arch::x86_64::_mm512_madd52hi_epu64(sum, a, b) }
+    }
+}
+
+/// The other traits for `$token`: vectors of `$lanes` lanes of 32 bits, and pairs of vectors of words, whose operations are those of
+/// [`Wide`] on each.
+macro_rules! vectors {
+    ($token:ident, $m:ident, $lanes:literal) => {
+        impl Simd for $token {
+            type V = $m::V;
+            type W = [$m::V; 2];
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            fn view(self, lines: &[Line]) -> &[$m::V] {
+                let count = Line::WORDS / $lanes * lines.len();
+                // SAFETY: a line is so many whole vectors, aligned to 64 bytes, and every bit pattern is a vector.
+                unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), count) }
+            }
+            #[inline(always)]
+            fn view_mut(self, lines: &mut [Line]) -> &mut [$m::V] {
+                let count = Line::WORDS / $lanes * lines.len();
+                // SAFETY: as in `view`; the borrow of `lines` is exclusive and lasts as long as the result.
+                unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), count) }
+            }
+
+            inlined! {
+                fn load_words(self, words: &[u64]) -> [$m::V; 2] {
+                    let words: &[u64; $lanes] = words.first_chunk().expect("a vector of words");
+                    [Wide::load(self, &words[..$lanes / 2]), Wide::load(self, &words[$lanes / 2..])]
+                }
+                fn store_words(self, words: &mut [u64], value: [$m::V; 2]) {
+                    let words: &mut [u64; $lanes] = words.first_chunk_mut().expect("a vector of words");
+                    Wide::store(self, &mut words[..$lanes / 2], value[0]);
+                    Wide::store(self, &mut words[$lanes / 2..], value[1]);
+                }
+                fn splat_word(self, value: u64) -> [$m::V; 2] { [Wide::splat(self, value); 2] }
+                fn add_words(self, a: [$m::V; 2], b: [$m::V; 2]) -> [$m::V; 2] {
+                    [Wide::add(self, a[0], b[0]), Wide::add(self, a[1], b[1])]
+                }
+                fn sub_words(self, a: [$m::V; 2], b: [$m::V; 2]) -> [$m::V; 2] {
+                    [Wide::sub(self, a[0], b[0]), Wide::sub(self, a[1], b[1])]
+                }
+                fn and_words(self, a: [$m::V; 2], b: [$m::V; 2]) -> [$m::V; 2] {
+                    [Wide::and(self, a[0], b[0]), Wide::and(self, a[1], b[1])]
+                }
+                fn mul_words(self, a: [$m::V; 2], b: [$m::V; 2]) -> [$m::V; 2] {
+                    [self.mul_halves(a[0], b[0]), self.mul_halves(a[1], b[1])]
+                }
+                fn mul_low_words(self, a: [$m::V; 2], b: [$m::V; 2]) -> [$m::V; 2] {
+                    [Wide::mul_lo(self, a[0], b[0]), Wide::mul_lo(self, a[1], b[1])]
+                }
+                fn shl_words[const BITS: u32](self, a: [$m::V; 2]) -> [$m::V; 2] { [self.shl(a[0], BITS), self.shl(a[1], BITS)] }
+                fn shr_words(self, a: [$m::V; 2], count: u32) -> [$m::V; 2] { [self.shr(a[0], count), self.shr(a[1], count)] }
+                fn split_words(self, a: [$m::V; 2]) -> ($m::V, $m::V) { self.unzip(a[0], a[1]) }
+            }
+
+            inlined! { intrinsics:
+                fn splat(self, value: u32) -> $m::V { $m::splat32(value as i32) }
+                fn add(self, a: $m::V, b: $m::V) -> $m::V { $m::add32(a, b) }
+                fn sub(self, a: $m::V, b: $m::V) -> $m::V { $m::sub32(a, b) }
+                fn min(self, a: $m::V, b: $m::V) -> $m::V { $m::min32(a, b) }
+                fn mul_lo(self, a: $m::V, b: $m::V) -> $m::V { $m::mul_lo32(a, b) }
+                fn mul_hi(self, a: $m::V, b: $m::V) -> $m::V {
+                    let odd = $m::mul($m::shr64_by::<32>(a), $m::shr64_by::<32>(b));
+                    $m::by_turns($m::shr64_by::<32>($m::mul(a, b)), odd)
+                }
+                fn zip(self, a: $m::V, b: $m::V) -> ($m::V, $m::V) { $m::zip32(a, b) }
+                fn unzip(self, a: $m::V, b: $m::V) -> ($m::V, $m::V) { $m::unzip32(a, b) }
+                fn widen(self, a: $m::V) -> [$m::V; 2] { [$m::widen($m::low_half(a)), $m::widen($m::half::<1>(a))] }
+                fn spread(self, a: $m::V) -> [$m::V; 2] { [a, $m::shr64_by::<32>(a)] }
+                fn join_high(self, a: [$m::V; 2]) -> $m::V { $m::by_turns($m::shr64_by::<32>(a[0]), a[1]) }
+                fn reduce_high(self, a: [$m::V; 2], modulus: [$m::V; 2]) -> [$m::V; 2] {
+                    // Low halves: the minimum of a number and itself.
+                    [$m::min32(a[0], $m::sub32(a[0], modulus[0])), $m::min32(a[1], $m::sub32(a[1], modulus[1]))]
+                }
+            }
+        }
+
+        impl Dot for $token {
+            inlined! { intrinsics:
+                fn dot(self, acc: $m::V, a: $m::V, b: $m::V) -> $m::V { $m::dot(acc, a, b) }
+                fn shr16_signed(self, a: $m::V) -> $m::V { $m::shr32_signed_by::<16>(a) }
+                fn and(self, a: $m::V, b: $m::V) -> $m::V { $m::and(a, b) }
+                fn widen_signed(self, a: $m::V) -> [$m::V; 2] {
+                    [$m::widen_signed($m::low_half(a)), $m::widen_signed($m::half::<1>(a))]
+                }
+            }
+
+            #[inline(always)]
+            fn load(self, words: &[u32]) -> $m::V {
+                let words: &[u32; $lanes] = words.first_chunk().expect("a vector of words");
+                // SAFETY: a vector's bytes are readable; the load needs no alignment; `self` proves the features of `$m`.
+                unsafe { $m::load(words.as_ptr().cast()) }
+            }
+            #[inline(always)]
+            fn pair_up(self, a: &[i16], b: &[i16]) -> ($m::V, $m::V) {
+                let a: &[i16; 2 * $lanes] = a.first_chunk().expect("two vectors of limbs");
+                let b: &[i16; 2 * $lanes] = b.first_chunk().expect("two vectors of limbs");
+                // SAFETY: as in `load`, of each.
+                unsafe { $m::zip16($m::load(a.as_ptr().cast()), $m::load(b.as_ptr().cast())) }
+            }
+        }
+
+        impl Lanes16 for $token {
+            inlined! { intrinsics:
+                fn add16(self, a: $m::V, b: $m::V) -> $m::V { $m::add16(a, b) }
+                fn sub16(self, a: $m::V, b: $m::V) -> $m::V { $m::sub16(a, b) }
+                fn min16(self, a: $m::V, b: $m::V) -> $m::V { $m::min16(a, b) }
+                fn mul_lo16(self, a: $m::V, b: $m::V) -> $m::V { $m::mul_lo16(a, b) }
+                fn mul_hi16(self, a: $m::V, b: $m::V) -> $m::V { $m::mul_hi16(a, b) }
+                fn xor(self, a: $m::V, b: $m::V) -> $m::V { $m::xor(a, b) }
+                fn shr28_signed(self, a: $m::V) -> $m::V { $m::shr32_signed_by::<28>(a) }
+                fn shl16(self, a: $m::V) -> $m::V { $m::shl32_by::<16>(a) }
+                fn pack_high(self, a: $m::V, b: $m::V) -> $m::V { $m::high_halves(a, b) }
+                fn join_words(self, low: $m::V, high: $m::V) -> [$m::V; 2] { $m::zip32(low, high).into() }
+            }
+        }
+    };
+}
+vectors!(Avx2, v256, 8);
+vectors!(Avx512, v512, 16);

@@ -5,7 +5,7 @@ use super::transform::{
 };
 use super::{BLOCK, Spectral};
 use crate::product::ntt::invert;
-use crate::simd::{Lanes16, Line, Portable, multiversion, words};
+use crate::simd::{Lanes16, Line, multiversion, words};
 
 /// Pairs of terms between two reductions: `2 * 12 * h^2 + 2^28 + 2^15 < 2^31` with `h = 7680` the largest residue.
 const PAIRS: usize = 12;
@@ -409,36 +409,15 @@ fn join<S: Lanes16>(simd: S, low: S::V, high: S::V) -> S::V {
     simd.xor(simd.and(low, simd.splat(0xffff)), simd.shl16(high))
 }
 
-multiversion!(
-    pub(super) fn transform_row(plan: &Spectral, row: &[u64], scratch: &mut [Line], out: &mut [Line]) = transform_row_generic,
-    scalar |plan, row, scratch, out| transform_row_generic(Portable, plan, row, scratch, out)
-);
-multiversion!(
+multiversion! {
+    pub(super) fn transform_row(
+        plan: &Spectral, row: &[u64], scratch: &mut [Line], out: &mut [Line]
+    ) = transform_row_generic;
     pub(super) fn pack_streams(
-        plan: &Spectral,
-        rows: &[Line],
-        first: usize,
-        row_lines: usize,
-        part: usize,
-        out: &mut [Line],
-    ) = pack_streams_generic,
-    scalar |plan, rows, first, row_lines, part, out| {
-        pack_streams_generic(Portable, plan, rows, first, row_lines, part, out)
-    }
-);
-multiversion!(
+        plan: &Spectral, rows: &[Line], first: usize, row_lines: usize, part: usize, out: &mut [Line]
+    ) = pack_streams_generic;
     pub(super) fn block(
-        plan: &Spectral,
-        streams: &[Line],
-        weights: &[Line],
-        outs: usize,
-        scratch: &mut Scratch,
-    ) = block_generic,
-    scalar |plan, streams, weights, outs, scratch| {
-        block_generic(Portable, plan, streams, weights, outs, scratch)
-    }
-);
-multiversion!(
-    pub(super) fn recombine(plan: &Spectral, d: usize, scratch: &mut Scratch) = recombine_generic,
-    scalar |plan, d, scratch| recombine_generic(Portable, plan, d, scratch)
-);
+        plan: &Spectral, streams: &[Line], weights: &[Line], outs: usize, scratch: &mut Scratch
+    ) = block_generic;
+    pub(super) fn recombine(plan: &Spectral, d: usize, scratch: &mut Scratch) = recombine_generic;
+}

@@ -14,34 +14,25 @@ import (
 // The noise that packing, trace and the fresh encryption of zero leave must lie below the derived bound; coefficients that are no
 // logit hold nothing else.
 func TestNoiseOfPackingIsWithinTheBound(t *testing.T) {
-	p := testparty.New(t, parameters.InsecureTest)
-	packer, err := packing.New(p.Set.CKKS(), p.Server.Packing(), p.Set.InputLevel())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testparty.New(parameters.InsecureTest)
+	packer := testparty.Must(packing.New(p.Set.CKKS(), p.Server.Packing(), p.Set.InputLevel()))
 	const outputs = 5
 	n := p.Set.CKKS().N()
 	cts := make([]*rlwe.Ciphertext, outputs)
 	for c := range cts {
-		cts[c] = p.EncryptAll(t, testparty.Random(int64(c), n), p.Set.InputLevel(), math.Exp2(40))
+		cts[c] = p.EncryptAll(testparty.Random(int64(c), n), p.Set.InputLevel(), math.Exp2(40))
 	}
 	packed, merges, err := packer.Pack(len(cts), func(i int) (*rlwe.Ciphertext, error) { return cts[i], nil }, p.Set.CKKS().LogN())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := packer.Trace(packed, p.Set.CKKS().LogN()-merges); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(err)
+	testparty.Check(packer.Trace(packed, p.Set.CKKS().LogN()-merges))
 	noise := Derive(p.Set, p.Set.CKKS().XsHammingWeight(), outputs)
 	silent := noise
 	silent.LogRange = 1
-	if err := Flood(p.Server, packed, silent); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(Flood(p.Server, packed, silent))
 	packed.Scale = rlwe.NewScale(1)
 	distance := n >> merges
 	worst := 0.0
-	for i, x := range p.DecryptAll(t, packed) {
+	for i, x := range p.DecryptAll(packed) {
 		if i%distance != 0 || i/distance >= outputs {
 			worst = max(worst, math.Abs(x))
 		}
@@ -56,15 +47,13 @@ func TestNoiseOfPackingIsWithinTheBound(t *testing.T) {
 }
 
 func TestFloodIsUniformOverItsRange(t *testing.T) {
-	p := testparty.New(t, parameters.InsecureTest)
+	p := testparty.New(parameters.InsecureTest)
 	noise := Derive(p.Set, p.Set.CKKS().XsHammingWeight(), 10)
-	ct := p.EncryptAll(t, nil, p.Set.InputLevel(), 1)
-	if err := Flood(p.Server, ct, noise); err != nil {
-		t.Fatal(err)
-	}
+	ct := p.EncryptAll(nil, p.Set.InputLevel(), 1)
+	testparty.Check(Flood(p.Server, ct, noise))
 	ct.Scale = rlwe.NewScale(math.Exp2(float64(noise.LogRange)))
 	var mean, square, most float64
-	all := p.DecryptAll(t, ct)
+	all := p.DecryptAll(ct)
 	for _, x := range all {
 		mean += x / float64(len(all))
 		square += x * x / float64(len(all))
@@ -74,7 +63,7 @@ func TestFloodIsUniformOverItsRange(t *testing.T) {
 	if most > 1+1e-9 || math.Abs(mean) > 0.18 || math.Abs(square-1.0/3) > 0.093 {
 		t.Errorf("largest %g, mean %g, mean square %g", most, mean, square)
 	}
-	low := p.EncryptAll(t, nil, 0, 1)
+	low := p.EncryptAll(nil, 0, 1)
 	if err := Flood(p.Server, low, noise); err == nil {
 		t.Error("level 0 was taken")
 	}
@@ -82,10 +71,7 @@ func TestFloodIsUniformOverItsRange(t *testing.T) {
 
 // What docs/protocols/convfhe.md states of the default set.
 func TestTheDefaultHidesItsNoise(t *testing.T) {
-	set, err := parameters.New(parameters.Default)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testparty.Must(parameters.New(parameters.Default))
 	noise := Derive(set, set.CKKS().XsHammingWeight(), 10)
 	if noise.LogRange != 92 || noise.LogError > 34 || noise.LogDistance > -43 {
 		t.Errorf("%+v", noise)

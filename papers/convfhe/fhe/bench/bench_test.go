@@ -14,10 +14,7 @@ import (
 
 // The baseline is timed as it is: it must be a convolution.
 func TestSlotsHoldTheConvolution(t *testing.T) {
-	set, err := parameters.New(parameters.InsecureTest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testparty.Must(parameters.New(parameters.InsecureTest))
 	params, level := set.CKKS(), set.InputLevel()
 	v := vector{channels: 8, side: 8, kernel: 3}
 	kgen := rlwe.NewKeyGenerator(params)
@@ -30,13 +27,8 @@ func TestSlotsHoldTheConvolution(t *testing.T) {
 	encoder := ckks.NewEncoder(params)
 	x, kernels := testparty.Random(1, 8*64), testparty.Random(2, 8*8*9)
 	plaintext := ckks.NewPlaintext(params, level)
-	if err := encoder.Encode(x, plaintext); err != nil {
-		t.Fatal(err)
-	}
-	in, err := rlwe.NewEncryptor(params, secret).EncryptNew(plaintext)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(encoder.Encode(x, plaintext))
+	in := testparty.Must(rlwe.NewEncryptor(params, secret).EncryptNew(plaintext))
 	products := 0
 	out, err := v.convolve(in, func(d, tap int) (*rlwe.Plaintext, error) {
 		products++
@@ -44,16 +36,12 @@ func TestSlotsHoldTheConvolution(t *testing.T) {
 		weights.Scale = rlwe.NewScale(math.Exp2(30))
 		return weights, encoder.Encode(v.weights(kernels, d, tap), weights)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(err)
 	if _, want := v.counts(); products != want {
 		t.Errorf("%d products, not %d", products, want)
 	}
 	got := make([]float64, 8*64)
-	if err := encoder.Decode(rlwe.NewDecryptor(params, secret).DecryptNew(out), got); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(encoder.Decode(rlwe.NewDecryptor(params, secret).DecryptNew(out), got))
 	for o := range 8 {
 		for i := range 8 {
 			for j := range 8 {
@@ -76,14 +64,9 @@ func TestSlotsHoldTheConvolution(t *testing.T) {
 }
 
 func TestEveryCaseIsMeasured(t *testing.T) {
-	set, err := parameters.New(parameters.InsecureDense)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testparty.Must(parameters.New(parameters.InsecureDense))
 	var rows []Convolution
-	if err := Convolutions(set, []int{4, 16}, []int{3, 5}, 2, true, func(c Convolution) { rows = append(rows, c) }); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(Convolutions(set, []int{4, 16}, []int{3, 5}, 2, true, func(c Convolution) { rows = append(rows, c) }))
 	if len(rows) != 8 || rows[1].Kernel != 5 || rows[4].Batch != 16 || rows[4].Side != 8 {
 		t.Fatalf("%+v", rows)
 	}
@@ -110,7 +93,7 @@ func TestEveryCaseIsMeasured(t *testing.T) {
 	made := 0
 	for first, want := range []int{4, 2} {
 		layers = nil
-		err = Layers(set, []*network.Network{described, described}, first, 1, func(Keys) { made++ }, func(l Layer) { layers = append(layers, l) })
+		err := Layers(set, []*network.Network{described, described}, first, 1, func(Keys) { made++ }, func(l Layer) { layers = append(layers, l) })
 		if err != nil || len(layers) != want {
 			t.Fatalf("first %d: %v, %+v", first, err, layers)
 		}

@@ -14,19 +14,13 @@ const roundings = 16
 
 func TestTheModulusIsRaisedAsLattigoRaisesIt(t *testing.T) {
 	for _, literal := range literals {
-		p := testparty.New(t, literal)
-		e := newEvaluator(t, p)
-		ct := p.Encrypt(t, testparty.Random(3, p.Set.Values()), 0, p.Set.RaisedScale())
+		p := testparty.New(literal)
+		e := newEvaluator(p)
+		ct := p.Encrypt(testparty.Random(3, p.Set.Values()), 0, p.Set.RaisedScale())
 		ct.IsBatched = true
 		ct.LogDimensions = ring.Dimensions{Rows: 0, Cols: p.Set.Circuit().LogMaxSlots()}
-		want, err := e.circuit.ModUp(ct.CopyNew())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := e.raise(ct)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := testparty.Must(e.circuit.ModUp(ct.CopyNew()))
+		got := testparty.Must(e.raise(ct))
 		if got.Level() != want.Level() || !got.Scale.InDelta(want.Scale, 30) || !got.IsNTT || !got.IsBatched {
 			t.Fatalf("%s: level %d and scale %v, not %d and %v", literal.Name, got.Level(), got.Scale, want.Level(), want.Scale)
 		}
@@ -48,21 +42,15 @@ func TestTheModulusIsRaisedAsLattigoRaisesIt(t *testing.T) {
 
 // An automorphism on all processors is Lattigo's, also in place.
 func TestAutomorphismsAreLattigos(t *testing.T) {
-	p := testparty.New(t, literals[0])
-	e, params := newEvaluator(t, p), p.Set.CKKS()
+	p := testparty.New(literals[0])
+	e, params := newEvaluator(p), p.Set.CKKS()
 	element := params.GaloisElementForComplexConjugation()
 	level := p.Set.Circuit().Mod1ParametersLiteral.LevelQ
-	ct := p.Encrypt(t, testparty.Random(4, p.Set.Values()), level, p.Set.ValueScale())
+	ct := p.Encrypt(testparty.Random(4, p.Set.Values()), level, p.Set.ValueScale())
 	want, got := rlwe.NewCiphertext(params, 1, level), rlwe.NewCiphertext(params, 1, level)
-	if err := e.circuit.Automorphism(ct, element, want); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.threads.Automorphism(ct, element, got); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.threads.Automorphism(ct, element, ct); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(e.circuit.Automorphism(ct, element, want))
+	testparty.Check(e.threads.Automorphism(ct, element, got))
+	testparty.Check(e.threads.Automorphism(ct, element, ct))
 	ringQ := params.RingQ().AtLevel(level)
 	for part := range got.Value {
 		if !ct.Value[part].Equal(&got.Value[part]) {

@@ -35,33 +35,24 @@ func TestEachCallsAllAndReturnsErrors(t *testing.T) {
 }
 
 func TestProductsAreThoseOfTheSlots(t *testing.T) {
-	p := testparty.New(t, parameters.InsecureTest)
+	p := testparty.New(parameters.InsecureTest)
 	params := p.Set.CKKS()
 	evaluator := concurrent.New(ckks.NewEvaluator(params, p.Server.Circuit()))
 	a, b := testparty.Random(1, params.MaxSlots()), testparty.Random(2, params.MaxSlots())
 	encrypt := func(values []float64) *rlwe.Ciphertext {
 		plaintext := ckks.NewPlaintext(params, 5)
-		if err := p.Encoder.Encode(values, plaintext); err != nil {
-			t.Fatal(err)
-		}
-		ct, err := rlwe.NewEncryptor(params, p.Client.Secret()).EncryptNew(plaintext)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testparty.Check(p.Encoder.Encode(values, plaintext))
+		ct := testparty.Must(rlwe.NewEncryptor(params, p.Client.Secret()).EncryptNew(plaintext))
 		return ct
 	}
 	product := encrypt(a)
 	// In place, as the sine's doubling does it.
-	if err := evaluator.MulRelin(product, encrypt(b), product); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(evaluator.MulRelin(product, encrypt(b), product))
 	if product.Degree() != 1 {
 		t.Fatalf("degree %d", product.Degree())
 	}
 	got := make([]float64, len(a))
-	if err := p.Encoder.Decode(rlwe.NewDecryptor(params, p.Client.Secret()).DecryptNew(product), got); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(p.Encoder.Decode(rlwe.NewDecryptor(params, p.Client.Secret()).DecryptNew(product), got))
 	for i := range got {
 		if math.Abs(got[i]-a[i]*b[i]) > 1e-5 {
 			t.Fatalf("slot %d is %g, not %g", i, got[i], a[i]*b[i])

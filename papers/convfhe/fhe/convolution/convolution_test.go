@@ -25,39 +25,24 @@ func kernel(size, stride, in, out int) convolution.Kernel {
 
 // Algorithm 1: the coefficients at the places of one output channel are the convolution, for every size of kernel and stride.
 func TestProductsHoldTheConvolution(t *testing.T) {
-	p := testparty.New(t, parameters.InsecureTest)
+	p := testparty.New(parameters.InsecureTest)
 	for _, test := range []struct{ size, stride int }{{1, 1}, {3, 1}, {3, 2}, {5, 1}, {7, 1}} {
 		k := kernel(test.size, test.stride, 2, 3)
-		in, err := layout.New(2, 6, 6, k.Padding(), 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := in.Fits(k.Padding(), p.Set.Values()); err != nil {
-			t.Fatal(err)
-		}
+		in := testparty.Must(layout.New(2, 6, 6, k.Padding(), 4))
+		testparty.Check(in.Fits(k.Padding(), p.Set.Values()))
 		tensor := testparty.Random(12, 2*6*6)
-		scattered, err := in.Scatter(tensor, p.Set.Values())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ct := p.Encrypt(t, scattered[0], p.Set.InputLevel(), p.Set.ValueScale())
+		scattered := testparty.Must(in.Scatter(tensor, p.Set.Values()))
+		ct := p.Encrypt(scattered[0], p.Set.InputLevel(), p.Set.ValueScale())
 		height, width, err := k.OutputSize(6, 6)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := in.Strided(3, height, width, test.stride)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testparty.Check(err)
+		out := testparty.Must(in.Strided(3, height, width, test.stride))
 		for o := range 3 {
 			encoded := p.Set.CKKS().RingQ().AtLevel(p.Set.InputLevel()).NewPoly()
-			if err := convolution.EncodeInto(p.Set, k.Taps(in, 0, o), math.Exp2(30), encoded); err != nil {
-				t.Fatal(err)
-			}
+			testparty.Check(convolution.EncodeInto(p.Set, k.Taps(in, 0, o), math.Exp2(30), encoded))
 			sum := ckks.NewCiphertext(p.Set.CKKS(), 1, p.Set.InputLevel())
 			sum.Scale = rlwe.NewScale(p.Set.ValueScale() * math.Exp2(30))
 			convolution.MulThenAdd(p.Set, ct, encoded, sum)
-			got := p.Decrypt(t, sum)
+			got := p.Decrypt(sum)
 			for i := range height {
 				for j := range width {
 					want := 0.0
@@ -93,10 +78,7 @@ func TestKernelsAreChecked(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	set, err := parameters.New(parameters.InsecureTest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testparty.Must(parameters.New(parameters.InsecureTest))
 	poly := set.CKKS().RingQ().AtLevel(set.InputLevel()).NewPoly()
 	if err := convolution.EncodeInto(set, []convolution.Tap{{Weight: 2}}, math.Exp2(62), poly); err == nil {
 		t.Error("a weight of 2^63 was encoded")
@@ -105,24 +87,16 @@ func TestKernelsAreChecked(t *testing.T) {
 
 // The paper's claim: a kernel's size does not change the cost. One output channel of 64 inputs at full size, plaintext made anew.
 func BenchmarkKernels(b *testing.B) {
-	set, err := parameters.New(parameters.Default)
-	if err != nil {
-		b.Fatal(err)
-	}
+	set := testparty.Must(parameters.New(parameters.Default))
 	ct := ckks.NewCiphertext(set.CKKS(), 1, set.InputLevel())
 	sum := ckks.NewCiphertext(set.CKKS(), 1, set.InputLevel())
 	encoded := set.CKKS().RingQ().AtLevel(set.InputLevel()).NewPoly()
 	for _, size := range []int{3, 5, 7, 3, 5, 7} {
 		k := kernel(size, 1, 64, 1)
-		in, err := layout.New(64, 8, 8, k.Padding(), 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		in := testparty.Must(layout.New(64, 8, 8, k.Padding(), 64))
 		b.Run(fmt.Sprintf("%dx%d", size, size), func(b *testing.B) {
 			for b.Loop() {
-				if err := convolution.EncodeInto(set, k.Taps(in, 0, 0), math.Exp2(40), encoded); err != nil {
-					b.Fatal(err)
-				}
+				testparty.Check(convolution.EncodeInto(set, k.Taps(in, 0, 0), math.Exp2(40), encoded))
 				convolution.MulThenAdd(set, ct, encoded, sum)
 			}
 		})

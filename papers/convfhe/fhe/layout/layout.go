@@ -96,13 +96,6 @@ func (g Grid) Scatter(tensor []float64, m int) ([][]float64, error) {
 	return values, nil
 }
 
-// Gather is the inverse of [Grid.Scatter]; it drops what stands at other places.
-func (g Grid) Gather(values [][]float64) []float64 {
-	tensor := make([]float64, g.Channels*g.Height*g.Width)
-	g.each(func(p, v, t int) { tensor[t] = values[p][v] })
-	return tensor
-}
-
 // Masks are 1 where a value of the tensor stands, and 0 elsewhere.
 func (g Grid) Masks(m int) [][]float64 {
 	masks := g.empty(m)

@@ -3,14 +3,13 @@ package layout
 import (
 	"strings"
 	"testing"
+
+	"jaguar/fhe/internal/testparty"
 )
 
-func TestScatterAndGatherAreInverse(t *testing.T) {
+func TestScatterPutsEachValueInItsPlace(t *testing.T) {
 	for pitch, polynomials := range map[int]int{1: 3, 2: 2, 4: 1} {
-		grid, err := New(3, 4, 5, 2, pitch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		grid := testparty.Must(New(3, 4, 5, 2, pitch))
 		if grid.ColumnPitch != pitch || grid.RowPitch != 7*pitch || grid.Polynomials() != polynomials {
 			t.Fatalf("%+v in %d polynomials", grid, grid.Polynomials())
 		}
@@ -18,10 +17,7 @@ func TestScatterAndGatherAreInverse(t *testing.T) {
 		for i := range tensor {
 			tensor[i] = float64(i + 1)
 		}
-		values, err := grid.Scatter(tensor, 128)
-		if err != nil {
-			t.Fatal(err)
-		}
+		values := testparty.Must(grid.Scatter(tensor, 128))
 		kept := 0.0
 		for p, mask := range grid.Masks(128) {
 			for v, keep := range mask {
@@ -34,24 +30,18 @@ func TestScatterAndGatherAreInverse(t *testing.T) {
 		if kept != 60 {
 			t.Fatalf("the masks keep %g values", kept)
 		}
-		for i, got := range grid.Gather(values) {
-			if got != tensor[i] {
+		grid.each(func(p, v, i int) {
+			if got := values[p][v]; got != tensor[i] {
 				t.Fatalf("value %d is %g", i, got)
 			}
-		}
+		})
 	}
 }
 
 // A stride moves nothing: (s·i, s·j) of a channel is (i, j) of the strided grid.
 func TestStridedPlacesStay(t *testing.T) {
-	grid, err := New(4, 8, 8, 1, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	strided, err := grid.Strided(8, 4, 4, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	grid := testparty.Must(New(4, 8, 8, 1, 4))
+	strided := testparty.Must(grid.Strided(8, 4, 4, 2))
 	for i := range 4 {
 		for j := range 4 {
 			if strided.At(3, i, j) != grid.At(3, 2*i, 2*j) {
@@ -73,10 +63,7 @@ func TestWrapIsNegacyclic(t *testing.T) {
 }
 
 func TestWhatDoesNotFitIsRefused(t *testing.T) {
-	grid, err := New(4, 8, 8, 1, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	grid := testparty.Must(New(4, 8, 8, 1, 4))
 	for want, err := range map[string]error{
 		"a ciphertext has 256": grid.Fits(1, 256),
 		"into a pitch of 9":    grid.Fits(2, 4096),

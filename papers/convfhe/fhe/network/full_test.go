@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"jaguar/fhe/internal/testparty"
 	"jaguar/fhe/keys"
 	"jaguar/fhe/parameters"
 )
@@ -24,40 +25,20 @@ func full(t *testing.T, n *Network, samples [][]float64) (*Plan, *Public, *keys.
 	if name == "" {
 		name = parameters.Default.Name
 	}
-	literal, err := parameters.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := parameters.New(literal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := NewPlan(n, set.Values())
-	if err != nil {
-		t.Fatal(err)
-	}
+	literal := testparty.Must(parameters.ByName(name))
+	set := testparty.Must(parameters.New(literal))
+	plan := testparty.Must(NewPlan(n, set.Values()))
 	// (A description that `jaguar-fhe calibrate` made has its bounds.)
 	if plan.Calibrated() != nil {
-		if _, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.5, StressMargin: 1}); err != nil {
-			t.Fatal(err)
-		}
+		testparty.Must(plan.Calibrate(Inputs{Samples: samples, Margin: 1.5, StressMargin: 1}))
 	}
-	public, err := plan.Public(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := testparty.Must(plan.Public(set))
 	begin := time.Now()
 	client := keys.NewClient(set)
-	server, err := keys.Generate(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testparty.Must(keys.Generate(client))
 	t.Logf("%s: keys made in %.0f s", name, time.Since(begin).Seconds())
 	begin = time.Now()
-	evaluator, err := NewEvaluator(plan, server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	evaluator := testparty.Must(NewEvaluator(plan, server))
 	t.Logf("matrices made in %.0f s", time.Since(begin).Seconds())
 	return plan, public, client, evaluator
 }
@@ -65,23 +46,15 @@ func full(t *testing.T, n *Network, samples [][]float64) (*Plan, *Public, *keys.
 // ask evaluates one input, logs the phases of every layer, and returns the logits.
 func ask(t *testing.T, public *Public, client *keys.Client, evaluator *Evaluator, input []float64) []float64 {
 	t.Helper()
-	ct, err := public.Encrypt(client, input)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ct := testparty.Must(public.Encrypt(client, input))
 	begin := time.Now()
 	logits, err := evaluator.Evaluate(ct, func(layer, layers int, times Times) {
 		t.Logf("layer %d of %d, %.0f s in all: convolution %.2f, packing %.2f, CtoS %.2f, sine %.2f, ReLU %.2f, StoC %.2f s",
 			layer, layers, time.Since(begin).Seconds(), times.Convolution.Seconds(), times.Packing.Seconds(),
 			times.CtoS.Seconds(), times.Sine.Seconds(), times.ReLU.Seconds(), times.StoC.Seconds())
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := public.Decrypt(client, logits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(err)
+	got := testparty.Must(public.Decrypt(client, logits))
 	return got
 }
 
@@ -98,10 +71,7 @@ func top(logits []float64) int {
 // agree checks one answer beside the plaintext network: the same class, logits within 2^-6 of their spread.
 func agree(t *testing.T, plan *Plan, input, got []float64) {
 	t.Helper()
-	exact, err := plan.Plain(input, Exact, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	exact := testparty.Must(plan.Plain(input, Exact, nil))
 	low, high, worst := math.Inf(1), math.Inf(-1), 0.0
 	for o := range exact {
 		low, high, worst = min(low, exact[o]), max(high, exact[o]), max(worst, math.Abs(got[o]-exact[o]))
@@ -134,26 +104,15 @@ func TestWholeNetworkAtFullSize(t *testing.T) {
 	if description == "" || samplesFile == "" {
 		t.Skip("no network: JAGUAR_CONVFHE_NETWORK and JAGUAR_CONVFHE_SAMPLES name its description and samples")
 	}
-	text, err := os.ReadFile(description)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err = os.ReadFile(samplesFile); err != nil {
-		t.Fatal(err)
-	}
+	n := testparty.Must(Parse(testparty.Must(os.ReadFile(description))))
 	var samples [][]float64
-	if err := json.Unmarshal(text, &samples); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(json.Unmarshal(testparty.Must(os.ReadFile(samplesFile)), &samples))
 	if len(samples) < 2 {
 		t.Fatalf("%d samples; some are run, the others calibrate", len(samples))
 	}
 	run := min(len(samples)/2, 5)
 	if text := os.Getenv("JAGUAR_CONVFHE_PICTURES"); text != "" {
+		var err error
 		if run, err = strconv.Atoi(text); err != nil || run < 1 || run >= len(samples) {
 			t.Fatalf("JAGUAR_CONVFHE_PICTURES is %q; there are %d samples, and those that are not run calibrate", text, len(samples))
 		}

@@ -282,15 +282,6 @@ func (n *Network) place(shapes [][3]int, padding []int, margin, pitch, m int) ([
 	return grids, nil
 }
 
-// Bootstraps is how many ciphertexts all layers together make, each of which is bootstrapped.
-func (p *Plan) Bootstraps() int {
-	total := 0
-	for _, grid := range p.Grids[1:] {
-		total += grid.Polynomials()
-	}
-	return total
-}
-
 // Check fails if the plan was not made for ciphertexts of this set, or if the set has too few levels for its ReLU.
 func (p *Plan) Check(set *parameters.Set) error {
 	if p.Values != set.Values() {

@@ -13,6 +13,7 @@ import (
 	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
 
 	"jaguar/fhe/answer"
+	"jaguar/fhe/internal/testparty"
 	"jaguar/fhe/keys"
 	"jaguar/fhe/parameters"
 )
@@ -91,13 +92,25 @@ func inputs(n *Network, count int) [][]float64 {
 	return all
 }
 
-// direct is the network by the definition of a convolution, on tensors.
-func direct(t *testing.T, n *Network, input []float64) []float64 {
-	t.Helper()
-	shapes, err := n.shapes()
-	if err != nil {
-		t.Fatal(err)
+// bootstraps is how many ciphertexts all layers together make, each of which is bootstrapped.
+func bootstraps(p *Plan) int {
+	total := 0
+	for _, grid := range p.Grids[1:] {
+		total += grid.Polynomials()
 	}
+	return total
+}
+
+// parties are a client, and what evaluates its inputs and what it is told, of a calibrated network.
+func parties(plan *Plan, set *parameters.Set) (*keys.Client, *Evaluator, *Public) {
+	client := keys.NewClient(set)
+	server := testparty.Must(keys.Generate(client))
+	return client, testparty.Must(NewEvaluator(plan, server)), testparty.Must(plan.Public(set))
+}
+
+// direct is the network by the definition of a convolution, on tensors.
+func direct(n *Network, input []float64) []float64 {
+	shapes := testparty.Must(n.shapes())
 	values := [][]float64{input}
 	for l, layer := range n.all() {
 		out := shapes[l+1]
@@ -136,21 +149,15 @@ func direct(t *testing.T, n *Network, input []float64) []float64 {
 func TestPlacesGiveTheConvolutionsOfTensors(t *testing.T) {
 	n := small()
 	for m, polynomials := range map[int][]int{64: {2, 3, 3, 4, 4}, 128: {1, 2, 2, 2, 2}, 256: {1, 1, 1, 1, 1}, 1024: {1, 1, 1, 1, 1}} {
-		plan, err := NewPlan(n, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := testparty.Must(NewPlan(n, m))
 		for v, grid := range plan.Grids {
 			if grid.Polynomials() != polynomials[v] {
 				t.Errorf("%d values: value %d takes %d polynomials, not %d", m, v, grid.Polynomials(), polynomials[v])
 			}
 		}
 		for _, input := range inputs(n, 3) {
-			got, err := plan.Plain(input, Exact, func(int, float64) {})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for o, want := range direct(t, n, input) {
+			got := testparty.Must(plan.Plain(input, Exact, func(int, float64) {}))
+			for o, want := range direct(n, input) {
 				if math.Abs(got[o]-want) > 1e-9 {
 					t.Fatalf("%d values: logit %d is %g, not %g", m, o, got[o], want)
 				}
@@ -216,9 +223,9 @@ func TestThePapersNetworksFit(t *testing.T) {
 			continue
 		}
 		first := plan.Grids[0]
-		if first.ColumnPitch != test.pitch || first.Polynomials() != test.inputs || plan.Bootstraps() != test.bootstraps {
+		if first.ColumnPitch != test.pitch || first.Polynomials() != test.inputs || bootstraps(plan) != test.bootstraps {
 			t.Errorf("%s in 2^%d values: pitch %d, %d ciphertexts of input, %d bootstraps",
-				test.name, test.logValues, first.ColumnPitch, first.Polynomials(), plan.Bootstraps())
+				test.name, test.logValues, first.ColumnPitch, first.Polynomials(), bootstraps(plan))
 		}
 	}
 	if _, err := NewPlan(chain([3]int{3, 224, 224}, []Term{{Out: 8, Height: 3, Stride: 2}}, []int{1}, 2), 1<<15); err == nil ||
@@ -238,38 +245,15 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 		{wide(), parameters.InsecureTest, 2, 5},
 	} {
 		literal, layers := test.literal, len(test.network.Layers)
-		set, err := parameters.New(literal)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan, err := NewPlan(test.network, set.Values())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if plan.Grids[0].Polynomials() != test.inputs || plan.Bootstraps() != test.bootstraps {
-			t.Fatalf("%s: %d ciphertexts of input, %d bootstraps", test.network.Name, plan.Grids[0].Polynomials(), plan.Bootstraps())
+		set := testparty.Must(parameters.New(literal))
+		plan := testparty.Must(NewPlan(test.network, set.Values()))
+		if plan.Grids[0].Polynomials() != test.inputs || bootstraps(plan) != test.bootstraps {
+			t.Fatalf("%s: %d ciphertexts of input, %d bootstraps", test.network.Name, plan.Grids[0].Polynomials(), bootstraps(plan))
 		}
 		samples := inputs(plan.Network, 5)
-		if _, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.25, StressMargin: 1}); err != nil {
-			t.Fatal(err)
-		}
-		client := keys.NewClient(set)
-		server, err := keys.Generate(client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		evaluator, err := NewEvaluator(plan, server)
-		if err != nil {
-			t.Fatal(err)
-		}
-		public, err := plan.Public(set)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ct, err := public.Encrypt(client, samples[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testparty.Must(plan.Calibrate(Inputs{Samples: samples, Margin: 1.25, StressMargin: 1}))
+		client, evaluator, public := parties(plan, set)
+		ct := testparty.Must(public.Encrypt(client, samples[0]))
 		told := 0
 		logits, err := evaluator.Evaluate(ct, func(layer, of int, times Times) {
 			told++
@@ -277,18 +261,10 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 				t.Errorf("progress %d of %d after %d layers", layer, of, told)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := public.Decrypt(client, logits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		approximate, err := plan.Plain(samples[0], plan.ReLU.Plain, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		exact := direct(t, plan.Network, samples[0])
+		testparty.Check(err)
+		got := testparty.Must(public.Decrypt(client, logits))
+		approximate := testparty.Must(plan.Plain(samples[0], plan.ReLU.Plain, nil))
+		exact := direct(plan.Network, samples[0])
 		bound := plan.Network.Output.Bound
 		for o := range got {
 			t.Logf("%s: logit %d: %.4f encrypted, %.4f by the polynomial, %.4f exact", literal.Name, o, got[o], approximate[o], exact[o])
@@ -307,17 +283,11 @@ func TestEncryptedNetworkGivesTheLogits(t *testing.T) {
 
 func TestDescriptionSurvivesJSON(t *testing.T) {
 	n := small()
-	text, err := json.Marshal(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testparty.Must(json.Marshal(n))
+	read := testparty.Must(Parse(text))
 	input := inputs(n, 1)[0]
-	want := direct(t, n, input)
-	for o, got := range direct(t, read, input) {
+	want := direct(n, input)
+	for o, got := range direct(read, input) {
 		if got != want[o] {
 			t.Fatalf("logit %d is %g, not %g", o, got, want[o])
 		}
@@ -345,10 +315,7 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 	} {
 		n := small()
 		spoil(n)
-		text, err := json.Marshal(n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testparty.Must(json.Marshal(n))
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -361,21 +328,16 @@ func TestBadDescriptionsAreRefused(t *testing.T) {
 	if _, err := NewPlan(strided, 512); err == nil || !strings.Contains(err.Error(), "strides of 65536") {
 		t.Errorf("a stride of 2^16: %v", err)
 	}
-	fine := small()
-	fine.ReLU = "15-15-15"
-	plan, err := NewPlan(fine, 512)
-	if err != nil {
-		t.Fatal(err)
+	few := parameters.InsecureTest
+	few.ReLULevels = 10
+	plan := testparty.Must(NewPlan(small(), 512))
+	set := testparty.Must(parameters.New(few))
+	if err := plan.Check(set); err == nil || !strings.Contains(err.Error(), "takes 11 levels") {
+		t.Errorf("a polynomial of 11 levels: %v", err)
 	}
-	set, err := parameters.New(parameters.InsecureTest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := plan.Check(set); err == nil || !strings.Contains(err.Error(), "takes 13 levels") {
-		t.Errorf("a polynomial of 13 levels: %v", err)
-	}
-	fine.ReLU = "9-9"
-	if _, err := NewPlan(fine, 512); err == nil || !strings.Contains(err.Error(), "no polynomial is called") {
+	unknown := small()
+	unknown.ReLU = "9-9"
+	if _, err := NewPlan(unknown, 512); err == nil || !strings.Contains(err.Error(), "no polynomial is called") {
 		t.Errorf("an unknown polynomial: %v", err)
 	}
 	if _, err := NewPlan(small(), 32); err == nil || !strings.Contains(err.Error(), "a ciphertext has 32") {
@@ -393,14 +355,8 @@ func single() *Network {
 
 func TestAnAnswerThatMeansNothingIsNoticed(t *testing.T) {
 	for _, n := range []*Network{single(), small(), wide()} {
-		set, err := parameters.New(parameters.InsecureTest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan, err := NewPlan(n, set.Values())
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := testparty.Must(parameters.New(parameters.InsecureTest))
+		plan := testparty.Must(NewPlan(n, set.Values()))
 		// Bounds for inputs that are a third as large as those that come.
 		near, far := inputs(n, 4), inputs(n, 4)
 		for _, input := range near {
@@ -408,35 +364,15 @@ func TestAnAnswerThatMeansNothingIsNoticed(t *testing.T) {
 				input[i] /= 3
 			}
 		}
-		if _, err := plan.Calibrate(Inputs{Samples: near, Margin: 1.25, StressMargin: 1}); err != nil {
-			t.Fatal(err)
-		}
-		client := keys.NewClient(set)
-		server, err := keys.Generate(client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		evaluator, err := NewEvaluator(plan, server)
-		if err != nil {
-			t.Fatal(err)
-		}
-		public, err := plan.Public(set)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testparty.Must(plan.Calibrate(Inputs{Samples: near, Margin: 1.25, StressMargin: 1}))
+		client, evaluator, public := parties(plan, set)
 		if public.Checks != maxChecks {
 			t.Fatalf("%d checks", public.Checks)
 		}
 		ask := func(input []float64) error {
-			ct, err := public.Encrypt(client, input)
-			if err != nil {
-				t.Fatal(err)
-			}
-			logits, err := evaluator.Evaluate(ct, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = public.Decrypt(client, logits)
+			ct := testparty.Must(public.Encrypt(client, input))
+			logits := testparty.Must(evaluator.Evaluate(ct, nil))
+			_, err := public.Decrypt(client, logits)
 			return err
 		}
 		if err := ask(near[0]); err != nil {
@@ -486,56 +422,25 @@ func TestAnAnswerIsRead(t *testing.T) {
 
 // What the places of checks hold in a right answer is hidden by its noise as the noise of packing is.
 func TestChecksTellNothing(t *testing.T) {
-	set, err := parameters.New(parameters.InsecureTest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := NewPlan(wide(), set.Values())
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testparty.Must(parameters.New(parameters.InsecureTest))
+	plan := testparty.Must(NewPlan(wide(), set.Values()))
 	samples := inputs(plan.Network, 1)
-	if _, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.25, StressMargin: 1}); err != nil {
-		t.Fatal(err)
-	}
-	client := keys.NewClient(set)
-	server, err := keys.Generate(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	evaluator, err := NewEvaluator(plan, server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := plan.Public(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	input, err := public.Encrypt(client, samples[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testparty.Must(plan.Calibrate(Inputs{Samples: samples, Margin: 1.25, StressMargin: 1}))
+	client, evaluator, public := parties(plan, set)
+	input := testparty.Must(public.Encrypt(client, samples[0]))
 	values := [][]*rlwe.Ciphertext{input}
 	for layer := range plan.Network.Layers {
 		var times Times
-		made, err := evaluator.layer(layer, values, &times)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := testparty.Must(evaluator.layer(layer, values, &times))
 		values = append(values, made)
 	}
 	noise := answer.Derive(set, set.CKKS().XsHammingWeight(), plan.Outputs+plan.Checks())
 	for index := range plan.Checks() {
-		sum, err := evaluator.check(index, values, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sum := testparty.Must(evaluator.check(index, values, 0))
 		plaintext := rlwe.NewDecryptor(set.CKKS(), client.Secret()).DecryptNew(sum)
 		plaintext.IsBatched, plaintext.Scale = false, rlwe.NewScale(1)
 		coefficients := make([]float64, set.CKKS().N())
-		if err := ckks.NewEncoder(set.CKKS()).Decode(plaintext, coefficients); err != nil {
-			t.Fatal(err)
-		}
+		testparty.Check(ckks.NewEncoder(set.CKKS()).Decode(plaintext, coefficients))
 		// Packing multiplies by N.
 		stands := math.Log2(math.Abs(coefficients[0])+1) + float64(set.CKKS().LogN())
 		t.Logf("check %d: 2^%.1f under noise of 2^%d", index, stands, noise.LogRange)
@@ -547,15 +452,9 @@ func TestChecksTellNothing(t *testing.T) {
 
 func TestCalibrationTellsWhatItFound(t *testing.T) {
 	n := small()
-	plan, err := NewPlan(n, 512)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := testparty.Must(NewPlan(n, 512))
 	calibrate := func(samples, stress [][]float64) *Calibration {
-		found, err := plan.Calibrate(Inputs{Samples: samples, Margin: 1.5, Stress: stress, StressMargin: 1.25})
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := testparty.Must(plan.Calibrate(Inputs{Samples: samples, Margin: 1.5, Stress: stress, StressMargin: 1.25}))
 		return found
 	}
 	various := inputs(n, 12)

@@ -14,18 +14,13 @@ import (
 
 const scale = 1 << 40
 
-func newPacker(t *testing.T, p *testparty.Party) *packing.Packer {
-	t.Helper()
-	packer, err := packing.New(p.Set.CKKS(), p.Server.Packing(), p.Set.InputLevel())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return packer
+func newPacker(p *testparty.Party) *packing.Packer {
+	return testparty.Must(packing.New(p.Set.CKKS(), p.Server.Packing(), p.Set.InputLevel()))
 }
 
 func TestPackGathersMultiplesOfTheStep(t *testing.T) {
-	p := testparty.New(t, parameters.InsecureTest)
-	packer := newPacker(t, p)
+	p := testparty.New(parameters.InsecureTest)
+	packer := newPacker(p)
 	n := p.Set.CKKS().N()
 	for _, test := range []struct{ count, logStep, level int }{
 		{8, 3, 0}, {8, 3, 1}, {5, 3, 0}, {1, 4, 0}, {16, 6, 0}, {3, 10, 1},
@@ -36,19 +31,15 @@ func TestPackGathersMultiplesOfTheStep(t *testing.T) {
 			// The third is zero without a ciphertext.
 			if plain[c] = make([]float64, n); c != 2 {
 				plain[c] = testparty.Random(int64(c), n)
-				cts[c] = p.EncryptAll(t, plain[c], test.level, scale)
+				cts[c] = p.EncryptAll(plain[c], test.level, scale)
 			}
 		}
 		packed, merges, err := packer.Pack(test.count, func(c int) (*rlwe.Ciphertext, error) { return cts[c], nil }, test.logStep)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testparty.Check(err)
 		if 1<<merges < test.count || 1<<merges >= 2*test.count {
 			t.Fatalf("%+v: %d merges", test, merges)
 		}
-		if err := packer.Trace(packed, test.logStep-merges); err != nil {
-			t.Fatal(err)
-		}
+		testparty.Check(packer.Trace(packed, test.logStep-merges))
 		factor := math.Exp2(float64(test.logStep))
 		want := make([]float64, n)
 		for c := range cts {
@@ -56,7 +47,7 @@ func TestPackGathersMultiplesOfTheStep(t *testing.T) {
 				want[i+c<<(test.logStep-merges)] = plain[c][i] * factor
 			}
 		}
-		for i, got := range p.DecryptAll(t, packed) {
+		for i, got := range p.DecryptAll(packed) {
 			if math.Abs(got-want[i]) > 1e-5*factor {
 				t.Fatalf("%+v: coefficient %d is %g, not %g", test, i, got, want[i])
 			}
@@ -65,8 +56,8 @@ func TestPackGathersMultiplesOfTheStep(t *testing.T) {
 }
 
 func TestPackRefusesWhatDoesNotFit(t *testing.T) {
-	p := testparty.New(t, parameters.InsecureTest)
-	packer := newPacker(t, p)
+	p := testparty.New(parameters.InsecureTest)
+	packer := newPacker(p)
 	none := func(int) (*rlwe.Ciphertext, error) { return nil, nil }
 	for _, test := range []struct{ count, logStep int }{{0, 3}, {9, 3}, {2, 11}} {
 		if _, _, err := packer.Pack(test.count, none, test.logStep); err == nil {

@@ -76,9 +76,6 @@ var Default = Literal{
 // Coarse is [Default] with levels for a ReLU of degrees 7-15 only: less memory and time, four times the error.
 var Coarse = variant("n16-relu8", func(l *Literal) { l.ReLULevels = 8 })
 
-// Fine is [Default] with levels for a ReLU of degrees 15-15-15: a quarter of the error.
-var Fine = variant("n16-relu13", func(l *Literal) { l.ReLULevels = 13 })
-
 // Full is [Default] with a value in every coefficient: two ciphertexts between CtoS and StoC, as in the paper's wider layers.
 var Full = variant("n16-full", func(l *Literal) { l.LogValues = 16 })
 
@@ -90,13 +87,6 @@ var InsecureTest = variant("insecure-n10", func(l *Literal) { l.LogN, l.LogValue
 
 // InsecureDense is [InsecureTest] with every coefficient in use: two ciphertexts between CtoS and StoC.
 var InsecureDense = variant("insecure-n10-dense", func(l *Literal) { l.LogN, l.LogValues = 10, 10 })
-
-// InsecureFine is [Fine] in a ring of degree 2^10.
-var InsecureFine = variant("insecure-n10-relu13", func(l *Literal) { l.LogN, l.LogValues, l.ReLULevels = 10, 9, 13 })
-
-// InsecureHalf is [Default] in a ring of half the degree, with every coefficient in use: as many values, half the memory. It is
-// far from secure, and is for measuring.
-var InsecureHalf = variant("insecure-n15-dense", func(l *Literal) { l.LogN, l.LogValues = 15, 15 })
 
 // InsecureQuarter is [Default] in a ring of a quarter of the degree, for measuring in 3 GB. It protects nothing.
 var InsecureQuarter = variant("insecure-n14", func(l *Literal) { l.LogN, l.LogValues = 14, 13 })
@@ -112,7 +102,7 @@ func variant(name string, change func(l *Literal)) Literal {
 // Literals are all sets that have a name on the command line.
 func Literals() []Literal {
 	return []Literal{
-		Default, Coarse, Fine, Full, InsecurePaper, InsecureTest, InsecureDense, InsecureFine, InsecureHalf, InsecureQuarter,
+		Default, Coarse, Full, InsecurePaper, InsecureTest, InsecureDense, InsecureQuarter,
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 func TestSetsWithoutARecordAreRefused(t *testing.T) {
 	for name, literal := range map[string]Literal{
 		"the paper's weight":         func() Literal { l := InsecurePaper; l.Name = "paper"; return l }(),
-		"half the ring":              func() Literal { l := InsecureHalf; l.Name = "half"; return l }(),
-		"more modulus":               func() Literal { l := Fine; l.LogP = append([]int{61}, l.LogP...); return l }(),
+		"half the ring":              func() Literal { l := Default; l.LogN = 15; return l }(),
+		"more modulus":               func() Literal { l := Default; l.LogP = append([]int{61}, l.LogP...); return l }(),
 		"a sparser ephemeral secret": func() Literal { l := Default; l.EphemeralWeight = 16; return l }(),
 	} {
 		if _, err := New(literal); err == nil || !strings.Contains(err.Error(), "no record of 128 bits") {
@@ -19,7 +19,7 @@ func TestSetsWithoutARecordAreRefused(t *testing.T) {
 }
 
 func TestSecureSetsAreOnRecord(t *testing.T) {
-	for literal, least := range map[*Literal]float64{&Default: 144, &Full: 144, &Coarse: 156, &Fine: 138} {
+	for literal, least := range map[*Literal]float64{&Default: 144, &Full: 144, &Coarse: 156} {
 		bits, _, err := literal.security()
 		if err != nil || bits < least {
 			t.Errorf("%s: %v bits, %v", literal.Name, bits, err)

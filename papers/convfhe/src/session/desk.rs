@@ -98,8 +98,8 @@ struct State {
     entries: VecDeque<Entry>,
     /// The order of the next one.
     next: u64,
-    /// Sessions by owner.
-    visits: HashMap<Owner, usize>,
+    /// Sessions by the keys that they have.
+    visits: HashMap<(Owner, [u8; 32]), usize>,
     /// Ends what is computed.
     stop: Option<Stopper>,
     /// Why nothing is computed any more.
@@ -147,10 +147,10 @@ impl Entry {
     }
 }
 
-/// A session of an owner.
+/// A session that has given keys.
 pub(super) struct Visit<'a> {
     desk: &'a Desk,
-    owner: Owner,
+    keys: (Owner, [u8; 32]),
 }
 
 const ENDED: &str = "the server is shutting down; ask again later";
@@ -213,10 +213,12 @@ impl Desk {
         [pending, state.entries.len() - pending]
     }
 
-    /// A session of this owner begins. As long as it lasts, what was loaded for it stays, if nobody else's turn comes.
-    pub fn visit(&self, owner: Owner) -> Visit<'_> {
-        *self.inner.state().visits.entry(owner).or_default() += 1;
-        Visit { desk: self, owner }
+    /// A session has these keys. As long as it lasts, they stay loaded, if nobody else's turn comes. (Keys that their owner had before
+    /// do not: it could not replace them.)
+    pub fn visit(&self, keys: &InUse) -> Visit<'_> {
+        let keys = (keys.owner(), keys.hash());
+        *self.inner.state().visits.entry(keys).or_default() += 1;
+        Visit { desk: self, keys }
     }
 
     /// Queues an input, which `count` counts once there is a place for it. Returns how many are before it.
@@ -323,10 +325,10 @@ impl Drop for Desk {
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         let mut state = self.desk.inner.state();
-        if let Some(visits) = state.visits.get_mut(&self.owner) {
+        if let Some(visits) = state.visits.get_mut(&self.keys) {
             *visits -= 1;
             if *visits == 0 {
-                state.visits.remove(&self.owner);
+                state.visits.remove(&self.keys);
             }
         }
         self.desk.inner.changed.notify_all();
@@ -501,7 +503,7 @@ impl Inner {
         self.changed.notify_all();
     }
 
-    /// Waits for the next input. What is loaded is given up when its owner has no session and no input here.
+    /// Waits for the next input. What is loaded is given up when no session has these keys and no input waits.
     fn next(&self, loaded: &mut Option<Loaded>) -> Option<(Record, Task)> {
         let mut state = self.state();
         loop {
@@ -518,7 +520,7 @@ impl Inner {
                 self.changed.notify_all();
                 return Some((record, task));
             }
-            let alone = |l: &Loaded| !state.visits.contains_key(&l.keys.owner());
+            let alone = |l: &Loaded| !state.visits.contains_key(&(l.keys.owner(), l.keys.hash()));
             if loaded.as_ref().is_some_and(alone) {
                 drop(state);
                 *loaded = None;

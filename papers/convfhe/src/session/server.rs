@@ -11,7 +11,7 @@ use jaguar_graph::bundle::ModelId;
 use jaguar_ring::prg::os_random;
 use jaguar_wire::{Channel, Stage};
 
-use super::desk::{Desk, Evaluation, Seen};
+use super::desk::{Desk, Evaluation, Seen, Visit};
 use super::limits::DeskLimits;
 use super::message::{CHUNK, From, Have, MAX_MESSAGE, Reply, Request};
 use super::store::{InUse, KeyStore, Receiving, StoreError};
@@ -125,8 +125,7 @@ impl Service {
         channel.enter(Stage::Client, "client");
         channel.recv_into(&mut client)?;
         let owner = known.unwrap_or_else(|| Owner::unknown(&client));
-        let _visit = self.desk.visit(owner);
-        let mut keys: Option<InUse> = None;
+        let mut keys: Option<(InUse, Visit<'_>)> = None;
         loop {
             channel.enter(Stage::Client, "request");
             channel.set_patience(None);
@@ -138,13 +137,14 @@ impl Service {
                     channel.enter(Stage::Client, "keys");
                     drop(keys.take());
                     let (there, received) = self.receive_keys(channel, (owner, share), bytes, hash)?;
-                    keys = Some(there);
+                    let visit = self.desk.visit(&there);
+                    keys = Some((there, visit));
                     tell(Notice::Keys { bytes, received });
                 }
                 Request::Input { waits } => {
                     channel.enter(Stage::Online, "input");
                     let input = channel.recv(self.sizes.input)?;
-                    let Some(keys) = &keys else {
+                    let Some((keys, _)) = &keys else {
                         return Err(EngineError::PeerMisbehaved("an input before the keys".into()));
                     };
                     let ticket = Ticket(os_random());

@@ -50,7 +50,7 @@ use units::Sampling;
 #[derive(clap::Args)]
 pub struct Args {
     /// Compiled models, for `networks`. Those named vgg16, resnet20_imagenet and mobilenet_v1 stand beside the paper's
-    /// figures (`tools/export_hyena.py` exports them).
+    /// figures (`papers/hyena/export_hyena.py` exports them).
     models: Vec<PathBuf>,
     /// Which tables, with commas between (default: all).
     #[arg(long, value_enum, value_delimiter = ',')]

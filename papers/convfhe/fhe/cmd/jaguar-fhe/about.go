@@ -32,7 +32,7 @@ func about(o options, _ io.Reader, out io.Writer) error {
 	}
 	var plan *network.Plan
 	if o.network != "" {
-		if plan, err = planOf(o, set); err != nil {
+		if _, plan, err = planOf(o); err != nil {
 			return err
 		}
 	}

@@ -69,18 +69,14 @@ func benchLayers(o options, _ io.Reader, out io.Writer) error {
 	}
 	var networks []*network.Network
 	for path := range strings.SplitSeq(o.network, ",") {
-		text, err := readFile(path)
+		described, err := describedIn(path)
 		if err != nil {
 			return err
 		}
-		described, err := network.Parse(text)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
 		networks = append(networks, described)
 	}
-	if need, there := network.MemoryBytes(set), available(); there > 0 && need > there {
-		return fmt.Errorf("parameter set %q needs about %.1f GB of memory, %.1f GB are free", set.Name(), float64(need)/1e9, float64(there)/1e9)
+	if err := enough(set, network.MemoryBytes(set)); err != nil {
+		return err
 	}
 	// As in `evaluate`.
 	debug.SetGCPercent(20)

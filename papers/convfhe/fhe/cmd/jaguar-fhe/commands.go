@@ -73,21 +73,42 @@ func keygen(o options, _ io.Reader, _ io.Writer) error {
 	return nil
 }
 
-// planOf reads a description and places it in ciphertexts of this set.
-func planOf(o options, set *parameters.Set) (*network.Plan, error) {
-	text, err := readFile(o.network)
+// describedIn reads a description.
+func describedIn(path string) (*network.Network, error) {
+	text, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
 	described, err := network.Parse(text)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return described, nil
+}
+
+// planOf reads a description and places it in ciphertexts of the set.
+func planOf(o options) (*parameters.Set, *network.Plan, error) {
+	set, err := setOf(o.set)
+	if err != nil {
+		return nil, nil, err
+	}
+	described, err := describedIn(o.network)
+	if err != nil {
+		return nil, nil, err
 	}
 	plan, err := network.NewPlan(described, set.Values())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return plan, plan.Check(set)
+	return set, plan, plan.Check(set)
+}
+
+// enough says whether there is memory for what needs so many bytes under a set.
+func enough(set *parameters.Set, need int64) error {
+	if there := available(); there > 0 && need > there {
+		return fmt.Errorf("parameter set %q needs about %.1f GB of memory, %.1f GB are free", set.Name(), float64(need)/1e9, float64(there)/1e9)
+	}
+	return nil
 }
 
 // inputsOf reads a file of inputs; none, if it has no name.
@@ -106,11 +127,7 @@ func inputsOf(path string) (inputs [][]float64, err error) {
 }
 
 func calibrate(o options, _ io.Reader, out io.Writer) error {
-	set, err := setOf(o.set)
-	if err != nil {
-		return err
-	}
-	plan, err := planOf(o, set)
+	_, plan, err := planOf(o)
 	if err != nil {
 		return err
 	}
@@ -132,11 +149,7 @@ func calibrate(o options, _ io.Reader, out io.Writer) error {
 }
 
 func simulate(o options, _ io.Reader, out io.Writer) error {
-	set, err := setOf(o.set)
-	if err != nil {
-		return err
-	}
-	plan, err := planOf(o, set)
+	_, plan, err := planOf(o)
 	if err != nil {
 		return err
 	}
@@ -157,11 +170,7 @@ func simulate(o options, _ io.Reader, out io.Writer) error {
 }
 
 func public(o options, _ io.Reader, _ io.Writer) error {
-	set, err := setOf(o.set)
-	if err != nil {
-		return err
-	}
-	plan, err := planOf(o, set)
+	set, plan, err := planOf(o)
 	if err != nil {
 		return err
 	}
@@ -273,19 +282,15 @@ func decrypt(o options, in io.Reader, out io.Writer) error {
 }
 
 func evaluate(o options, in io.Reader, out io.Writer) error {
-	set, err := setOf(o.set)
-	if err != nil {
-		return err
-	}
-	plan, err := planOf(o, set)
+	set, plan, err := planOf(o)
 	if err != nil {
 		return err
 	}
 	if err := plan.Calibrated(); err != nil {
 		return err
 	}
-	if need, there := memoryOf(set, plan), available(); there > 0 && need > there {
-		return fmt.Errorf("parameter set %q needs about %.1f GB of memory, %.1f GB are free", set.Name(), float64(need)/1e9, float64(there)/1e9)
+	if err := enough(set, memoryOf(set, plan)); err != nil {
+		return err
 	}
 	debug.SetGCPercent(20)
 	// Keys take a minute to read and layers half a minute each. Whoever is gone meanwhile waits for nothing, and the memory is needed.

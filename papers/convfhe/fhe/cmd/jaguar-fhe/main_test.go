@@ -17,8 +17,8 @@ import (
 
 	"jaguar/fhe/answer"
 	"jaguar/fhe/frames"
+	"jaguar/fhe/internal/testparty"
 	"jaguar/fhe/network"
-	"jaguar/fhe/parameters"
 	"jaguar/fhe/residues"
 )
 
@@ -30,12 +30,9 @@ type files struct {
 
 const set = "insecure-n10"
 
-// must runs a command that talks to nobody.
-func must(t *testing.T, arguments ...string) {
-	t.Helper()
-	if err := run(arguments, strings.NewReader(""), io.Discard); err != nil {
-		t.Fatal(err)
-	}
+// alone runs a command that talks to nobody.
+func alone(arguments ...string) error {
+	return run(arguments, strings.NewReader(""), io.Discard)
 }
 
 // prepare makes keys and a calibrated network of a convolution and a fully connected layer.
@@ -71,18 +68,13 @@ func prepare(t *testing.T) files {
 		}
 	}
 	for name, value := range map[string]any{"described.json": described, "samples.json": inputs} {
-		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(in(name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		text := testparty.Must(json.Marshal(value))
+		testparty.Check(os.WriteFile(in(name), text, 0o600))
 	}
 	made := files{in("secret"), in("keys"), in("network.json"), in("public.json"), inputs}
-	must(t, "keygen", "--set", set, "--secret", made.secret, "--keys", made.keys)
-	must(t, "calibrate", "--set", set, "--network", in("described.json"), "--samples", in("samples.json"), "--out", made.network)
-	must(t, "public", "--set", set, "--network", made.network, "--out", made.public)
+	testparty.Check(alone("keygen", "--set", set, "--secret", made.secret, "--keys", made.keys))
+	testparty.Check(alone("calibrate", "--set", set, "--network", in("described.json"), "--samples", in("samples.json"), "--out", made.network))
+	testparty.Check(alone("public", "--set", set, "--network", made.network, "--out", made.public))
 	return made
 }
 
@@ -90,21 +82,13 @@ func prepare(t *testing.T) files {
 func ask(t *testing.T, message []byte, progress func(done, of int), arguments ...string) ([]byte, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testparty.Must(net.Listen("unix", path))
 	defer listener.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- run(append(arguments, "--socket", path), nil, nil) }()
-	connection, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := testparty.Must(listener.Accept())
 	peer := frames.New(connection, connection)
-	if err := peer.Send(message); err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(peer.Send(message))
 	reply, err := peer.Receive(-1, 1<<24, progress)
 	connection.Close()
 	return reply, errors.Join(err, <-ended)
@@ -120,35 +104,18 @@ func tensor(values []float64) []byte {
 
 func TestFourCommandsGiveTheLogits(t *testing.T) {
 	f := prepare(t)
-	input, err := ask(t, tensor(f.inputs[1]), nil, "encrypt", "--set", set, "--secret", f.secret, "--public", f.public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := testparty.Must(ask(t, tensor(f.inputs[1]), nil, "encrypt", "--set", set, "--secret", f.secret, "--public", f.public))
 	var told []int
 	encrypted, err := ask(t, input, func(done, of int) { told = append(told, done, of) },
 		"evaluate", "--set", set, "--keys", f.keys, "--network", f.network)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testparty.Check(err)
 	if len(told) != 4 || told[0] != 1 || told[2] != 2 || told[3] != 2 {
 		t.Errorf("progress %v", told)
 	}
-	raw, err := ask(t, encrypted, nil, "decrypt", "--set", set, "--secret", f.secret, "--public", f.public)
-	if err != nil {
-		t.Fatal(err)
-	}
-	checked, err := setOf(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := planOf(options{network: f.network}, checked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := plan.Plain(f.inputs[1], plan.ReLU.Plain, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testparty.Must(ask(t, encrypted, nil, "decrypt", "--set", set, "--secret", f.secret, "--public", f.public))
+	_, plan, err := planOf(options{set: set, network: f.network})
+	testparty.Check(err)
+	want := testparty.Must(plan.Plain(f.inputs[1], plan.ReLU.Plain, nil))
 	bound := plan.Network.Output.Bound
 	for o := range want {
 		got := math.Float64frombits(binary.LittleEndian.Uint64(raw[8*o:]))
@@ -160,7 +127,7 @@ func TestFourCommandsGiveTheLogits(t *testing.T) {
 	// A client with another secret is told.
 	folder := t.TempDir()
 	other := filepath.Join(folder, "secret")
-	must(t, "keygen", "--set", set, "--secret", other, "--keys", filepath.Join(folder, "keys"))
+	testparty.Check(alone("keygen", "--set", set, "--secret", other, "--keys", filepath.Join(folder, "keys")))
 	if _, err := ask(t, encrypted, nil, "decrypt", "--set", set, "--secret", other, "--public", f.public); err == nil || !strings.Contains(err.Error(), "another client") {
 		t.Errorf("another secret: %v", err)
 	}
@@ -170,7 +137,7 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 	f := prepare(t)
 	evaluation := []string{"evaluate", "--set", set, "--keys", f.keys, "--network", f.network}
 	client := []string{"--set", set, "--secret", f.secret, "--public", f.public}
-	long := bytes.Repeat([]byte{255}, residues.CiphertextBytes(newSet(t)))
+	long := bytes.Repeat([]byte{255}, residues.CiphertextBytes(testparty.Must(setOf(set))))
 	for _, test := range []struct {
 		arguments []string
 		message   []byte
@@ -198,7 +165,7 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 		"no such file":       {"decrypt", "--set", set, "--secret", "nowhere", "--public", f.public},
 		"made for parameter": {"decrypt", "--set", "insecure-n10-dense", "--secret", f.secret, "--public", f.public},
 	} {
-		if err := run(arguments, strings.NewReader(""), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if err := alone(arguments...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", arguments, err)
 		}
 	}
@@ -248,12 +215,8 @@ func TestAboutTellsSizes(t *testing.T) {
 	f := prepare(t)
 	tell := func(arguments ...string) (told figures) {
 		var out bytes.Buffer
-		if err := run(append([]string{"about", "--set", set}, arguments...), nil, &out); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(out.Bytes(), &told); err != nil {
-			t.Fatal(err)
-		}
+		testparty.Check(run(append([]string{"about", "--set", set}, arguments...), nil, &out))
+		testparty.Check(json.Unmarshal(out.Bytes(), &told))
 		return told
 	}
 	told := tell()
@@ -261,7 +224,7 @@ func TestAboutTellsSizes(t *testing.T) {
 	if err != nil || told.Keys != info.Size() {
 		t.Errorf("keys of %d bytes are told, the file: %v, %v", told.Keys, info, err)
 	}
-	if told.Input != residues.CiphertextBytes(newSet(t)) || told.Answer != told.Input || told.ClientMemory <= 0 {
+	if told.Input != residues.CiphertextBytes(testparty.Must(setOf(set))) || told.Answer != told.Input || told.ClientMemory <= 0 {
 		t.Errorf("%+v", told)
 	}
 	// A network's weights come on top: 36 and 192 of them.
@@ -277,7 +240,7 @@ func TestBenchmarksWriteJSON(t *testing.T) {
 		fields    []string
 		lines     int
 	}{
-		{[]string{"polynomials"}, []string{"name", "levels", "error", "curve"}, 5},
+		{[]string{"polynomials"}, []string{"name", "levels", "error", "curve"}, 3},
 		{
 			[]string{"bench-convolution", "--set", "insecure-n10-dense", "--batches", "4", "--kernels", "3,5"},
 			[]string{"batch", "side", "kernel", "products_seconds", "vector_rotations"}, 2,
@@ -307,13 +270,4 @@ func TestBenchmarksWriteJSON(t *testing.T) {
 	if err := run([]string{"bench-convolution", "--set", set, "--kernels", "3,x"}, nil, io.Discard); err == nil {
 		t.Error("a kernel of x")
 	}
-}
-
-func newSet(t *testing.T) *parameters.Set {
-	t.Helper()
-	made, err := setOf(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
 }

@@ -3,7 +3,6 @@ package testparty
 
 import (
 	"math/rand"
-	"testing"
 
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
 	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
@@ -20,63 +19,58 @@ type Party struct {
 	Encoder *ckks.Encoder
 }
 
-// New makes keys, or fails the test.
-func New(t *testing.T, literal parameters.Literal) *Party {
-	t.Helper()
-	set, err := parameters.New(literal)
+// Must gives the value of a call that does not fail.
+func Must[T any](value T, err error) T {
+	Check(err)
+	return value
+}
+
+// Check ends the tests with an error, if there is one.
+func Check(err error) {
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
+}
+
+// New makes keys.
+func New(literal parameters.Literal) *Party {
+	set := Must(parameters.New(literal))
 	client := keys.NewClient(set)
-	server, err := keys.Generate(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := Must(keys.Generate(client))
 	return &Party{Set: set, Client: client, Server: server, Encoder: ckks.NewEncoder(set.CKKS())}
 }
 
 // Encrypt puts values, one for each of the set's, into coefficients.
-func (p *Party) Encrypt(t *testing.T, values []float64, level int, scale float64) *rlwe.Ciphertext {
-	t.Helper()
+func (p *Party) Encrypt(values []float64, level int, scale float64) *rlwe.Ciphertext {
 	spread := make([]float64, p.Set.CKKS().N())
 	for v, x := range values {
 		spread[v*p.Set.Gap()] = x
 	}
-	return p.EncryptAll(t, spread, level, scale)
+	return p.EncryptAll(spread, level, scale)
 }
 
 // EncryptAll puts values into all coefficients of the ring.
-func (p *Party) EncryptAll(t *testing.T, values []float64, level int, scale float64) *rlwe.Ciphertext {
-	t.Helper()
+func (p *Party) EncryptAll(values []float64, level int, scale float64) *rlwe.Ciphertext {
 	plaintext := ckks.NewPlaintext(p.Set.CKKS(), level)
 	plaintext.IsBatched = false
 	plaintext.Scale = rlwe.NewScale(scale)
-	if err := p.Encoder.Encode(values, plaintext); err != nil {
-		t.Fatal(err)
-	}
-	ct, err := rlwe.NewEncryptor(p.Set.CKKS(), p.Client.Secret()).EncryptNew(plaintext)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Check(p.Encoder.Encode(values, plaintext))
+	ct := Must(rlwe.NewEncryptor(p.Set.CKKS(), p.Client.Secret()).EncryptNew(plaintext))
 	return ct
 }
 
 // DecryptAll gives all coefficients of the ring, at the ciphertext's scale.
-func (p *Party) DecryptAll(t *testing.T, ct *rlwe.Ciphertext) []float64 {
-	t.Helper()
+func (p *Party) DecryptAll(ct *rlwe.Ciphertext) []float64 {
 	plaintext := rlwe.NewDecryptor(p.Set.CKKS(), p.Client.Secret()).DecryptNew(ct)
 	plaintext.IsBatched = false
 	values := make([]float64, p.Set.CKKS().N())
-	if err := p.Encoder.Decode(plaintext, values); err != nil {
-		t.Fatal(err)
-	}
+	Check(p.Encoder.Decode(plaintext, values))
 	return values
 }
 
 // Decrypt gives the set's values.
-func (p *Party) Decrypt(t *testing.T, ct *rlwe.Ciphertext) []float64 {
-	t.Helper()
-	all := p.DecryptAll(t, ct)
+func (p *Party) Decrypt(ct *rlwe.Ciphertext) []float64 {
+	all := p.DecryptAll(ct)
 	values := make([]float64, p.Set.Values())
 	for v := range values {
 		values[v] = all[v*p.Set.Gap()]

@@ -22,6 +22,22 @@ fn those_used_longest_ago_make_place_and_are_sent_again() {
 }
 
 #[test]
+fn a_client_that_is_back_before_its_former_session_is_over_may_bring_other_keys() {
+    let scratch = Scratch::new("back-at-once");
+    let site = Site::plain(&scratch);
+    let former = scratch.keys(1);
+    let other = Own { client: former.client, ..scratch.keys(2) };
+    let (given, served) = site.over(None, |channel| {
+        let mut session = begin(channel, &other).unwrap();
+        site.ask(&former, &[[1; CIPHERTEXT]]).unwrap();
+        let given = session.give_keys(&other.offered(), &mut |_, _| ())?;
+        session.leave().map(|()| given)
+    });
+    served.unwrap();
+    assert!(given.unwrap().sent > 0, "in place of the former ones");
+}
+
+#[test]
 fn a_quota_that_is_in_use_or_too_small_is_told() {
     let scratch = Scratch::new("in-use");
     let site = Site::new(&scratch, Sums::default(), KEYS as u64, DeskLimits::default());

@@ -1,13 +1,13 @@
 """Exports the networks of ConvFHE's paper with random weights.
 
-    .venv/torch/bin/python tools/export_convfhe.py [--to models] [NAME ...]
+    .venv/torch/bin/python papers/convfhe/export_convfhe.py [--to models] [NAME ...]
 
 (`make torch-models` makes that environment.) k3-d20-w1 is Plain-20: kernels of 3, depth 20, width 1 (the paper's Table
 VII and Appendix E); k5-d8-w3, k3-d14-w3 and k3-d20-w3 are the wide ones of Table IV. plain18 and plain18-k5 are for
 ImageNet; of these the server evaluates the last eight layers only, and the client what comes before, in the clear
 (`describe --last 8`).
 
-Weights are He-initialised, and batch norms see some noise, as in `export_torchvision.py`; the exporter folds the norms
+Weights are He-initialised, and batch norms see some noise, as in `tools/export_torchvision.py`; the exporter folds the norms
 into the convolutions.
 """
 
@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import functools
 import sys
+from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from export_torchvision import block, export_named, head
 

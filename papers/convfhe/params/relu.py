@@ -1,9 +1,9 @@
 """Composite polynomials for ReLU: degree, levels, and error, from nothing but Python.
 
-    python3 params/relu.py                                       the best compositions by levels
-    python3 params/relu.py --degrees 7,15                        one composition, with its coefficients
-    python3 params/relu.py --claims papers/convfhe/fhe/relu/options.go          compute those of the Go program anew and compare
-    python3 params/relu.py --plot docs/figures/convfhe-relu.svg  draw the errors of those of the Go program
+    python3 papers/convfhe/params/relu.py                                       the best compositions by levels
+    python3 papers/convfhe/params/relu.py --degrees 7,15                        one composition, with its coefficients
+    python3 papers/convfhe/params/relu.py --claims papers/convfhe/fhe/relu/options.go          compute those of the Go program anew and compare
+    python3 papers/convfhe/params/relu.py --plot docs/figures/convfhe-relu.svg  draw the errors of those of the Go program
 
 ReLU(x) = x·(1 + sign(x))/2. The sign is approximated by f_n(…f_2(f_1(x))) as in Lee, Lee, No and Kim, "Minimax approximation of sign
 function by composite polynomial for homomorphic comparison" (IEEE TDSC 2022): f_1 is the odd polynomial of its degree that is nearest to
@@ -22,7 +22,7 @@ from decimal import Decimal, getcontext
 from pathlib import Path
 
 getcontext().prec = 60
-SOURCE = Path(__file__).resolve().parents[1] / "papers" / "convfhe" / "fhe" / "relu" / "options.go"
+SOURCE = Path(__file__).resolve().parents[1] / "fhe" / "relu" / "options.go"
 
 
 def solve(rows: list[list[Decimal]]) -> list[Decimal]:
@@ -243,7 +243,7 @@ def draw(source: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--degrees")
-    parser.add_argument("--levels", type=int, default=13, help="at most so many")
+    parser.add_argument("--levels", type=int, default=11, help="at most so many")
     parser.add_argument("--claims", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE")
     args = parser.parse_args()

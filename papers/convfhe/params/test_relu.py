@@ -1,4 +1,4 @@
-"""Tests of the claims about ReLU's polynomials: `python3 -m unittest discover params`."""
+"""Tests of the claims about ReLU's polynomials: `python3 -m unittest discover papers/convfhe/params`."""
 
 from __future__ import annotations
 

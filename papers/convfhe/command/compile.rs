@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
+use jaguar_compile::{InputMap, MapFound, MapPlace, place_input_map};
 use jaguar_convfhe::session::{Facing, FirstLayers};
 use jaguar_convfhe::{
     Calibration, Compiled, Figures, Inputs, Polynomial, STRESS_MARGIN, Simulated, describe, last_layers,
@@ -13,39 +14,21 @@ use jaguar_convfhe::{
 use jaguar_engine::bundle::files;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::first_parts;
-use jaguar_graph::network::{ImageSpec, without_names};
+use jaguar_graph::network::without_names;
 use jaguar_graph::onnx;
 use jaguar_graph::outputs::worse;
 use jaguar_report::terminal::say;
 use jaguar_report::terminal::table::bytes;
 use jaguar_ring::cpu::Cpu;
 
-use super::Program;
 use super::predict::order;
+use super::program::{HEADING, Program};
+use crate::one_round::protocol::Source;
 use crate::progress::Steps;
-
-/// What a compilation for one round takes.
-pub struct Source<'a> {
-    pub graph: &'a Graph,
-    pub image: ImageSpec,
-    pub labels: Vec<String>,
-    /// Inputs of calibration, as tensors `[C, H, W]`.
-    pub samples: Vec<Vec<f32>>,
-    /// The same, without a part in calibration.
-    pub tests: Vec<Vec<f32>>,
-    /// Whether pictures are among the samples, and so among what will come.
-    pub pictures: bool,
-    /// The ONNX file, of which the first layers are cut.
-    pub file: &'a Path,
-    /// Whether clients get the names that the file has for outputs and, in a file of first layers, for everything.
-    pub keep_names: bool,
-    /// Whether a model is written that answers otherwise than the network.
-    pub force: bool,
-}
 
 /// What `jaguar compile` takes for this protocol alone.
 #[derive(clap::Args)]
-#[command(next_help_heading = super::HEADING)]
+#[command(next_help_heading = HEADING)]
 pub struct CompileOptions {
     /// The parameter set (`jaguar-fhe sets` lists them).
     #[arg(long, hide = true, value_name = "SET", default_value = "n16")]
@@ -108,11 +91,6 @@ impl FromStr for Stress {
 }
 
 impl CompileOptions {
-    /// Whether first layers are left to the client.
-    pub fn leaves_layers(&self) -> bool {
-        self.last.is_some()
-    }
-
     /// The file that the first layers go to.
     fn file(&self, output: &Path) -> PathBuf {
         self.first_layers.clone().unwrap_or_else(|| output.with_added_extension("first.onnx"))
@@ -132,7 +110,7 @@ struct Cut {
 impl Cut {
     fn new(graph: &Graph, file: &Path, layers: u16, keep_names: bool) -> Result<Self> {
         let (first, rest) = last_layers(graph, layers.into()).with_context(|| format!("--last {layers}"))?;
-        let model = onnx::read(file)?;
+        let model = onnx::read(file).with_context(|| file.display().to_string())?;
         let end = first.nodes.last().expect("a cut graph has nodes");
         let dims: Vec<usize> = [1].into_iter().chain(graph.layout_dims.iter().copied()).collect();
         let is_first = |bytes: Vec<u8>| {
@@ -153,11 +131,34 @@ fn weights(graph: &Graph) -> usize {
     graph.nodes.iter().filter_map(|node| node.op.linear()).map(|linear| linear.weights.len()).sum()
 }
 
+/// The network with what the file has right behind the input in the weights behind that, if it goes there. What stays public is told.
+fn moved(graph: &Graph, map: InputMap, samples: &[Vec<f32>], leaves_layers: bool) -> Option<Graph> {
+    // (Layers of this protocol take no bias that differs by element, as zero padding makes it. A client that computes first layers
+    // gets all of them.)
+    let wanted = match map {
+        InputMap::Secret => InputMap::Secret,
+        InputMap::Auto | InputMap::Public => InputMap::Public,
+    };
+    let (moved, found) = place_input_map(Cpu::detect(), graph, samples, wanted);
+    let told =
+        |found: &MapFound| map != InputMap::Public && found.place != MapPlace::Secret && !leaves_layers;
+    if let Some(found) = found.filter(told) {
+        eprintln!(
+            "warning: in the file right behind the input: {found} (--input-map secret puts them into the weights behind them, where \
+             these can take them; --input-map public says that they may be public)"
+        );
+    }
+    moved
+}
+
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.
 pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, steps: &mut Steps) -> Result<()> {
     let (set, fhe) = (options.parameters.as_str(), options.program.find()?);
     check_output(output)?;
-    let Source { graph, image, labels, samples, tests, pictures, file, keep_names, force } = source;
+    let Source { graph, input_map, image, labels, samples, tests, pictures, file, keep_names, force } =
+        source;
+    let moved = moved(graph, input_map, &samples, options.last.is_some());
+    let graph = moved.as_ref().unwrap_or(graph);
     let cut = options.last.map(|layers| Cut::new(graph, file, layers, keep_names)).transpose()?;
     let for_clients = options.file(output);
     if let Some(cut) = &cut {
@@ -245,7 +246,7 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
             std::fs::remove_file(output).with_context(|| output.display().to_string())?;
             bail!(
                 "not written, for the encrypted network would not answer as the network does ({what}): {lost}. Other samples, a larger \
-                 --margin or --parameters with a finer polynomial may help; --force writes it all the same"
+                 --margin or the default --parameters may help; --force writes it all the same"
             );
         }
         eprintln!("warning: the encrypted network will not answer as the network does ({what}): {lost}");
@@ -386,13 +387,20 @@ fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
         found.len(),
         100.0 * worst
     );
-    let finest = Polynomial::ALL.map(Polynomial::levels).into_iter().max().unwrap_or(0);
-    if worst > ROUGH && levels < finest {
-        eprintln!(
-            "warning: that is rough; --parameters n16-relu13 has a finer polynomial, for 6 % more of keys and memory. --stress off is \
-             finer, too, but leaves drawings and noise without an answer"
-        );
+    if worst > ROUGH {
+        eprintln!("warning: {}", finer(levels));
     }
+}
+
+/// What makes logits less rough under a set with so many levels for ReLU.
+fn finer(levels: u32) -> String {
+    let set = match Polynomial::default().levels() > levels {
+        true => "the default --parameters have a finer polynomial. ",
+        false => "",
+    };
+    format!(
+        "that is rough; {set}--stress off gives smaller errors, but leaves drawings and noise without an answer"
+    )
 }
 
 /// The largest absolute value that a picture can have, behind preprocessing and affine map.
@@ -435,6 +443,14 @@ mod tests {
             reach: 0.5,
             layer: "relu 1".into(),
         }
+    }
+
+    #[test]
+    fn a_finer_set_is_advised_where_there_is_one() {
+        let paper = Polynomial::Paper.levels();
+        assert!(finer(Polynomial::Coarse.levels()).contains("default --parameters"));
+        assert!(!finer(paper).contains("--parameters"));
+        assert_eq!(Polynomial::ALL.into_iter().map(Polynomial::levels).max(), Some(paper));
     }
 
     #[test]

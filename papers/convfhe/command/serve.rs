@@ -5,21 +5,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar_convfhe::session::server::{Service, Sizes};
-use jaguar_convfhe::session::{DeskLimits, KeyStore, Owner, Terms};
+use jaguar_convfhe::session::{DeskLimits, KeyStore, NAME, Owner, Terms};
 use jaguar_convfhe::{ByProgram, Compiled, Figures, memory};
 use jaguar_engine::EngineError;
+use jaguar_net::Bound;
 use jaguar_report::terminal::size;
 use jaguar_report::terminal::table::bytes;
-use jaguar_serve::{Caller, Control, Hosted, Server, Told, Visit};
+use jaguar_serve::{Caller, Control, Hosted, Told, Visit};
 use jaguar_wire::Channel;
 use tracing::{info, warn};
 
-use super::Program;
+use super::program::{HEADING, Program};
 use crate::log::TARGET;
+use crate::one_round::protocol::Serving;
 
 /// What `jaguar serve` takes for this protocol alone.
 #[derive(clap::Args)]
-#[command(next_help_heading = super::HEADING)]
+#[command(next_help_heading = HEADING)]
 pub struct Storage {
     /// Where clients' evaluation keys are kept (default: in the user's cache folder).
     #[arg(long, hide = true, value_name = "FOLDER")]
@@ -81,9 +83,17 @@ impl Hosted for OneRoundService {
     }
 }
 
-impl OneRoundService {
-    /// Ends what is computed, and waits a little for sessions to tell their clients.
-    pub fn end(&self, control: &Control) {
+impl Serving for OneRoundService {
+    fn announce(&self, address: &Bound) {
+        let terms = self.0.terms();
+        let (name, model) = (&terms.facing.name, self.0.model());
+        info!(
+            target: TARGET, event = "listening", network = name, %model, protocol = NAME, %address,
+            "{name} (model {model}), protocol {NAME}, parameter set {}, listening on {address}", terms.set,
+        );
+    }
+
+    fn end(&self, control: &Control) {
         self.0.end();
         let deadline = Instant::now() + LAST_WORDS;
         while control.clients() > 0 && Instant::now() < deadline {
@@ -174,16 +184,6 @@ fn fits(need: u64, [free, all]: [u64; 2]) -> Result<Option<String>> {
              instead of an answer"
         )
     }))
-}
-
-/// What a person should know at the start.
-pub fn announce(server: &Server<OneRoundService>) {
-    let terms = server.service().0.terms();
-    let (name, model, address) = (&terms.facing.name, server.service().0.model(), server.bound());
-    info!(
-        target: TARGET, event = "listening", network = name, %model, protocol = "convfhe", %address,
-        "{name} (model {model}), protocol convfhe, parameter set {}, listening on {address}", terms.set,
-    );
 }
 
 #[cfg(test)]

@@ -8,27 +8,29 @@ use jaguar_compile::samples::{self as samples, Axes};
 use jaguar_convfhe::memory;
 use jaguar_convfhe::party::{Encryption, Party, offered};
 use jaguar_convfhe::session::client::{Progress, Session};
-use jaguar_convfhe::session::{Facing, Terms, Ticket};
+use jaguar_convfhe::session::{Facing, NAME, Terms, Ticket};
 use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output};
 use jaguar_engine::progress::Progress as _;
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Finish, softmax};
-use jaguar_profile::{Imitated, link};
+use jaguar_net::Address;
+use jaguar_profile::link;
 use jaguar_report::terminal::say;
 use jaguar_report::terminal::table::bytes;
 use jaguar_ring::cpu::Cpu;
+use jaguar_wire::Stage;
 use jaguar_wire::framed::Options;
 use serde::Serialize;
 
-use super::{Program, hex};
+use super::program::{HEADING, Program, hex};
 use crate::notes::collect;
+use crate::one_round::protocol::Request;
 use crate::progress::Bars;
-use crate::reach::Reach;
 
 /// What `jaguar predict` takes for this protocol alone.
 #[derive(clap::Args)]
-#[command(next_help_heading = super::HEADING)]
+#[command(next_help_heading = HEADING)]
 pub struct Later {
     /// Send the encrypted input, print a ticket, and leave; --ticket fetches the answer.
     #[arg(long, hide = true)]
@@ -81,17 +83,6 @@ fn ticket(text: &str) -> Result<Ticket, String> {
     bytes.try_into().map(Ticket).map_err(|_| wrong())
 }
 
-/// What the command needs of `jaguar predict`'s options.
-pub struct Request<'a> {
-    pub reach: &'a Reach,
-    pub inputs: &'a [PathBuf],
-    pub cache: Option<PathBuf>,
-    pub top: usize,
-    pub json: bool,
-    pub link: Option<Imitated>,
-    pub later: &'a Later,
-}
-
 /// What is told of an answer.
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -121,8 +112,9 @@ struct Cost {
     seconds: f64,
 }
 
-pub fn predict(request: &Request<'_>) -> Result<()> {
-    let Request { reach, cache, json, later, .. } = request;
+/// Asks the server about each input, or fetches the answer that a ticket stands for, and shows what came.
+pub fn predict(request: &Request<'_>, later: &Later) -> Result<()> {
+    let Request { reach, cache, json, .. } = request;
     let fhe = later.program.find()?;
     let files = collect(request.inputs)?;
     // What cannot be read is told before anything is sent.
@@ -146,7 +138,7 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
         .zip(&sources)
         .map(|(path, source)| tensor(source).with_context(|| path.display().to_string()))
         .collect::<Result<_>>()?;
-    if reach.is_local()
+    if reach.server.parse::<Address>().is_ok_and(|address| address.is_local())
         && let Some([free, _]) = memory()
         && free < terms.memory
     {
@@ -186,7 +178,7 @@ pub fn predict(request: &Request<'_>) -> Result<()> {
         if !std::mem::replace(&mut told, true) && done > 0 {
             bars.line(&format!("note: the server has {} of the keys already; the rest follows", bytes(done)));
         }
-        bars.keys(done, all);
+        bars.bytes("sending keys (once)", done, all);
     })?;
     bars.finish();
     if party.given(&reach.server)? && given.sent > 0 && given.had == 0 {
@@ -281,7 +273,7 @@ impl Client<'_> {
             Progress::Queued(0) => {}
             Progress::Queued(ahead) => bars.line(&format!("note: {ahead} evaluations are before this one")),
             Progress::Layers(_, 0) => {}
-            Progress::Layers(done, of) => bars.layers(done, of),
+            Progress::Layers(done, of) => bars.step(Stage::Online, done as usize - 1, of as usize, ""),
         });
         bars.finish();
         if let Err(EngineError::Wire(_)) = &answer {
@@ -321,7 +313,7 @@ impl Client<'_> {
         let label = order(logits).first().copied().unwrap_or(0);
         if self.request.json {
             let outputs = outputs(facing, logits);
-            let (model, protocol) = (self.model, "convfhe");
+            let (model, protocol) = (self.model, NAME);
             let answer = Answer { input, ticket, model, protocol, top, logits, outputs, label, cost };
             say!("{}", serde_json::to_string(&answer)?);
             return Ok(());

@@ -1,6 +1,6 @@
 """Exports the three networks of Hyena's paper with random weights, for `jaguar-bench hyena`.
 
-    .venv/torch/bin/python tools/export_hyena.py [--to models] [NAME ...]
+    .venv/torch/bin/python papers/hyena/export_hyena.py [--to models] [NAME ...]
 
 (`make torch-models` makes that environment.) The networks are VGG-16, ResNet-20 in its ImageNet form and MobileNetV1,
 all on pictures of 224x224. The paper does not print ResNet-20's layers. It says that there are seventeen convolutions,
@@ -9,15 +9,18 @@ ResNet-18's, and with the three shortcuts of 1x1 they are twenty. MobileNetV1 ha
 its paper does (Howard et al., Table 1).
 
 What private inference costs does not depend on the values. Weights are He-initialised, and batch norms see some noise,
-as in `export_torchvision.py`; the exporter folds the norms into the convolutions.
+as in `tools/export_torchvision.py`; the exporter folds the norms into the convolutions.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
 import torchvision
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from export_torchvision import block, export_named, head
 

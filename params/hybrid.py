@@ -1,12 +1,7 @@
-"""Estimates how hard RLWE with a sparse ternary secret is, from formulas, and keeps `ckks.json`.
+"""Estimates how hard RLWE with a ternary secret is, from formulas: the primal hybrid. It needs nothing but Python.
 
-    python3 params/ckks.py                                          every set on record, computed anew and compared
-    python3 params/ckks.py --write                                  put the results into the record
-    python3 params/ckks.py --estimate 16 1540 192                   log2 N, log2 of the modulus, weight
-    python3 params/ckks.py --claims papers/convfhe/fhe/parameters/records.go       compare the table of the Go program with the record
-
-It needs nothing but Python. The attack is the primal hybrid, in the models of malb/lattice-estimator and, for its use of the ring's
-rotations, of Ogilvie, "On the Concrete Hardness Gap Between MLWE and LWE" (ePrint 2026/279, github.com/TabOg/mlwe-hybrids):
+The attack is in the models of malb/lattice-estimator and, for its use of the ring's rotations, of Ogilvie, "On the Concrete Hardness
+Gap Between MLWE and LWE" (ePrint 2026/279, github.com/TabOg/mlwe-hybrids):
 
 1. Guess that ζ coordinates of the secret hold at most w nonzero ones. In a ring each of the N rotations of the secret is a chance of
    its own, for one lattice: 1 - (1 - p)^N, p hypergeometric.
@@ -20,22 +15,17 @@ Three lines tell what step 3 costs, S the number of guesses:
 - `meet`: a guess meets in the middle of two halves, N·√S; halves are taken to meet with chance 1.
 - `square_root`: √(N·S), as if rotations met in the middle too. No attack is known that does.
 
-The least of all three decides, although the last one is no attack. Dual attacks are left out: for all sets here the estimator puts
-them far above (145 bits where the primal hybrid has 134). `check` compares with what 2026/279 prints.
+The least of all three decides, although the last one is no attack. Dual attacks are left out: for all sets on record the estimator puts
+them far above (145 bits where the primal hybrid has 134). `test_hybrid.py` compares with what 2026/279 prints.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import re
-import sys
 from functools import lru_cache
-from pathlib import Path
 
-RECORD = Path(__file__).with_name("ckks.json")
 ERROR = 3.2
+# By so many bits a figure may differ from the one on record: it is rounded to one digit.
 TOLERANCE = 0.05
 
 # MATZOV's fit of the gates of a sieve by list decoding, as in the estimator's `RC.MATZOV`.
@@ -49,7 +39,7 @@ def add(*logs: float) -> float:
     return top if top == -math.inf else top + math.log2(sum(2 ** (x - top) for x in logs))
 
 
-def log_binomial(n: int, k: int) -> float:
+def log2_binomial(n: float, k: float) -> float:
     """log2 of n over k."""
     if not 0 <= k <= n:
         return -math.inf
@@ -85,8 +75,8 @@ def guesses(n: int, weight: int, zeta: int) -> tuple[tuple[float, float], ...]:
     """For w = 0, 1, ...: log2 of the guesses up to weight w, and log2 of the chance that one is right for one of n rotations."""
     rows, space, chance = [], -math.inf, -math.inf
     for w in range(min(weight, zeta) + 1):
-        space = add(space, log_binomial(zeta, w) + w)
-        chance = add(chance, log_binomial(zeta, w) + log_binomial(n - zeta, weight - w) - log_binomial(n, weight))
+        space = add(space, log2_binomial(zeta, w) + w)
+        chance = add(chance, log2_binomial(zeta, w) + log2_binomial(n - zeta, weight - w) - log2_binomial(n, weight))
         one = min(1 - 1e-16, 2**chance)
         rotated = math.log2(-math.expm1(n * math.log1p(-one))) if one > 1e-300 else chance + math.log2(n)
         rows.append((space, rotated))
@@ -169,50 +159,3 @@ def estimate(log_n: int, log_q: float, weight: int) -> dict[str, float]:
 def decides(costs: dict[str, float]) -> float:
     """The security that the record claims."""
     return min(costs.values())
-
-
-def check_claims(record: dict, source: Path) -> int:
-    """The table `{logN, logModulus, weight, bits}` of the Go program must say what the record says."""
-    recorded = {(e["log_n"], e["log2_q"], e["weight"]): decides(e["bits"]) for e in record["sets"]}
-    rows = re.findall(r"\{(\d+), (\d+), (\d+), ([\d.]+)\}", source.read_text())
-    if not rows:
-        print(f"{source}: no rows {{log N, log modulus, weight, bits}}", file=sys.stderr)
-        return 1
-    wrong = 0
-    for *key, bits in rows:
-        found = recorded.get(tuple(map(int, key)))
-        if found != float(bits):
-            wrong += 1
-            print(f"{source}: {key} claims {bits} bits; {RECORD.name} has {found}", file=sys.stderr)
-    if not wrong:
-        print(f"{source}: {len(rows)} parameter sets, all as recorded")
-    return 1 if wrong else 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--estimate", type=int, nargs=3, metavar=("LOG_N", "LOG_Q", "WEIGHT"))
-    parser.add_argument("--claims", type=Path, metavar="FILE")
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
-    if args.estimate:
-        print(estimate(*args.estimate))
-        return 0
-    record = json.loads(RECORD.read_text())
-    if args.claims:
-        return check_claims(record, args.claims)
-    wrong = 0
-    for entry in record["sets"]:
-        bits = estimate(entry["log_n"], entry["log2_q"], entry["weight"])
-        differs = any(abs(bits[name] - entry["bits"].get(name, 0)) > TOLERANCE for name in bits)
-        wrong += differs and not args.write
-        print(f"N = 2^{entry['log_n']}, log2 q = {entry['log2_q']}, weight {entry['weight']}: {bits}"
-              f"{'' if not differs else '  changed' if args.write else '  DIFFERS'}", flush=True)
-        entry["bits"] = bits
-    if args.write:
-        RECORD.write_text(json.dumps(record, indent=2) + "\n")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,64 @@
+//! `--protocol convfhe` of the command `jaguar`, which takes this module into its kit (`crates/cli/src/kit.rs`).
+
+mod compile;
+mod predict;
+mod program;
+mod serve;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use jaguar_convfhe::{party, session};
+
+use crate::one_round::protocol::{OneRound, Request, Serving, Source, Which};
+use crate::progress::Steps;
+
+/// The protocol, for the command's kit.
+pub struct Convfhe;
+
+impl OneRound for Convfhe {
+    fn name(&self) -> &'static str {
+        session::NAME
+    }
+
+    fn about(&self) -> &'static str {
+        "The client sends one encrypted image and gets one encrypted answer: minutes, and gigabytes (keys, once, and memory)"
+    }
+
+    fn heading(&self) -> &'static str {
+        program::HEADING
+    }
+
+    fn options(&self, which: Which, to: Command) -> Command {
+        match which {
+            Which::Compile => compile::CompileOptions::augment_args(to),
+            // (A ticket stands for an input that was sent before.)
+            Which::Predict => predict::Later::augment_args(to)
+                .mut_arg("inputs", |inputs| inputs.required_unless_present("ticket")),
+            Which::Serve => serve::Storage::augment_args(to),
+        }
+    }
+
+    fn compile(
+        &self,
+        source: Source<'_>,
+        options: &ArgMatches,
+        output: &Path,
+        steps: &mut Steps,
+    ) -> Result<()> {
+        compile::compile(source, &compile::CompileOptions::from_arg_matches(options)?, output, steps)
+    }
+
+    fn predict(&self, request: &Request<'_>, options: &ArgMatches) -> Result<()> {
+        predict::predict(request, &predict::Later::from_arg_matches(options)?)
+    }
+
+    fn serve(&self, model: &Path, cache: Option<PathBuf>, options: &ArgMatches) -> Result<Box<dyn Serving>> {
+        Ok(Box::new(serve::serve(&serve::Storage::from_arg_matches(options)?, model, cache)?))
+    }
+
+    fn secrets(&self, cache: &Path) -> Vec<PathBuf> {
+        party::secrets(cache)
+    }
+}
