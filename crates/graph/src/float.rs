@@ -12,9 +12,9 @@ use std::ops::{Deref, DerefMut};
 use jaguar_ring::cpu::Cpu;
 
 use crate::network::{self, NodeId, OutputPart, Shape};
-pub use crate::ops::add::float::Add;
-pub use crate::ops::concat::float::Concat;
-pub use crate::ops::input::float::Input;
+pub use crate::ops::add::Add;
+pub use crate::ops::concat::Concat;
+pub use crate::ops::input::Input;
 pub use crate::ops::max_pool::float::MaxPool;
 pub use crate::ops::operator::Known;
 use crate::ops::operator::Sign;

@@ -133,6 +133,24 @@ fn offsets_of_products_tell_nothing() {
     assert!(none > 8 && half > 4, "{none} and {half}");
 }
 
+/// A softmax is left to the client, so nothing in the network may take what it makes.
+#[test]
+fn no_product_takes_a_softmax() {
+    let mut model = jaguar_graph::onnx::read(&folder().join("channels_last_13.onnx")).expect("a model");
+    let graph = model.graph.as_mut().expect("a graph");
+    let softmax = graph.output[0].name.clone().expect("a name");
+    graph.node.push(NodeProto {
+        input: vec![softmax.clone(), softmax],
+        output: vec!["squared".into()],
+        op_type: Some("Mul".into()),
+        ..NodeProto::default()
+    });
+    graph.output[0].name = Some("squared".into());
+    let refused =
+        import_model(&model, "squared", &ImportOptions::new(&Operators::standard())).expect_err("refused");
+    assert!(refused.to_string().contains("takes the result of a softmax"), "{refused}");
+}
+
 /// The operations that are left, in order.
 fn operations(name: &str) -> Vec<String> {
     let word = |op: &Op| match op.is::<Rearrange>() {

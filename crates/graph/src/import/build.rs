@@ -205,8 +205,7 @@ impl Call<'_> {
             .iter()
             .map(|&v| usize::try_from(v).ok().filter(|&v| v >= low && v <= limits::MAX_EXTENT))
             .collect();
-        let problem =
-            || Reject::Unsupported { reason: format!("{name} = {values:?}"), instead: String::new() };
+        let problem = || Reject::unsupported(&format!("{name} = {values:?}"));
         sizes.and_then(|s| s.try_into().ok()).ok_or_else(problem)
     }
 
@@ -248,10 +247,9 @@ impl Call<'_> {
     pub fn constant(&self, index: usize) -> Result<&Tensor, Reject> {
         match self.input(index)? {
             Value::Constant(tensor) => Ok(tensor),
-            _ => Err(Reject::Unsupported {
-                reason: format!("input {index} is computed by the network, and must be constant"),
-                instead: String::new(),
-            }),
+            _ => Err(Reject::unsupported(&format!(
+                "input {index} is computed by the network, and must be constant"
+            ))),
         }
     }
 
@@ -376,7 +374,7 @@ impl Builder {
         let shapes: Vec<Shape> = inputs.iter().map(|&i| self.nodes[i].shape).collect();
         let shape = match op.integer(&Known::default()) {
             Some(op) => crate::network::output_shape(&op, &shapes, declared)
-                .map_err(|e| Reject::Unsupported { reason: e.to_string(), instead: String::new() })?,
+                .map_err(|e| Reject::unsupported(&e.to_string()))?,
             None => declared,
         };
         // Weights count too: many layers may name one constant.

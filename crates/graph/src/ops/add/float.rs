@@ -1,16 +1,13 @@
 //! The sum in floating point.
 
+use super::Add;
 use crate::float::{Demand, FloatOperator, Operands};
 use crate::network;
 use crate::ops::operator::Known;
 
-/// Two values of the same shape.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Add;
-
 impl FloatOperator for Add {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::new(network::Add))
+        Some(network::Op::new(Add))
     }
 
     fn demands(&self) -> Demand {

@@ -1,11 +1,11 @@
 //! From ONNX's sums and differences.
 
-use super::float::Add;
+use super::Add;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
 use crate::import::moves::materialise;
 use crate::import::view::View;
 use crate::network::{NodeId, Shape};
-use crate::ops::linear::affine::{affine, negative};
+use crate::ops::linear::affine::{negative, with_constant};
 
 pub(crate) const ONNX: &[(&str, Build)] = &[("Add", add), ("Sub", sub), ("Sum", add)];
 
@@ -14,11 +14,10 @@ fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if call.inputs() == 1 {
         return identity(builder, call);
     }
-    if let (Value::Activation(_), Value::Constant(c), 2) = (call.input(0)?, call.input(1)?, call.inputs()) {
-        return affine(builder, call, call.activation(0)?, c, |v| (1.0, v));
-    }
-    if let (Value::Constant(c), Value::Activation(_), 2) = (call.input(0)?, call.input(1)?, call.inputs()) {
-        return affine(builder, call, call.activation(1)?, c, |v| (1.0, v));
+    if call.inputs() == 2
+        && let Some(made) = with_constant(builder, call, [|v| (1.0, v); 2])?
+    {
+        return Ok(made);
     }
     let mut sum = call.activation(0)?.clone();
     for index in 1..call.inputs() {
@@ -70,19 +69,11 @@ pub(crate) fn aligned(
 }
 
 fn sub(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    match (call.input(0)?, call.input(1)?) {
-        (Value::Activation(_), Value::Constant(c)) => {
-            affine(builder, call, call.activation(0)?, c, |v| (1.0, -v))
-        }
-        (Value::Constant(c), Value::Activation(_)) => {
-            affine(builder, call, call.activation(1)?, c, |v| (-1.0, v))
-        }
-        (Value::Activation(_), Value::Activation(_)) => {
-            let second = call.activation(1)?;
-            let minus = second.at(negative(builder, call, second)?);
-            let sum = plus(builder, call, call.activation(0)?.clone(), &minus)?;
-            Ok(activation(sum.node, sum.view))
-        }
-        _ => Err(Reject::unsupported("Sub of such inputs is not supported")),
+    if let Some(made) = with_constant(builder, call, [|v| (1.0, -v), |v| (-1.0, v)])? {
+        return Ok(made);
     }
+    let second = call.activation(1)?;
+    let minus = second.at(negative(builder, call, second)?);
+    let sum = plus(builder, call, call.activation(0)?.clone(), &minus)?;
+    Ok(activation(sum.node, sum.view))
 }

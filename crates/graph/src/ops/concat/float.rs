@@ -1,16 +1,13 @@
 //! Values one after the other, in floating point.
 
+use super::Concat;
 use crate::float::{Demand, FloatOperator, Operands};
 use crate::network;
 use crate::ops::operator::Known;
 
-/// Along the channels.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Concat;
-
 impl FloatOperator for Concat {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::new(network::Concat))
+        Some(network::Op::new(Concat))
     }
 
     fn demands(&self) -> Demand {

@@ -1,6 +1,6 @@
 //! Values one after the other along the channels, all of the same scale, height and width.
 
-pub(crate) mod float;
+mod float;
 pub(crate) mod onnx;
 
 use std::ops::RangeInclusive;

@@ -1,6 +1,6 @@
 //! From ONNX's Concat.
 
-use super::float::Concat;
+use super::Concat;
 use crate::import::build::{Build, Builder, Call, Reject, Value, activation};
 use crate::import::moves::materialise;
 use crate::import::tensor::wrap;

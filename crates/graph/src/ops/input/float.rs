@@ -1,16 +1,13 @@
 //! The input of a float graph.
 
+use super::Input;
 use crate::float::{Demand, FloatOperator, Operands};
 use crate::network;
 use crate::ops::operator::Known;
 
-/// The network's input.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Input;
-
 impl FloatOperator for Input {
     fn integer(&self, _: &Known<'_>) -> Option<network::Op> {
-        Some(network::Op::new(network::Input))
+        Some(network::Op::new(Input))
     }
 
     fn demands(&self) -> Demand {

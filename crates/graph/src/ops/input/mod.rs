@@ -1,6 +1,6 @@
 //! The client's input: values of n bits, in a scale of their own.
 
-pub(crate) mod float;
+mod float;
 
 use std::ops::RangeInclusive;
 

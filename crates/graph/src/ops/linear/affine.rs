@@ -139,6 +139,23 @@ pub(crate) fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Res
     Ok(activation(node, moved.view))
 }
 
+/// A map by a constant, where one of two inputs is one: behind the value it makes a map, before it another.
+pub(crate) fn with_constant(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    [behind, before]: [fn(f32) -> (f32, f32); 2],
+) -> Result<Option<Vec<Value>>, Reject> {
+    match (call.input(0)?, call.input(1)?) {
+        (Value::Activation(_), Value::Constant(c)) => {
+            affine(builder, call, call.activation(0)?, c, behind).map(Some)
+        }
+        (Value::Constant(c), Value::Activation(_)) => {
+            affine(builder, call, call.activation(1)?, c, before).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
 /// By a constant only.
 pub(crate) fn div(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     match (call.input(0)?, call.input(1)?) {

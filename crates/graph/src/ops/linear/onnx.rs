@@ -19,12 +19,9 @@ pub(crate) const ONNX: &[(&str, Build)] = &[
     ("Neg", |builder, call| scaled(builder, call, -1.0)),
 ];
 
-/// A transposed convolution is one with its kernel turned round, over pixels that are spread with zeros between.
-fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    let node = builder.image(call, call.activation(0)?)?;
-    let input = builder.shape(node);
-    let weights = call.constant(1)?;
-    let [channels, per_group, kh, kw] = weights.dims[..] else {
+/// The shape of a convolution's weights, `[C, C/groups, k_h, k_w]` of either side, and its groups.
+fn weights_of(call: &Call<'_>) -> Result<([usize; 4], usize), Reject> {
+    let [channels, per_group, kh, kw] = call.constant(1)?.dims[..] else {
         return Err(Reject::unsupported("its weights have another rank than 4"));
     };
     let kernel = call.sizes::<2>("kernel_shape", 0, 1)?;
@@ -32,14 +29,27 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
         return Err(Reject::invalid("has a kernel_shape that its weights have not"));
     }
     let groups = usize::try_from(call.attribute_int("group", 1)).unwrap_or(0);
+    Ok(([channels, per_group, kh, kw], groups))
+}
+
+fn bias_of(call: &Call<'_>, channels: usize) -> Result<Vec<f32>, Reject> {
+    let bias = if call.has_input(2) { finite(call.constant(2)?)? } else { vec![0.0; channels] };
+    match bias.len() == channels {
+        true => Ok(bias),
+        false => Err(Reject::invalid("has a bias of another number than channels")),
+    }
+}
+
+/// A transposed convolution is one with its kernel turned round, over pixels that are spread with zeros between.
+fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let node = builder.image(call, call.activation(0)?)?;
+    let input = builder.shape(node);
+    let ([channels, per_group, kh, kw], groups) = weights_of(call)?;
     let fits = groups > 0 && channels == input[0] && channels.is_multiple_of(groups);
     let out_channels = per_group.checked_mul(groups).filter(|&c| fits && c > 0 && kh * kw > 0);
     let out_channels =
         out_channels.ok_or_else(|| Reject::invalid("has weights that do not fit its input's channels"))?;
-    let bias = if call.has_input(2) { finite(call.constant(2)?)? } else { vec![0.0; out_channels] };
-    if bias.len() != out_channels {
-        return Err(Reject::invalid("has a bias of another number than channels"));
-    }
+    let bias = bias_of(call, out_channels)?;
     let (stride, dilation) = (call.sizes::<2>("strides", 1, 1)?, call.sizes::<2>("dilations", 1, 1)?);
     let more = call.sizes::<2>("output_padding", 0, 0)?;
     let extent = [(kh - 1) * dilation[0] + 1, (kw - 1) * dilation[1] + 1];
@@ -93,7 +103,7 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
         axes[axis + 1] = pixels.map(place).collect();
     }
     let node = select_axes(builder, &call.name, node, axes)?;
-    let values = finite(weights)?;
+    let values = finite(call.constant(1)?)?;
     let (ins, area) = (channels / groups, kh * kw);
     let mut turned = Vec::with_capacity(values.len());
     for out in 0..out_channels {
@@ -102,17 +112,8 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
             turned.extend(values[at..at + area].iter().rev());
         }
     }
-    let spec = network::Linear {
-        out_channels,
-        kernel: [kh, kw],
-        stride: [1, 1],
-        dilation,
-        pads,
-        groups,
-        shift: 0,
-        max_exponent: 0,
-        blocks: None,
-    };
+    let layer = network::Linear::same(out_channels, 1, 0);
+    let spec = network::Linear { kernel: [kh, kw], dilation, pads, groups, ..layer };
     let linear = Linear { spec, weights: turned, bias: Bias::PerChannel(bias) };
     let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
     Ok(builder.made(node))
@@ -121,37 +122,17 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
 fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let node = builder.image(call, call.activation(0)?)?;
     let input = builder.shape(node);
-    let weights = call.constant(1)?;
-    let [out_channels, per_group, kh, kw] = weights.dims[..] else {
-        return Err(Reject::unsupported("its weights have another rank than 4"));
-    };
-    let kernel = call.sizes::<2>("kernel_shape", 0, 1)?;
-    if kernel != [0, 0] && kernel != [kh, kw] {
-        return Err(Reject::invalid("has a kernel_shape that its weights have not"));
-    }
-    let groups = usize::try_from(call.attribute_int("group", 1)).unwrap_or(0);
+    let ([out_channels, per_group, kh, kw], groups) = weights_of(call)?;
     if groups == 0 || per_group.checked_mul(groups) != Some(input[0]) || out_channels == 0 || kh * kw == 0 {
         return Err(Reject::invalid("has weights that do not fit its input's channels"));
     }
     let (stride, dilation) = (call.sizes("strides", 1, 1)?, call.sizes("dilations", 1, 1)?);
     let extent = [(kh - 1) * dilation[0] + 1, (kw - 1) * dilation[1] + 1];
     let pads = window_pads(call, input, extent, stride)?;
-    let bias = if call.has_input(2) { finite(call.constant(2)?)? } else { vec![0.0; out_channels] };
-    if bias.len() != out_channels {
-        return Err(Reject::invalid("has a bias of another number than channels"));
-    }
-    let spec = network::Linear {
-        out_channels,
-        kernel: [kh, kw],
-        stride,
-        dilation,
-        pads,
-        groups,
-        shift: 0,
-        max_exponent: 0,
-        blocks: None,
-    };
-    let linear = Linear { spec, weights: finite(weights)?, bias: Bias::PerChannel(bias) };
+    let bias = bias_of(call, out_channels)?;
+    let layer = network::Linear::same(out_channels, 1, 0);
+    let spec = network::Linear { kernel: [kh, kw], stride, dilation, pads, groups, ..layer };
+    let linear = Linear { spec, weights: finite(call.constant(1)?)?, bias: Bias::PerChannel(bias) };
     let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
     Ok(builder.made(node))
 }
@@ -174,17 +155,7 @@ fn fully_connected(
             laid_out[j * inputs + position] = weights(k, j);
         }
     }
-    let spec = network::Linear {
-        out_channels: outputs,
-        kernel: [h, w],
-        stride: [1, 1],
-        dilation: [1, 1],
-        pads: [0; 4],
-        groups: 1,
-        shift: 0,
-        max_exponent: 0,
-        blocks: None,
-    };
+    let spec = network::Linear { kernel: [h, w], ..network::Linear::same(outputs, 1, 0) };
     let linear = Linear { spec, weights: laid_out, bias: Bias::PerChannel(bias) };
     builder.push(&call.name, linear, vec![x.node], [0; 3])
 }

@@ -8,21 +8,15 @@ use crate::import::tensor::broadcast;
 use crate::import::view::View;
 use crate::network::Rearrange;
 use crate::ops::add::onnx::aligned;
-use crate::ops::linear::affine::{affine, mapped};
+use crate::ops::linear::affine::{mapped, with_constant};
 use crate::ops::relu6::onnx::clamped;
 
 pub(crate) const ONNX: &[(&str, Build)] = &[("HardSwish", hard_swish), ("Mul", mul), ("Pow", pow)];
 
 fn mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    match (call.input(0)?, call.input(1)?) {
-        (Value::Activation(_), Value::Constant(c)) => {
-            affine(builder, call, call.activation(0)?, c, |v| (v, 0.0))
-        }
-        (Value::Constant(c), Value::Activation(_)) => {
-            affine(builder, call, call.activation(1)?, c, |v| (v, 0.0))
-        }
-        (Value::Activation(a), Value::Activation(b)) => product(builder, call, a, b),
-        _ => Err(Reject::unsupported("Mul of such inputs is not supported")),
+    match with_constant(builder, call, [|v| (v, 0.0); 2])? {
+        Some(made) => Ok(made),
+        None => product(builder, call, call.activation(0)?, call.activation(1)?),
     }
 }
 

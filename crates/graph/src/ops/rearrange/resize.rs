@@ -20,10 +20,10 @@ impl Nearest<'_> {
             "tf_half_pixel_for_nn" => Ok((at + 0.5) / scale),
             "align_corners" if count == 1 => Ok(0.0),
             "align_corners" => Ok(at * (size - 1) as f32 / (count - 1) as f32),
-            other => Err(Reject::Unsupported {
-                reason: format!("has the coordinate transformation {other:?}"),
-                instead: "Use asymmetric or half_pixel".into(),
-            }),
+            other => Err(Reject::instead(
+                &format!("has the coordinate transformation {other:?}"),
+                "Use asymmetric or half_pixel",
+            )),
         };
         let round = |place: f32| match self.rounding {
             "floor" => Ok(place.floor()),
@@ -87,10 +87,7 @@ pub(crate) fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value
             (None, None) => (1.0, size as f32),
         };
         if !(scale.is_finite() && scale > 0.0 && (1.0..=1e6).contains(&count)) {
-            return Err(Reject::Unsupported {
-                reason: format!("resizes a dimension of {size} by {scale}"),
-                instead: String::new(),
-            });
+            return Err(Reject::unsupported(&format!("resizes a dimension of {size} by {scale}")));
         }
         let nearest = Nearest {
             coordinates: match old {

@@ -3,7 +3,7 @@
 use super::float::Relu;
 use crate::float::{Demand, FloatOperator, Growth, Linear, Op, Operands};
 use crate::network::{self, NodeId, Rearrange, Shape};
-use crate::ops::concat::float::Concat;
+use crate::ops::concat::Concat;
 use crate::ops::operator::Known;
 
 /// `x` where it is positive, `x·slope` elsewhere, by channel. Only while a graph is being imported: fusion makes
