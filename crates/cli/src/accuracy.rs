@@ -210,7 +210,7 @@ fn float(args: &Args, path: &std::path::Path, model: &Model) -> Result<Graph> {
         constants: args.constant.clone(),
         ..import::Options::new(kit::kit().operators())
     };
-    let graph = import_file(path, &options)?;
+    let graph = import_file(path, &options).with_context(|| path.display().to_string())?;
     same_network(&graph, model)?;
     Ok(graph)
 }

@@ -196,7 +196,7 @@ pub trait FloatOperator: Instance {
         Growth::Unknown
     }
 
-    /// If it clips, and changes nothing between zero and this bound: infinity of a ReLU.
+    /// If it is 0 below zero, and changes nothing between zero and this bound: infinity of a ReLU.
     fn clips_at(&self) -> Option<f32> {
         None
     }

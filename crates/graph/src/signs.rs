@@ -1,6 +1,6 @@
 //! How many low bits each layer's sign may leave out: `Report <- choose(model, inputs, price)`.
 //!
-//! A ReLU that leaves out s bits takes some values below 2^s for zero ([`crate::network::Op::Relu`]), a max-pool that
+//! A ReLU that leaves out s bits takes some values below 2^s for zero ([`crate::network::Relu`]), a max-pool that
 //! does takes some values for the larger of two that are less than 2^(s-1) below it, and either is the cheaper for
 //! it. This module finds, by layer, how many bits a network can spare on sample inputs, and by how much its results
 //! then differ from those of exact signs.

@@ -146,8 +146,8 @@ mod tests {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("our own file");
             Exposed::by(&path.metadata().expect("there"), allowed).is_some()
         };
-        let (root, other): (fn(u32) -> u32, fn(u32) -> u32) =
-            (|_| Exposed::readers(0), |_| Exposed::readers(1000));
+        let root: fn(u32) -> u32 = |_| Exposed::readers(0);
+        let other: fn(u32) -> u32 = |_| Exposed::readers(1000);
         for (mode, of_root, of_others) in [
             (0o600, false, false),
             (0o400, false, false),

@@ -25,7 +25,7 @@ pub const MAX_NAME: usize = 4096;
 pub const MAX_OUTPUTS: usize = 64;
 /// The most dimensions that such an output has in its ONNX model.
 pub const MAX_RANK: usize = 16;
-/// The largest multiplier that makes up for padding in a [`Op::SumPool`](crate::network::Op::SumPool).
+/// The largest multiplier that makes up for padding in a [`SumPool`](crate::network::SumPool).
 pub const MAX_POOL_GAIN: u64 = 1 << 16;
 /// The largest bias, in absolute value: leaves room to add any sum of products.
 pub const MAX_BIAS: i64 = 1 << 60;

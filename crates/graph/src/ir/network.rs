@@ -122,8 +122,8 @@ impl Network {
     }
 
     /// By node: into how many bits its values fit as signed integers, `-2^(b-1) .. 2^(b-1)`. What a linear or
-    /// nonlinear layer makes has n bits; a [`Op::SumPool`] adds the logarithm of its window (with the
-    /// multiplier); [`Op::new(Concat)`] and [`Op::Rearrange`] pass on the widest input; an [`Op::new(Add)`] stays within
+    /// nonlinear layer makes has n bits; a [`SumPool`] adds the logarithm of its window (with the
+    /// multiplier); [`Concat`] and [`Rearrange`] pass on the widest input; an [`Add`] stays within
     /// its scale class, for which calibration keeps n bits.
     ///
     /// For a network that passed [`Network::validate`].

@@ -207,7 +207,7 @@ impl Op {
     }
 }
 
-/// The shape that `op` makes of inputs of these shapes. [`Rearrange::Reshape`] and [`Rearrange::Slice`] cannot know
+/// The shape that `op` makes of inputs of these shapes. [`Reshape`](crate::network::Rearrange::Reshape) and [`Slice`](crate::network::Rearrange::Slice) cannot know
 /// theirs, so they take the `declared` one; all others but the input ignore it.
 ///
 /// # Errors

@@ -173,9 +173,9 @@ macro_rules! multiversion {
             $(#[$meta])*
             #[allow(clippy::too_many_arguments)]
             $vis fn $name(kernel: $crate::kernel::Kernel, $($arg: $ty),*) {
-                $crate::simd::multiversion!(@ avx2, Avx2, "avx2", $generic($($arg: $ty),*));
+                $crate::simd::multiversion!(@ avx2, $crate::simd::Avx2, "avx2", $generic($($arg: $ty),*));
                 $crate::simd::multiversion!(
-                    @ avx512, Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", $generic($($arg: $ty),*)
+                    @ avx512, $crate::simd::Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", $generic($($arg: $ty),*)
                 );
                 match kernel.0 {
                     $crate::kernel::Set::Scalar => $crate::simd::multiversion!(@ scalar $generic($($arg),*) $($scalar)?),
@@ -195,11 +195,11 @@ macro_rules! multiversion {
     };
     (@ scalar $generic:ident($($arg:ident),*)) => { $generic($crate::simd::Portable, $($arg),*) };
     (@ scalar $generic:ident($($arg:ident),*) $scalar:expr) => { ($scalar)($($arg),*) };
-    (@ $set:ident, $token:ident, $features:literal, $generic:ident($($arg:ident: $ty:ty),*)) => {
+    (@ $set:ident, $token:ty, $features:literal, $generic:ident($($arg:ident: $ty:ty),*)) => {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = $features)]
         #[allow(clippy::too_many_arguments)]
-        fn $set(simd: $crate::simd::$token, $($arg: $ty),*) {
+        fn $set(simd: $token, $($arg: $ty),*) {
             $generic(simd, $($arg),*)
         }
     };

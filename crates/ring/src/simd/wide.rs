@@ -74,12 +74,12 @@ macro_rules! multiversion_wide {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis fn $name(kernel: $crate::kernel::Kernel, narrow: bool, $($arg: $ty),*) {
-            $crate::simd::multiversion!(@ avx2, Avx2, "avx2", $generic($($arg: $ty),*));
+            $crate::simd::multiversion!(@ avx2, $crate::simd::Avx2, "avx2", $generic($($arg: $ty),*));
             $crate::simd::multiversion!(
-                @ avx512, Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", $generic($($arg: $ty),*)
+                @ avx512, $crate::simd::Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", $generic($($arg: $ty),*)
             );
             $crate::simd::multiversion!(
-                @ ifma, Avx512Ifma, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512ifma", $generic($($arg: $ty),*)
+                @ ifma, $crate::simd::Avx512Ifma, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512ifma", $generic($($arg: $ty),*)
             );
             let _ = narrow;
             match kernel.0 {
