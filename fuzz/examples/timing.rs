@@ -359,11 +359,15 @@ fn offer(seed: &[u8], mut channel: Channel) {
     steps::offer(&mut channel, &mut Prg::new(seed), BASE_OTS).expect("sound points");
 }
 
-/// (The check at the end finds that what was recorded belongs to another Δ: that is public.)
+/// The check at the end finds that what was recorded belongs to another Δ, in both classes: whether it does is public, and takes a
+/// time of its own. So bit 1 is set in each Δ here, and not in the one of the recording.
 fn extension_sender(delta: &[u8], mut channel: Channel) {
-    let delta = blocks(delta)[0].with_lsb(true);
-    drop(black_box(steps::extension_sender(&mut channel, delta, EXTENDED)));
+    let delta = jaguar_ot::Block(blocks(delta)[0].0 | RECORDED_DELTA.0 | 2);
+    assert!(black_box(steps::extension_sender(&mut channel, delta, EXTENDED)).is_err(), "it is another one");
 }
+
+/// Δ of the recording.
+const RECORDED_DELTA: jaguar_ot::Block = jaguar_ot::Block(1);
 
 fn extension_receiver(seed: &[u8], mut channel: Channel) {
     let seed = seed.try_into().expect("32 bytes");
@@ -415,7 +419,7 @@ impl Transfer {
             },
         );
         let columns = heard(
-            |channel| drop(steps::extension_sender(channel, jaguar_ot::Block(1), EXTENDED)),
+            |channel| drop(steps::extension_sender(channel, RECORDED_DELTA, EXTENDED)),
             |channel| {
                 let rows = steps::extension_receiver(channel, &mut prg(), EXTENDED);
                 rows.map(drop).and_then(|()| Ok(channel.flush()?)).expect("a sound step");
