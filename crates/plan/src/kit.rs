@@ -4,7 +4,7 @@
 //! [`Kit::standard`] is what a product needs; a backend of one's own, or a paper's, is added by [`Kit::with`], operators by
 //! [`Kit::with_operators`]. Names and numbers that come from a file or from a peer mean something only in a kit.
 
-use jaguar_graph::network::{Kind, Operators};
+use jaguar_graph::network::{OperatorKind, Operators};
 use jaguar_linear::backend::{BackendId, ChosenRing};
 use jaguar_linear::constants::Probe;
 use jaguar_linear::jaguar;
@@ -45,7 +45,7 @@ impl Kit {
     /// # Panics
     /// As [`Operators::with`].
     #[must_use]
-    pub fn with_operators(mut self, more: impl IntoIterator<Item = Kind>) -> Self {
+    pub fn with_operators(mut self, more: impl IntoIterator<Item = OperatorKind>) -> Self {
         self.operators = self.operators.with(more);
         self
     }

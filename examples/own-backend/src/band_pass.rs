@@ -89,7 +89,7 @@ impl Interactive for BandPass {
     }
 }
 
-/// The protocol: the comparison of a clip, of which one result is not used.
+/// The protocol: the comparison of a clip, of whose two results it asks for the first.
 #[derive(Clone, Copy, Debug)]
 struct InBand {
     bits: u32,
@@ -134,7 +134,7 @@ impl Selection for InBand {
     }
 
     fn second(&self) -> Option<Modulus> {
-        Some(self.output)
+        None
     }
 
     fn join(&self, selected: Vec<u64>, _: Option<Vec<u64>>) -> Vec<u64> {

@@ -8,7 +8,7 @@ use jaguar_engine::hint::Place;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
-use jaguar_graph::network::{Kind, Model};
+use jaguar_graph::network::{Model, OperatorKind};
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_graph::{network, reference};
 use jaguar_plan::{Choices, Kit};
@@ -53,7 +53,7 @@ fn band_pass() -> Model {
 }
 
 fn kit() -> Kit {
-    Kit::standard().with([TOY]).with_operators([Kind::of::<BandPass>()])
+    Kit::standard().with([TOY]).with_operators([OperatorKind::of::<BandPass>()])
 }
 
 #[test]

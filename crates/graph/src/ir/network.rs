@@ -34,7 +34,7 @@ pub use crate::ops::relu::Relu;
 pub use crate::ops::relu6::Relu6;
 pub use crate::ops::sum_pool::SumPool;
 pub use crate::ops::window::Window;
-pub use crate::ops::{Kind, Op, Operators, output_shape};
+pub use crate::ops::{Op, OperatorKind, Operators, output_shape};
 pub use jaguar_mpc::semantics::argmax;
 
 /// The public description of a quantised network.

@@ -41,14 +41,6 @@ pub enum ReadError {
     UnknownOperator(u32),
 }
 
-impl<T> Clone for Reading<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Reading<'_, T> {}
-
 impl Operators {
     /// Reads a network, or a model, of these operators from bytes that are nothing else. Whether it is sound is another question:
     /// [`Network::validate`].

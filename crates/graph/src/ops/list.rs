@@ -10,9 +10,9 @@ use crate::import::Build;
 use crate::ops::op::Op;
 use crate::ops::operator::Numbered;
 
-/// One kind of operator, as readers know it.
+/// One kind of operator, as readers and imports know it.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct OperatorKind {
     number: u32,
     /// Its type's name, for errors.
     name: &'static str,
@@ -21,7 +21,7 @@ pub struct Kind {
     onnx: &'static [(&'static str, Build)],
 }
 
-impl Kind {
+impl OperatorKind {
     /// The kind of operator that `T` is.
     pub fn of<T: Numbered>() -> Self {
         let name = std::any::type_name::<T>();
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for OperatorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.number, self.name)
     }
@@ -47,7 +47,7 @@ impl fmt::Debug for Kind {
 /// Operators that a program knows, as a value: a part of its kit. [`Operators::standard`] are this project's.
 #[derive(Clone, Debug, Default)]
 pub struct Operators {
-    kinds: Vec<Kind>,
+    kinds: Vec<OperatorKind>,
     /// What comes from ONNX's operators that are made of several kinds, or of none.
     onnx: Vec<&'static [(&'static str, Build)]>,
 }
@@ -58,7 +58,7 @@ impl Operators {
     /// # Panics
     /// When two have the same number: files and messages could not tell them apart.
     #[must_use]
-    pub fn with(mut self, more: impl IntoIterator<Item = Kind>) -> Self {
+    pub fn with(mut self, more: impl IntoIterator<Item = OperatorKind>) -> Self {
         for new in more {
             let taken = self.kinds.iter().find(|old| old.number == new.number);
             assert!(taken.is_none(), "operators {taken:?} and {new:?} have the same number");
@@ -67,7 +67,7 @@ impl Operators {
         self
     }
 
-    /// The same list, with more of ONNX's operators that become some of its own, named as in [`Kind::from_onnx`].
+    /// The same list, with more of ONNX's operators that become some of its own, named as in [`OperatorKind::from_onnx`].
     #[must_use]
     pub fn from_onnx(mut self, onnx: &'static [(&'static str, Build)]) -> Self {
         self.onnx.push(onnx);
@@ -123,7 +123,7 @@ impl<'de> Visitor<'de> for ReadOp<'_> {
 }
 
 /// Reads the parameters of one kind.
-struct ReadParameters<'a>(&'a Kind);
+struct ReadParameters<'a>(&'a OperatorKind);
 
 impl<'de> DeserializeSeed<'de> for ReadParameters<'_> {
     type Value = Op;

@@ -25,5 +25,5 @@ mod standard;
 pub(crate) mod sum_pool;
 pub(crate) mod window;
 
-pub use self::list::{Kind, Operators};
+pub use self::list::{OperatorKind, Operators};
 pub use self::op::{Op, output_shape};

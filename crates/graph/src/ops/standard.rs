@@ -5,23 +5,23 @@ use crate::network::{Linear, MaxPool, Product, Rearrange, Relu, Relu6, SumPool};
 use crate::ops::add::Add;
 use crate::ops::concat::Concat;
 use crate::ops::input::Input;
-use crate::ops::list::{Kind, Operators};
+use crate::ops::list::{OperatorKind, Operators};
 use crate::ops::{add, concat, linear, max_pool, product, rearrange, relu, relu6, sum_pool};
 
 impl Operators {
     /// The operators of this project.
     pub fn standard() -> Self {
         let kinds = [
-            Kind::of::<Input>(),
-            Kind::of::<Linear>().from_onnx(linear::onnx::ONNX),
-            Kind::of::<Relu>().from_onnx(relu::onnx::ONNX),
-            Kind::of::<Relu6>().from_onnx(relu6::onnx::ONNX),
-            Kind::of::<MaxPool>().from_onnx(max_pool::onnx::ONNX),
-            Kind::of::<SumPool>().from_onnx(sum_pool::onnx::ONNX),
-            Kind::of::<Add>().from_onnx(add::onnx::ONNX),
-            Kind::of::<Product>().from_onnx(product::onnx::ONNX),
-            Kind::of::<Concat>().from_onnx(concat::onnx::ONNX),
-            Kind::of::<Rearrange>().from_onnx(rearrange::onnx::ONNX),
+            OperatorKind::of::<Input>(),
+            OperatorKind::of::<Linear>().from_onnx(linear::onnx::ONNX),
+            OperatorKind::of::<Relu>().from_onnx(relu::onnx::ONNX),
+            OperatorKind::of::<Relu6>().from_onnx(relu6::onnx::ONNX),
+            OperatorKind::of::<MaxPool>().from_onnx(max_pool::onnx::ONNX),
+            OperatorKind::of::<SumPool>().from_onnx(sum_pool::onnx::ONNX),
+            OperatorKind::of::<Add>().from_onnx(add::onnx::ONNX),
+            OperatorKind::of::<Product>().from_onnx(product::onnx::ONNX),
+            OperatorKind::of::<Concat>().from_onnx(concat::onnx::ONNX),
+            OperatorKind::of::<Rearrange>().from_onnx(rearrange::onnx::ONNX),
         ];
         Self::default().with(kinds).from_onnx(finish::ONNX)
     }
