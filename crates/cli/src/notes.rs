@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use jaguar_compile::samples::folder::{self, FolderError};
 use jaguar_graph::network::Network;
-use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::memory::{Load, Side};
 use jaguar_plan::{Allowed, Plan};
 use jaguar_profile::Note;
 use jaguar_profile::memory::room;
@@ -24,7 +24,7 @@ pub fn warning_of_memory(
     plan: &Plan,
     allowed: Allowed,
     load: Load,
-    party: Party,
+    party: Side,
 ) -> Option<String> {
     MemoryNeeds::new(network, plan, allowed, load, room(), &crate::kit::standard()).warning(party)
 }

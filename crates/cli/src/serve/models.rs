@@ -10,7 +10,7 @@ use jaguar_engine::bundle::{Bundle, ModelId};
 use jaguar_engine::is_model_name;
 use jaguar_engine::server::{Common, Service};
 use jaguar_linear::product::Hardware;
-use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::memory::{Load, Side};
 use jaguar_plan::{Choices, Plan, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, store};
@@ -210,7 +210,7 @@ impl Builder {
             &plan,
             leakage.allowed(),
             Load::single(threads()),
-            Party::Server,
+            Side::Server,
         ));
         let limits = (leakage.allowed(), Load::single(threads()), room());
         let (backends, most) = (spec.options.backends.named(), spec.options.max_batch);

@@ -76,7 +76,7 @@ fn any_backend_may_stand_before_it() {
         let bundle = everything();
         let choices = leaky(&bundle, backend);
         let inputs = [input(4, 3 * 17 * 15)];
-        for check in verify(bundle, choices, Reveal::Logits, &inputs, Place::Memory).unwrap() {
+        for check in verify(bundle, choices, Reveal::Logits, &inputs, HintPlace::Memory).unwrap() {
             assert!(check.layers.iter().all(|layer| layer.wrong == 0), "{name}: {check:?}");
         }
     }
@@ -85,7 +85,7 @@ fn any_backend_may_stand_before_it() {
 #[test]
 fn bytes_and_rounds_are_those_of_the_plan() {
     let service = leaky_service(everything(), Reveal::Logits);
-    let (served, x) = (Place::Memory, input(5, 3 * 17 * 15));
+    let (served, x) = (HintPlace::Memory, input(5, 3 * 17 * 15));
     let (reports, result) = session(&service, |channel| {
         let mut ready = connect(channel, &accepting()).unwrap().prepare_client(served).unwrap();
         let mut reports = Vec::new();
@@ -151,7 +151,7 @@ fn a_server_refuses_what_it_has_not_accepted() {
     let (comparison, served) = session(&service, |channel| {
         let connected = connect(channel, &accepting()).unwrap();
         let comparison = connected.plan().choices.comparison;
-        connected.prepare_client(Place::Memory).unwrap().leave().unwrap();
+        connected.prepare_client(HintPlace::Memory).unwrap().leave().unwrap();
         comparison
     });
     served.unwrap();
@@ -224,7 +224,7 @@ fn views(service: &Service, images: &[Vec<i64>]) -> [Vec<Vec<u64>>; 2] {
                 }
             })
         });
-        let mut ready = connect(client_end, &accepting()).unwrap().prepare_client(Place::Memory).unwrap();
+        let mut ready = connect(client_end, &accepting()).unwrap().prepare_client(HintPlace::Memory).unwrap();
         let mut seen = Vec::new();
         for image in images {
             let mut shares = Shares::new();

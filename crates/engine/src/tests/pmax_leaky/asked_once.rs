@@ -43,7 +43,8 @@ fn queries(service: &Service, images: &[Vec<i64>], seed: u8) -> Vec<Query> {
             })
         });
         let seen = with_insecure_fixed_randomness([seed + 1; 32], || {
-            let mut ready = connect(client_end, &accepting()).unwrap().prepare_client(Place::Memory).unwrap();
+            let mut ready =
+                connect(client_end, &accepting()).unwrap().prepare_client(HintPlace::Memory).unwrap();
             let mut seen = Vec::new();
             for image in images {
                 let mut shares = Shares::new();
