@@ -522,7 +522,7 @@ impl Online {
         }
         let shape = PoolShape { channels: 2, size: [16; 2], kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
         // (Each takes as much as ten others to prepare.)
-        let product = ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [-3, 5] };
+        let product = ProductParams { out_bits: 24, shift: 20, offsets: [-3, 5] };
         let (odd, wide) = (Modulus::odd(65537).expect("odd"), Modulus::power_of_two(28));
         let full = Range::Full { digit: 4 };
         let signed = Range::Signed;

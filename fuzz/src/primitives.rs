@@ -119,10 +119,7 @@ fn layers() -> Vec<Box<dyn Nonlinear>> {
             count,
             params: TruncateParams { range: Range::Full { digit: 4 }, ..truncate },
         }),
-        Box::new(Elementwise {
-            count,
-            params: ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [-3, 5] },
-        }),
+        Box::new(Elementwise { count, params: ProductParams { out_bits: 24, shift: 20, offsets: [-3, 5] } }),
         Box::new(Elementwise { count, params: leaking }),
         Box::new(Elementwise { count, params: PmaxLeakyParams { log2_six: Some(10), ..leaking } }),
         Box::new(PmaxLeakyPooling { shape, bits: 28, factor_bits: 8 }),

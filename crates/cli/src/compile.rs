@@ -92,7 +92,8 @@ pub struct Args {
     activation_bits: Widths,
     /// Guard bits besides these: 0, or 2 to 12.
     ///
-    /// They are noise that hides how values were rounded: with each bit more an attacker needs four times as many queries.
+    /// Values are finer by so many bits, so that the server's noise in the answer hides how they were rounded: with each bit more an
+    /// attacker needs four times as many queries. 0 has no noise.
     #[arg(long, help_heading = PRECISION, hide = true, value_name = "BITS", default_value_t = DEFAULT_GUARD_BITS)]
     guard_bits: u32,
     /// Whether comparisons are exact.

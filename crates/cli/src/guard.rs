@@ -1,4 +1,4 @@
-//! `--guard-bits`: other noise than the model was compiled with, and what too little of it means.
+//! `--guard-bits`: others than the model was compiled with, and what too few of them mean.
 
 use anyhow::Result;
 use jaguar_engine::bundle::Bundle;
@@ -9,8 +9,9 @@ use jaguar_graph::network::DEFAULT_GUARD_BITS;
 pub struct GuardBits {
     /// Guard bits in place of those that the model was compiled with: 0, or 2 to 12.
     ///
-    /// They are noise that hides how values were rounded: with each bit more an attacker needs four times as many queries. 0 is faster,
-    /// and lets a client that repeats its queries learn hidden values and weights.
+    /// Values are finer by so many bits, so that the server's noise in the answer hides how they were rounded: with each bit more an
+    /// attacker needs four times as many queries. 0 is faster, has no noise, and lets a client that repeats its queries learn hidden
+    /// values and weights.
     #[arg(long, hide = true, value_name = "BITS")]
     guard_bits: Option<u32>,
 }
@@ -29,7 +30,7 @@ impl GuardBits {
 pub fn caveat(bundle: &Bundle) -> Option<String> {
     let bits = bundle.model.network.guard_bits;
     (bits < DEFAULT_GUARD_BITS).then(|| {
-        let queries = 2000u64 << (2 * bits);
+        let queries = if bits == 0 { 2000 } else { 10_000u64 << (2 * bits) };
         format!(
             "{bits} guard bits: a client that asks about one image some {queries} times may learn hidden values and \
              weights (docs/attacks.md, rounding coins)"

@@ -258,7 +258,7 @@ pub fn run(args: &Args) -> Result<()> {
         .map(|(machine, between)| between.site(machine, jaguar_plan::predict::Aim::Query));
     let mut trace = args.trace.is_some().then(Trace::new);
 
-    let [here, there] = prepared_bytes(connected.network(), connected.plan());
+    let [here, there] = prepared_bytes(connected.plan());
     let mut options = keeper::Options::new(args.keep.unwrap_or(several.into()), place);
     options.memory = args.keep_memory.unwrap_or(options.memory);
     if args.keep.is_none() && here > options.memory {

@@ -225,8 +225,10 @@ fn bounds(bundle: &Bundle, plan: &Plan) -> Vec<Bound> {
     let coins = match guard_bits {
         0 => "none: some 2,000 queries for one image tell hidden values and weights".into(),
         bits => format!(
-            "a coin is 2^-{bits} of the server's noise. Of 64 hidden units the first shows itself after some 20,000 queries \
-             for one image at 4 bits, 200,000 at 6, 4,000,000 at 8 (none in 1,000,000); a bit more takes four times as many"
+            "a coin moves a hidden value by 2^-{bits} of its last place, and answers have noise of {:.1} last places. Of 64 hidden \
+             units the first shows itself in ten logits after some 300,000 queries for one image at 2 bits, 4,000,000 at 4 (none in \
+             10,000,000 at 8); a bit more takes four times as many",
+            bundle.model.network.noise_ulps()
         ),
     };
     let mut found = vec![

@@ -489,7 +489,7 @@ fn announce(server: &Server<Models>, keep: KeepLimits) {
     let (models, address) = (server.service().now(), server.bound());
     let kept = |named: &Arc<Named>| {
         let service = named.service();
-        prepared_bytes(service.network(), service.plan())[1]
+        prepared_bytes(service.plan())[1]
     };
     let each = models.iter().map(kept).max().unwrap_or(0);
     if keep.queries > 0 {

@@ -207,7 +207,7 @@ fn greet(
         traffic.map(|t| [t.offline.0, t.offline.1, t.online.0, t.online.1].map(|bytes| bytes as u64));
     within("bytes of ciphertexts", passed.flatten().sum(), limits.ciphertext_bytes)?;
     within("bytes of keys", plan.client_keys().sent as u64, limits.ciphertext_bytes)?;
-    let prepared = |plan: &Plan| prepared_bytes(&network, plan)[0];
+    let prepared = |plan: &Plan| prepared_bytes(plan)[0];
     if images > 1 && prepared(&plan) > limits.prepared_bytes {
         // The client's own wish is too large for its own limit.
         let sizes =

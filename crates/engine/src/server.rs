@@ -8,13 +8,15 @@ use std::vec::IntoIter;
 use jaguar_graph::bundle::{Bundle, ModelId};
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_linear::backend::{Layers, Model};
-use jaguar_linear::guard::Guarded;
 use jaguar_linear::product::Hardware;
+use jaguar_mpc::semantics::opened_noise;
+use jaguar_mpc::share::Domain;
 use jaguar_mpc::{Argmax, Party, WIDEST};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::memory::{Load, PartyMemory, memory};
 use jaguar_plan::{Allowed, Choices, Plan, Schedule};
 use jaguar_ring::cpu::Cpu;
+use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage, Traffic, Wait};
 use zeroize::Zeroizing;
 
@@ -487,10 +489,8 @@ impl Service {
         // 2. Client: the backends' keys; base OTs. The first query sends what the client's copy of the hint lacks.
         let key = self.bundle.hint_key(&nonce, &plan.hint_digest());
         let mut models = self.models(planned).iter();
-        let mut backends = Backends::new(plan, |layers| {
-            let party = Arc::clone(models.next().expect("a model for each backend")).party(&key);
-            Guarded::wrap(party, layers, self.network(), plan.images())
-        });
+        let mut backends =
+            Backends::new(plan, |_| Arc::clone(models.next().expect("a model for each backend")).party(&key));
         let name = |backend| (nonce, backend);
         backends.take_keys(
             |backend| self.keys.find(&name(backend)),
@@ -612,7 +612,7 @@ impl Service {
         timeline: bool,
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
-        let [_, bytes] = prepared_bytes(self.network(), &maker.planned.plan);
+        let [_, bytes] = prepared_bytes(&maker.planned.plan);
         maker.hints.book(channel)?;
         let room = own.book(id, bytes)?.and_then(|place| match ears.count_query(&maker.planned.plan) {
             Ok(()) => Ok(place),
@@ -718,15 +718,12 @@ impl Service {
         // The client's input is all its own: the server's share of it is zero.
         let input = Zeroizing::new(vec![0; plan.images() * network.nodes[0].shape.iter().product::<usize>()]);
         let observers = Observers { times: &mut times, progress: &mut NoProgress, shares: &mut *ears.shares };
-        let output = run(planned, channel, steps, input, observers)?;
+        let mut output = run(planned, channel, steps, input, observers)?;
+        let domain = plan.steps.last().expect("a plan has steps").domain;
+        add_noise(&mut Prg::from_os(), network.noise_bits(), domain, &mut output);
         channel.enter(Stage::Online, "result");
         match result {
-            PreparedResult::Logits => {
-                channel.send_packed(
-                    &output,
-                    plan.steps.last().expect("a plan has steps").domain.modulus.bits(),
-                )?;
-            }
+            PreparedResult::Logits => channel.send_packed(&output, domain.modulus.bits())?,
             PreparedResult::Label(argmaxes) => {
                 let (shape, images) =
                     (network.nodes.last().expect("a valid network has nodes").shape, plan.images());
@@ -834,5 +831,21 @@ impl LayerHints for HintStream<'_> {
 
     fn read(&mut self, _: NodeId) -> Result<Vec<u8>, EngineError> {
         Ok(Vec::new())
+    }
+}
+/// Adds noise of so many bits ([`opened_noise`]) to the server's shares of what is opened, fresh for each value: in units of the
+/// network's own last place, the finest that the client sees.
+fn add_noise(prg: &mut Prg, bits: u32, domain: Domain, shares: &mut [u64]) {
+    assert_eq!(domain.excess, 0, "what is opened has the network's scale");
+    if bits == 0 {
+        return;
+    }
+    let mut words = Zeroizing::new([0; 128]);
+    for shares in shares.chunks_mut(words.len() / 2) {
+        prg.fill_u64(&mut words[..]);
+        for (share, word) in shares.iter_mut().zip(words.chunks_exact(2)) {
+            let noise = opened_noise(u128::from(word[0]) << 64 | u128::from(word[1]), bits);
+            *share = domain.modulus.add(*share, domain.modulus.from_signed(noise));
+        }
     }
 }

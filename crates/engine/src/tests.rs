@@ -26,6 +26,7 @@ use jaguar_graph::network::{
 use jaguar_linear::layout::Packing;
 use jaguar_linear::plaintext_insecure;
 use jaguar_plan::{BackendId, Choices, Kit, PROTOCOL_VERSION, Plan};
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::{Prg, with_insecure_fixed_randomness};
 use jaguar_wire::double::repeats::{Repeat, Repeats};
 use jaguar_wire::double::{Fault, Faulty, Frozen, Recorder, Transcript};
@@ -488,16 +489,27 @@ fn a_wholesale_repeat_of_traffic_is_found() {
     }
 }
 
-/// How often a query is asked for [`holds_noise`]: the smallest layer with a hundred values has 400 then.
+/// How often a query is asked for [`opened_with_noise`].
 const ASKED: usize = 4;
 
-/// Whether the server's noise is in what a layer made in all `checks` together, in units of 2^guard bits. A value's noise is the sum of four
-/// uniform numbers, and at most 0.5 units with a probability of 11/12: so of 400 values none is larger with one of 8e-16. Layers that
-/// have fewer are not looked at.
-fn holds_noise(checks: &[Check], layer: usize, unit: f64) -> bool {
-    let layers = || checks.iter().map(|check| &check.layers[layer]);
-    let values: usize = layers().map(|layer| layer.values).sum();
-    values < 400 || layers().any(|layer| layer.max_ulps > unit / 2.0)
+/// Whether what was opened in all `checks` of one input is around the reference's output, but no nearer than the server's noise: within
+/// what `rounding` allows and the noise's bound, and not all within half its standard deviation (of 40 values all are with a probability
+/// of 10^-17).
+fn opened_with_noise(bundle: &Bundle, input: &[i64], checks: &[Check], rounding: i64) {
+    let network = &bundle.model.network;
+    let reference = jaguar_graph::reference::run(Cpu::detect(), &bundle.model, input).unwrap();
+    let deviation = network.noise_ulps() * f64::from(1u32 << network.guard_bits);
+    let off: Vec<i64> = checks
+        .iter()
+        .flat_map(|check| {
+            let Prediction::Logits(logits) = &check.prediction else { panic!("logits are opened") };
+            logits.iter().zip(reference.output()).map(|(got, want)| got - want)
+        })
+        .collect();
+    assert!(off.len() >= 40, "{}", off.len());
+    let most = (2 << network.noise_bits()) + rounding;
+    assert!(off.iter().all(|off| off.abs() <= most), "{off:?}");
+    assert!(off.iter().any(|off| off.abs() as f64 > deviation / 2.0), "{off:?}");
 }
 
 /// What a client says to a server that offers this network.

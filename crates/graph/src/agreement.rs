@@ -182,11 +182,7 @@ fn compare(
         let run = match seed {
             None => reference::run(cpu, model, &input)?,
             Some(seed) => {
-                let draws = Draws {
-                    seed: seed.wrapping_add(index as u64),
-                    rounding: true,
-                    guard_bits: model.network.guard_bits,
-                };
+                let draws = Draws { seed: seed.wrapping_add(index as u64), rounding: true };
                 reference::run_drawn(cpu, model, &input, draws)?
             }
         };

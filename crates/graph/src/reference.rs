@@ -121,15 +121,23 @@ pub fn run(cpu: Cpu, model: &Model, input: &[i64]) -> Result<Run, ReferenceError
     walk(model, input, |node, weights, inputs| apply_op(cpu, &model.network, node, weights, inputs))
 }
 
-/// [`run`], but as a private run may turn out: with `draws` for what is left to chance there. (The noise of linear
-/// layers, some thousandths of a unit, is left out.)
+/// [`run`], but as a private run may turn out: with `draws` for what is left to chance there, and where roundings are, with the
+/// server's noise in the output. (The noise of linear layers, some thousandths of a unit, is left out.)
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_drawn(cpu: Cpu, model: &Model, input: &[i64], draws: Draws) -> Result<Run, ReferenceError> {
-    walk(model, input, |node, weights, inputs| {
-        apply_op_drawn(cpu, &model.network, node, weights, inputs, draws)
-    })
+    let network = &model.network;
+    let mut run = walk(model, input, |node, weights, inputs| {
+        apply_op_drawn(cpu, network, node, weights, inputs, draws)
+    })?;
+    if draws.rounding
+        && let Some(output) = run.values.last_mut()
+    {
+        let noise = |i| draws.noise(network.nodes.len(), i, network.noise_bits());
+        output.iter_mut().enumerate().for_each(|(i, value)| *value = value.saturating_add(noise(i)));
+    }
+    Ok(run)
 }
 
 fn walk(

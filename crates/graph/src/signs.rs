@@ -295,14 +295,8 @@ fn measure(
             let want = logits(model, exact.last().map_or(&[], Vec::as_slice));
             for ((layer, &bits), sum) in layers.iter().zip(&at).zip(&mut sums) {
                 let seed = options.seed.wrapping_add(index as u64);
-                let output = rerun(
-                    options.cpu,
-                    model,
-                    &exact,
-                    layer.node,
-                    bits,
-                    Draws { seed, rounding: false, guard_bits: 0 },
-                )?;
+                let output =
+                    rerun(options.cpu, model, &exact, layer.node, bits, Draws { seed, rounding: false })?;
                 *sum += output.map_or(0.0, |y| heads.worst_error(&logits(model, &y), &want).powi(2));
                 done += 1;
                 stage(SearchStage::Layers(done, of));
@@ -391,8 +385,7 @@ fn check(
             let seed = options.seed.wrapping_add(1 << 32).wrapping_add(run as u64);
             let got = logits(
                 model,
-                reference::run_drawn(options.cpu, model, x, Draws { seed, rounding: false, guard_bits: 0 })?
-                    .output(),
+                reference::run_drawn(options.cpu, model, x, Draws { seed, rounding: false })?.output(),
             );
             progress(run + 1, draws * inputs.len());
             if argmax(&got) != argmax(want) {

@@ -115,7 +115,7 @@ proptest! {
             let x = &inputs[run % inputs.len()];
             let seed = seed.wrapping_add(1 << 32).wrapping_add(run as u64);
             let logits = |run: reference::Run| model.network.output.logits(run.output());
-            let got = logits(reference::run_drawn(Cpu::detect(), &reduced, x, Draws { seed, rounding: false, guard_bits: 0 }).expect("fits"));
+            let got = logits(reference::run_drawn(Cpu::detect(), &reduced, x, Draws { seed, rounding: false }).expect("fits"));
             let want = logits(reference::run(Cpu::detect(), &model, x).expect("fits"));
             prop_assert_eq!(argmax(&got), argmax(&want));
             worst = worst.max(logit_error(&got, &want));
@@ -184,7 +184,7 @@ fn what_cannot_be_searched_is_refused() {
 fn imitated_runs_err_more_the_more_is_left_to_chance() {
     let (mut model, inputs, graph, images) = quantised(9);
     let exact = reference::run(Cpu::detect(), &model, &inputs[0]).expect("fits");
-    let draws = |seed, rounding| Draws { seed, rounding, guard_bits: 0 };
+    let draws = |seed, rounding| Draws { seed, rounding };
     assert_eq!(reference::run_drawn(Cpu::detect(), &model, &inputs[0], draws(1, false)), Ok(exact.clone()));
     let rounded = reference::run_drawn(Cpu::detect(), &model, &inputs[0], draws(1, true)).expect("fits");
     // The first layer's inputs are equal, so its outputs are neighbours.

@@ -46,7 +46,8 @@ pub struct Request<'a> {
     pub images: usize,
     /// n: the network's values are below 2^(n-1) in absolute value.
     pub activation_bits: u32,
-    /// g: how many of these are guard bits, which hold noise: a backend's own may be felt in them.
+    /// g: how many of these are guard bits. A backend's noise may be felt in them, but no more of what the client knows of it
+    /// than a rounding is.
     pub guard_bits: u32,
     /// The weights are below 2^(weight_bits-1) in absolute value, exponents included.
     pub weight_bits: u32,
@@ -200,8 +201,7 @@ pub trait Layer: Debug + Send + Sync {
         false
     }
 
-    /// Bytes that the client and the server keep of it between offline and online, at most. (The noise of guard bits is
-    /// [`crate::guard`]'s.)
+    /// Bytes that the client and the server keep of it between offline and online, at most.
     fn prepared_bytes(&self) -> [u64; 2] {
         // A word for each coefficient of all its ciphertexts.
         let Geometry { ring_dim, ciphertexts, responses, .. } = self.geometry();
@@ -304,8 +304,7 @@ pub trait Model: Send + Sync {
     /// Parts of a layer's hint for the client whose hint key this is. The same call gives the same bytes.
     fn hint(&self, node: usize, parts: Range<usize>, hint_key: &[u8; 32]) -> Vec<u8>;
 
-    /// The server's side of one session with that client, **without the noise of guard bits**:
-    /// [`crate::guard::Guarded`] adds it, as sessions of the engine do.
+    /// The server's side of one session with that client.
     fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn BackendParty>;
 }
 

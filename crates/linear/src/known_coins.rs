@@ -5,6 +5,7 @@
 //! its height the next layer's weights of the unit. (`docs/attacks.md`; the first layer runs on the backend under test, what
 //! follows is in the clear.)
 
+use jaguar_mpc::semantics::{opened_noise, relu_ignoring};
 use jaguar_ring::prg::Prg;
 
 /// Logits that are opened.
@@ -30,6 +31,87 @@ pub struct Found {
     pub step: [f64; CLASSES],
 }
 
+/// Where the server's noise is, and what comparisons leave out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In what is opened alone; comparisons take the guard bits along: what Jaguar does.
+    Opened,
+    /// In the guard bits of every value, hidden ones too, with a standard deviation of 0.29 last places; comparisons leave them out:
+    /// what Jaguar did before, and what the covariances of the logits give away.
+    Hidden,
+    /// Nowhere: the client knows the last rounding's coin too.
+    Nowhere,
+}
+
+/// One image that is asked about again and again: 64 hidden units behind a linear layer, rounded by coins, then a ReLU and a second
+/// layer. In plain numbers; the tests of the backends take their own roundings.
+pub struct Simulation {
+    /// Hidden values before rounding, in units of the last place above the guard bits.
+    pub values: Vec<f64>,
+    /// What the client finds by the coins.
+    pub by_coin: Attack,
+    /// What it finds by the low bits of its shares, which comparisons may leave out.
+    pub by_low_bits: Attack,
+}
+
+impl Simulation {
+    /// Units of the hidden layer.
+    pub const UNITS: usize = 64;
+
+    /// So many queries, with so many guard bits; `near_zero` units lie within half a unit of zero.
+    pub fn run(form: Form, guard_bits: u32, queries: u64, near_zero: usize) -> Self {
+        let unit = f64::from(1u32 << guard_bits);
+        let mut prg = Prg::derive(&[1; 32], "known coins", &[]);
+        let mut values: Vec<f64> = (0..Self::UNITS).map(|_| 6000.0 * (uniform(&mut prg) - 0.5)).collect();
+        values[..near_zero].iter_mut().for_each(|v| *v = uniform(&mut prg) - 0.5);
+        let (mut by_coin, mut by_low_bits) = (Attack::new(Self::UNITS), Attack::new(Self::UNITS));
+        let (mut coins, mut low) = (vec![0.0; Self::UNITS], vec![0.0; Self::UNITS]);
+        let (hidden_bits, opened_bits, left_out) = match form {
+            Form::Opened => (0, opened_bits(guard_bits), 0),
+            Form::Hidden => (guard_bits.saturating_sub(1), guard_bits.saturating_sub(1), guard_bits),
+            Form::Nowhere => (0, 0, guard_bits),
+        };
+        for _ in 0..queries {
+            let mut y = vec![0.0; Self::UNITS];
+            for i in 0..Self::UNITS {
+                coins[i] = uniform(&mut prg);
+                let share = prg.next_u64() & ((1 << guard_bits) - 1);
+                low[i] = share as f64 / unit;
+                let exact = values[i] * unit;
+                let rounded = exact.floor() as i64 + i64::from(coins[i] < exact - exact.floor());
+                let noise = opened_noise(random(&mut prg), hidden_bits);
+                y[i] = relu_ignoring(rounded + noise, left_out, share) as f64 / unit;
+            }
+            let logits = by_coin.logits(&y);
+            let opened = logits.map(|logit| {
+                // Rounded by a coin; where there is no noise the client adds it again.
+                let (exact, coin) = (logit * unit, uniform(&mut prg));
+                let rounded = exact.floor() + f64::from(u8::from(coin < exact - exact.floor()));
+                let own = if form == Form::Nowhere { coin - 0.5 } else { 0.0 };
+                (rounded + own + opened_noise(random(&mut prg), opened_bits) as f64) / unit
+            });
+            by_coin.observe(&coins, opened);
+            by_low_bits.observe(&low, opened);
+        }
+        Self { values, by_coin, by_low_bits }
+    }
+
+    /// The units that are active, and not near zero.
+    pub fn active(&self) -> Vec<usize> {
+        (0..Self::UNITS).filter(|&i| self.values[i] > 2.0).collect()
+    }
+}
+
+/// Bits of the summands of the noise of what is opened, as [`jaguar_graph::network::Network::noise_bits`] has them.
+pub fn opened_bits(guard_bits: u32) -> u32 {
+    if guard_bits == 0 { 0 } else { guard_bits + jaguar_graph::network::NOISE_PLACES }
+}
+
+/// What noise is drawn from.
+pub fn random(prg: &mut Prg) -> u128 {
+    u128::from(prg.next_u64()) << 64 | u128::from(prg.next_u64())
+}
+
 /// A second linear layer `[CLASSES][units]`, and what the client has seen of it.
 pub struct Attack {
     weights: Vec<f64>,
@@ -37,7 +119,7 @@ pub struct Attack {
     /// By unit and bin: sums of the logits that fell into it, and how many.
     sums: Vec<([f64; CLASSES], f64)>,
     total: [f64; CLASSES],
-    squares: [f64; CLASSES],
+    products: [[f64; CLASSES]; CLASSES],
     queries: f64,
     /// The first query's logits, about which all sums are taken.
     origin: Option<[f64; CLASSES]>,
@@ -53,7 +135,7 @@ impl Attack {
             units,
             sums: vec![([0.0; CLASSES], 0.0); units * BINS],
             total: [0.0; CLASSES],
-            squares: [0.0; CLASSES],
+            products: [[0.0; CLASSES]; CLASSES],
             queries: 0.0,
             origin: None,
         }
@@ -74,7 +156,9 @@ impl Attack {
         let origin = *self.origin.get_or_insert(opened);
         let seen: [f64; CLASSES] = std::array::from_fn(|k| opened[k] - origin[k]);
         self.total.iter_mut().zip(seen).for_each(|(total, seen)| *total += seen);
-        self.squares.iter_mut().zip(seen).for_each(|(square, seen)| *square += seen * seen);
+        for (row, a) in self.products.iter_mut().zip(seen) {
+            row.iter_mut().zip(seen).for_each(|(product, b)| *product += a * b);
+        }
         self.queries += 1.0;
         for (unit, &coin) in coins.iter().enumerate() {
             let (sums, count) = &mut self.sums[unit * BINS + (coin * BINS as f64) as usize];
@@ -83,11 +167,34 @@ impl Attack {
         }
     }
 
+    fn covariance(&self, a: usize, b: usize) -> f64 {
+        self.products[a][b] / self.queries - self.total[a] / self.queries * self.total[b] / self.queries
+    }
+
+    /// How the covariances of different logits go with those of `W·D·Wᵀ`, D having ones at the `active` units: their correlation. Noise
+    /// in hidden values makes it 1, and no coin is used.
+    pub fn gram(&self, active: &[usize]) -> f64 {
+        let row = |k: usize| &self.weights[k * self.units..][..self.units];
+        let pairs = (0..CLASSES).flat_map(|a| (0..a).map(move |b| (a, b)));
+        let (seen, truth): (Vec<f64>, Vec<f64>) = pairs
+            .map(|(a, b)| {
+                let truth = active.iter().map(|&i| row(a)[i] * row(b)[i]).sum::<f64>();
+                (self.covariance(a, b), truth)
+            })
+            .unzip();
+        let centred = |v: &[f64]| {
+            let mean = v.iter().sum::<f64>() / v.len() as f64;
+            v.iter().map(|v| v - mean).collect::<Vec<_>>()
+        };
+        let (seen, truth) = (centred(&seen), centred(&truth));
+        let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        product(&seen, &truth) / (product(&seen, &seen) * product(&truth, &truth)).sqrt()
+    }
+
     /// The best step of every unit.
     pub fn found(&self) -> Vec<Found> {
         let mean = self.total.map(|total| total / self.queries);
-        let variance: [f64; CLASSES] =
-            std::array::from_fn(|k| self.squares[k] / self.queries - mean[k] * mean[k]);
+        let variance: [f64; CLASSES] = std::array::from_fn(|k| self.covariance(k, k));
         let best = |bins: &[([f64; CLASSES], f64)]| {
             let mut found = Found { statistic: 0.0, place: 0.0, step: [0.0; CLASSES] };
             let (mut run, mut below) = ([0.0; CLASSES], 0.0);
@@ -125,4 +232,52 @@ impl Attack {
 /// In 0..1.
 pub fn uniform(prg: &mut Prg) -> f64 {
     (prg.next_u64() >> 11) as f64 / 2f64.powi(53)
+}
+
+#[cfg(test)]
+mod tests {
+    use jaguar_graph::network::DEFAULT_GUARD_BITS;
+
+    use super::*;
+
+    fn seen(attack: &Attack, of: &[usize]) -> usize {
+        let found = attack.found();
+        of.iter().filter(|&&i| found[i].statistic > BEYOND_CHANCE).count()
+    }
+
+    /// Noise in hidden values is a probe: the logits' covariances show what is behind it, whatever the guard bits are.
+    #[test]
+    fn covariances_tell_of_hidden_noise_and_of_opened_noise_nothing() {
+        for guard_bits in [4, DEFAULT_GUARD_BITS] {
+            let of = |form| {
+                let simulation = Simulation::run(form, guard_bits, 20_000, 0);
+                simulation.by_coin.gram(&simulation.active())
+            };
+            let (hidden, opened) = (of(Form::Hidden), of(Form::Opened));
+            assert!(hidden > 0.9, "{guard_bits}: {hidden}");
+            // 45 covariances: by chance within 0.15 of zero mostly, and within 0.5 but for an event of probability 10^-3.
+            assert!(opened.abs() < 0.5, "{guard_bits}: {opened}");
+        }
+    }
+
+    /// Signs that leave the guard bits out show values near zero by the client's own low bits; whole ones do not.
+    #[test]
+    fn values_near_zero_show_themselves_to_partial_signs_alone() {
+        let near: Vec<usize> = (0..8).collect();
+        let of =
+            |form| seen(&Simulation::run(form, DEFAULT_GUARD_BITS, 50_000, near.len()).by_low_bits, &near);
+        assert!(of(Form::Hidden) >= 4);
+        assert_eq!(of(Form::Opened), 0);
+    }
+
+    #[test]
+    fn coins_show_themselves_where_there_is_no_noise() {
+        let of = |form, guard_bits| {
+            let simulation = Simulation::run(form, guard_bits, 5_000, 0);
+            (seen(&simulation.by_coin, &simulation.active()), simulation.active().len())
+        };
+        let (found, all) = of(Form::Nowhere, 0);
+        assert!(10 * found >= 9 * all, "{found} of {all}");
+        assert_eq!(of(Form::Opened, DEFAULT_GUARD_BITS).0, 0);
+    }
 }

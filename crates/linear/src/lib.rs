@@ -12,7 +12,6 @@
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
 pub mod constants;
-pub mod guard;
 pub mod inputs;
 pub mod jaguar;
 #[cfg(any(test, feature = "testing"))]

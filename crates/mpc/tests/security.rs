@@ -311,7 +311,7 @@ fn threads_change_nothing() {
 const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };
 
 /// A product as networks run it.
-const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, guard_bits: 8, offsets: [5, -1] };
+const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
 const RECORDED: [&str; 15] = [
     "relu 982a558bbf5165cb",
@@ -564,8 +564,6 @@ fn misuse_is_an_error() {
         ProductParams { out_bits: 62, shift: 1, ..PRODUCT },
         ProductParams { shift: 0, ..PRODUCT },
         ProductParams { shift: 40, ..PRODUCT },
-        ProductParams { guard_bits: 14, ..PRODUCT },
-        ProductParams { out_bits: 8, guard_bits: 8, ..PRODUCT },
     ] {
         assert!(refused(Product::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
     }

@@ -219,7 +219,6 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
                 excess: computed_excess,
                 output: computed.modulus,
                 digit: u32::from(choices.digits[id]),
-                guard_bits: network.guard_bits,
                 leaky: choices.comparison.factor_bits(),
                 images: choices.images as usize,
                 inputs: &inputs,

@@ -137,7 +137,7 @@ pub struct Step {
     /// The client knows its share of a nonlinear layer's operand before the input, so it can correct early
     /// ([`jaguar_mpc::Block::correct`]): the operand is a linear layer's output, or locally made of nothing else.
     pub early: bool,
-    /// g: of what a linear layer or a product makes, how many low bits hold the server's noise besides the value.
+    /// g: how many of a value's low bits are guard bits.
     pub guard_bits: u32,
     /// How many values the operation makes, of all images of a query.
     pub values: usize,
@@ -187,8 +187,7 @@ impl Step {
         Ok(self)
     }
 
-    /// Standard deviation of a linear layer's noise at worst-case weights, in units of the last place above the guard bits; what
-    /// the server adds in these is not counted.
+    /// Standard deviation of a linear layer's noise at worst-case weights, in units of the last place above the guard bits.
     pub fn noise_ulps(&self) -> Option<f64> {
         Some(self.layer.as_ref()?.noise_ulps() / f64::from(1u32 << self.guard_bits))
     }
@@ -199,10 +198,8 @@ impl Step {
     /// The noise of a linear layer counts with [`SIGMAS`] standard deviations, at worst-case weights.
     pub fn error_ulps(&self) -> f64 {
         let truncated = if self.truncation.is_some() { 1.0 } else { 0.0 };
-        // The largest noise in the guard bits is two units less.
-        let guard = if self.guard_bits > 0 { f64::from(1 << self.guard_bits) } else { 0.0 };
         let nonlinear = self.nonlinear.as_ref().map_or(0.0, |layer| layer.error());
-        let layer = |l: &Planned| guard + l.rounding_ulps() + SIGMAS * l.noise_ulps();
+        let layer = |l: &Planned| l.rounding_ulps() + SIGMAS * l.noise_ulps();
         truncated + nonlinear + self.layer.as_ref().map_or(0.0, layer)
     }
 }

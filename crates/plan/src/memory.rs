@@ -121,20 +121,19 @@ impl Load {
     }
 }
 
-/// Bytes that one prepared query holds between offline and online, at most: at the client and at the server. Noise of
-/// guard bits, masks and correlations are in it; what a query takes while it runs is not.
-pub fn prepared_bytes(network: &Network, plan: &Plan) -> [u64; 2] {
-    let steps = plan.steps.iter().map(|step| step_prepared(network, step));
+/// Bytes that one prepared query holds between offline and online, at most: at the client and at the server. Masks
+/// and correlations are in it; what a query takes while it runs is not.
+pub fn prepared_bytes(plan: &Plan) -> [u64; 2] {
+    let steps = plan.steps.iter().map(step_prepared);
     steps.fold([0; 2], |sum, step| [sum[0] + step[0], sum[1] + step[1]])
 }
 
 /// What one step of it holds.
-fn step_prepared(network: &Network, step: &Step) -> [u64; 2] {
+fn step_prepared(step: &Step) -> [u64; 2] {
     let mut bytes = [step.cost.client_memory, step.cost.server_memory];
     if let Some(layer) = &step.layer {
-        let guard = if network.guard_bits > 0 { size_of::<i16>() * step.values } else { 0 };
         let [client, server] = layer.prepared_bytes();
-        bytes = [bytes[0] + client, bytes[1] + server + guard as u64];
+        bytes = [bytes[0] + client, bytes[1] + server];
     }
     bytes
 }
@@ -143,7 +142,7 @@ fn step_prepared(network: &Network, step: &Step) -> [u64; 2] {
 /// connection, and a client one query in the making.
 pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
     let Load { clients, kept, threads } = load;
-    let [client, server] = prepared_bytes(network, plan);
+    let [client, server] = prepared_bytes(plan);
     let [client_runs, server_runs] = running_bytes(network, plan, threads);
     let correlations = cost::session_bytes(plan.choices.instances);
     let queries = 1 + kept;
@@ -188,7 +187,7 @@ fn running_bytes(network: &Network, plan: &Plan, threads: usize) -> [u64; 2] {
         alive += values(id);
         let shares = COPIES * size_of::<u64>() as u64 * alive;
         let layer = step.layer.as_ref().map_or([0; 2], |layer| layer.running_bytes(threads));
-        let prepared = step_prepared(network, step);
+        let prepared = step_prepared(step);
         for role in 0..2 {
             most[role] = shares.saturating_add(layer[role]).saturating_sub(used[role]).max(most[role]);
             used[role] += prepared[role];
@@ -283,7 +282,7 @@ mod tests {
         let load = Load { clients: 3, kept: 4, ..single };
         let [one, many] = [total(single), total(load)];
         assert!(many[0] > one[0] && many[1] > one[1]);
-        let [prepared, _] = prepared_bytes(&network, &plan);
+        let [prepared, _] = prepared_bytes(&plan);
         assert_eq!(many[0] - one[0], 4 * prepared, "a client has no other clients");
         for party in [Side::Client, Side::Server] {
             let room = total(load)[party as usize] - 1;

@@ -176,7 +176,7 @@ fn probe(kind: Kind, digit: u32) -> Arc<dyn Nonlinear> {
         }
         Kind::Product => {
             // Each takes as many correlations as ten others.
-            let params = ProductParams { out_bits: 16, shift: 12, guard_bits: 0, offsets: [0; 2] };
+            let params = ProductParams { out_bits: 16, shift: 12, offsets: [0; 2] };
             Arc::new(Elementwise { count: VALUES / 16, params })
         }
     }

@@ -4,11 +4,10 @@
 //! share there is fresh and its own. [`shift_by_share`] is what `mpc`'s tests hold that protocol to.
 
 use jaguar_graph::network::DEFAULT_GUARD_BITS;
-use jaguar_mpc::semantics::{relu_ignoring, shift_by_share};
+use jaguar_mpc::semantics::{opened_noise, relu, shift_by_share};
 use jaguar_ring::prg::Prg;
 
-use jaguar_linear::guard;
-use jaguar_linear::known_coins::{Attack, BEYOND_CHANCE, CLASSES, uniform};
+use jaguar_linear::known_coins::{Attack, BEYOND_CHANCE, opened_bits, random, uniform};
 
 const UNITS: usize = 64;
 const SHIFT: u32 = 12;
@@ -20,22 +19,16 @@ fn ask(queries: usize, guard_bits: u32) -> (usize, usize) {
     let products: Vec<i64> =
         (0..UNITS).map(|_| ((uniform(&mut prg) - 0.5) * 6000.0 * unit * 4096.0) as i64).collect();
     let mut attack = Attack::new(UNITS);
-    let mut noise = [0i16; UNITS];
     for _ in 0..queries {
-        guard::draw(&mut prg, guard_bits, &mut noise);
         let (mut y, mut coins) = ([0.0; UNITS], [0.0; UNITS]);
         for i in 0..UNITS {
-            // The layer, the noise at its products' scale, ReLU, and the truncation of its fresh shares.
-            let m = products[i] + (i64::from(noise[i]) << SHIFT);
-            let kept = relu_ignoring(m, SHIFT + guard_bits, prg.next_u64());
+            // The layer's products, ReLU, and the truncation of its fresh shares.
             let share = prg.next_u64();
-            y[i] = shift_by_share(kept, SHIFT, share) as f64 / unit;
+            y[i] = shift_by_share(relu(products[i]), SHIFT, share) as f64 / unit;
             coins[i] = (share & 0xfff) as f64 / 4096.0;
         }
-        let mut last = [0i16; CLASSES];
-        guard::draw(&mut prg, guard_bits, &mut last);
-        let logits = attack.logits(&y);
-        attack.observe(&coins, std::array::from_fn(|c| logits[c] + f64::from(last[c]) / unit));
+        let mut noise = || opened_noise(random(&mut prg), opened_bits(guard_bits)) as f64 / unit;
+        attack.observe(&coins, attack.logits(&y).map(|logit| logit + noise()));
     }
     let found = attack.found();
     let active: Vec<usize> = (0..UNITS).filter(|&i| products[i] > (2 * 4096) << guard_bits).collect();

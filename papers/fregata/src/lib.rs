@@ -28,8 +28,8 @@
 //! **Who learns what.** The server sees the engine's ciphertexts of M, and V. M is uniform, is used once, and hides
 //! x_c as a one-time pad: V is uniform and independent of x_c, whatever the server's coins. The client sees what the
 //! engine shows it: shares of W·M that the server's fresh masks make uniform. Nothing depends on x. Its own coin is
-//! the part of c that it truncates; the noise in the guard bits ([`jaguar_linear::guard`]) hides what that does to a result,
-//! as for other backends.
+//! the part of c that it truncates; guard bits and the noise of what is opened hide what that does to a result, as for other
+//! backends ([`jaguar_graph::network::Network::noise_bits`]).
 //!
 //! M and r are used once. If a client hid two inputs under one M, V1 − V2 would be x1 − x2; if a server masked two
 //! products by one R, the difference of the client's shares would be W·(M1 − M2), and W with enough of them. So both

@@ -47,8 +47,8 @@
 //! **Who learns what.** The server sees ciphertexts and keys under the client's secret. (Keys are encryptions of
 //! functions of the secret under itself: circular security, as for all BFV with rotations.) The client sees c,
 //! uniform modulo q' whatever the product and its noise are, and an a half with a fresh `p1·u + e1`: it learns no
-//! coefficient of anything but its share. Its own coin is what it rounds away from Z_p to Z_(2^n), and the noise of
-//! guard bits hides what that does ([`jaguar_linear::guard`]).
+//! coefficient of anything but its share. Its own coin is what it rounds away from Z_p to Z_(2^n); guard bits and the noise
+//! of what is opened hide what that does ([`jaguar_graph::network::Network::noise_bits`]).
 //!
 //! **Bytes and rounds.** N·log2 q bits a ciphertext up, 2·N·log2 q' bits a response down; one round.
 //!

@@ -174,7 +174,7 @@ impl Inner {
         };
         if row.is_some() {
             // Nobody asked for these: as many as there is memory for.
-            let [each, _] = prepared_bytes(connected.network(), connected.plan());
+            let [each, _] = prepared_bytes(connected.plan());
             let fit = u32::try_from(options.memory / each.max(1)).unwrap_or(u32::MAX);
             options.keep = options.keep.max(1).min(fit);
         }

@@ -140,7 +140,7 @@ impl Keeper {
         options: Options,
         progress: &mut dyn Progress,
     ) -> Result<Self, EngineError> {
-        let [each, _] = prepared_bytes(connected.network(), connected.plan());
+        let [each, _] = prepared_bytes(connected.plan());
         let all = each.saturating_mul(options.keep.into());
         if all > options.memory {
             return Err(EngineError::Input(format!(
@@ -193,7 +193,7 @@ impl Keeper {
 
     /// Prepared queries here, and the bytes that they hold at this party.
     pub fn stock(&self) -> Stock {
-        let [each, _] = prepared_bytes(&self.network, &self.plan);
+        let [each, _] = prepared_bytes(&self.plan);
         let queries = self.ready() as u32;
         Stock { queries, bytes: each * u64::from(queries) }
     }

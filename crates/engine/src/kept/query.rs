@@ -10,7 +10,6 @@
 //! it sends anything of it. What is kept is in memory only, and gone when the session that prepared it ends.
 
 use jaguar_graph::bundle::ModelId;
-use jaguar_graph::network::Network;
 use jaguar_wire::{Channel, Stage};
 
 use crate::client::{Connected, Prediction, Query, Ready, give_up, only, run_query};
@@ -253,8 +252,8 @@ impl Kept {
     }
 
     /// What it holds at this party, in bytes: see [`prepared_bytes`].
-    pub fn bytes(network: &Network, plan: &jaguar_plan::Plan) -> u64 {
-        prepared_bytes(network, plan)[0]
+    pub fn bytes(plan: &jaguar_plan::Plan) -> u64 {
+        prepared_bytes(plan)[0]
     }
 
     fn run(

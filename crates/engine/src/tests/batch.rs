@@ -53,7 +53,7 @@ fn every_operation_agrees_with_the_reference_in_batches() {
     }
 }
 
-/// With noise in guard bits, which every image has of its own, and signs of reduced precision.
+/// With guard bits, and signs of reduced precision.
 #[test]
 fn guard_bits_and_reduced_signs_in_batches() {
     let cache = Scratch::new("verify-batch-guard");
@@ -164,7 +164,7 @@ fn batches_are_kept() {
         let ready = dial(4).prepare_client(&cache.0).unwrap();
         let (ready, first) = ready.keep_query(&mut NoProgress).unwrap();
         let (ready, second) = ready.keep_query(&mut NoProgress).unwrap();
-        let [_, each] = crate::prepared_bytes(service.network(), plan_for(&service, 4));
+        let [_, each] = crate::prepared_bytes(plan_for(&service, 4));
         assert_eq!(ready.server_keeps().bytes, 2 * each);
         let (ticket, ready) = ready.ticket().unwrap();
         let refused = dial(2).join(&ticket).err().expect("another plan");
@@ -265,7 +265,7 @@ fn another_size_than_asked_for_is_refused() {
 #[test]
 fn a_batch_that_does_not_fit_says_what_would() {
     let service = batches(Reveal::Logits);
-    let prepared = |images| crate::prepared_bytes(service.network(), plan_for(&service, images))[0];
+    let prepared = |images| crate::prepared_bytes(plan_for(&service, images))[0];
     for (limit, what) in [(prepared(4), "the largest batch that fits has 4"), (10, "not even one image fits")]
     {
         let limits = Limits { prepared_bytes: limit, ..Limits::default() };

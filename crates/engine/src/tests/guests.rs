@@ -259,6 +259,6 @@ fn a_server_of_one_model_knows_its_name_only() {
 #[test]
 fn a_session_takes_memory() {
     let service = service(everything());
-    let [_, prepared] = crate::prepared_bytes(service.network(), service.plan());
+    let [_, prepared] = crate::prepared_bytes(service.plan());
     assert!(service.session_bytes() > prepared, "{} {prepared}", service.session_bytes());
 }

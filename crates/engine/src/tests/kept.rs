@@ -94,7 +94,7 @@ impl Site {
     }
 
     fn bytes(&self) -> [u64; 2] {
-        prepared_bytes(self.service.network(), self.service.plan())
+        prepared_bytes(self.service.plan())
     }
 }
 
@@ -235,7 +235,7 @@ fn a_keeper_tops_up_over_tcp() {
     assert!(keeper.no_runner().is_none());
     for round in 0..2 {
         assert_eq!(keeper.wait_until_ready(3), 3);
-        let [here, there] = prepared_bytes(service.network(), service.plan());
+        let [here, there] = prepared_bytes(service.plan());
         assert_eq!(keeper.stock(), Stock { queries: 3, bytes: 3 * here });
         assert_eq!(keeper.server_keeps(), Stock { queries: 3, bytes: 3 * there });
         let (prediction, report) = keeper.predict(&x(), &mut NoProgress).unwrap();
@@ -488,7 +488,7 @@ impl<T: Transport, F: FnMut(&mut Vec<u8>) + Send> Transport for Tampered<T, F> {
 fn numbers_are_used_once_at_the_client() {
     let cache = Scratch::new("kept-server");
     let service = with_insecure_fixed_randomness([30; 32], || service(everything()));
-    let [_, bytes] = prepared_bytes(service.network(), service.plan());
+    let [_, bytes] = prepared_bytes(service.plan());
     let kept = |id: u64| encode(&crate::message::Kept { id, stock: Stock { queries: 1, bytes } });
     // The end of a report, with the number of the query in it, an empty stock and no timeline.
     let ran = |id: u64| encode(&(Some(id), Stock::default(), None::<u8>));

@@ -1,6 +1,6 @@
 //! The chance of one private run, imitated.
 
-use jaguar_mpc::semantics::guard_noise;
+use jaguar_mpc::semantics::opened_noise;
 
 use crate::ir::shape::NodeId;
 
@@ -12,8 +12,6 @@ pub struct Draws {
     pub seed: u64,
     /// Whether linear layers round by chance too, as they do in a private run, instead of to nearest.
     pub rounding: bool,
-    /// The network's guard bits: where linear layers round by chance, their results have noise in these, too.
-    pub guard_bits: u32,
 }
 
 impl Draws {
@@ -26,9 +24,10 @@ impl Draws {
             ^ mix(self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15)))
     }
 
-    /// The server's noise in the guard bits of one element of a node's output.
-    pub(crate) fn noise(self, node: NodeId, element: usize) -> i64 {
-        if self.rounding { guard_noise(mix(!self.bits(node, element)), self.guard_bits) } else { 0 }
+    /// The server's noise of so many bits in one element of what is opened, behind the last of `nodes` nodes.
+    pub(crate) fn noise(self, nodes: usize, element: usize, bits: u32) -> i64 {
+        let word = |half| u128::from(self.bits(nodes, 2 * element + half));
+        opened_noise(word(0) << 64 | word(1), bits)
     }
 }
 
@@ -50,7 +49,7 @@ mod tests {
     fn draws_are_uniform() {
         const COUNT: usize = 1 << 16;
         for (seed, node) in [(0, 1), (0, 2), (1, 1), (u64::MAX, 1 << 19)] {
-            let draws = Draws { seed, rounding: false, guard_bits: 0 };
+            let draws = Draws { seed, rounding: false };
             for (x, ignored) in [(0, 4), (7, 4), (14, 4), (100, 8), (3, 2)] {
                 let lost = |i| relu_ignoring(x, ignored, draws.bits(node, i)) == 0;
                 let p = if x == 0 { 1.0 } else { 1.0 - (x as f64 + 1.0) / f64::from(1u32 << ignored) };
@@ -62,9 +61,7 @@ mod tests {
                 );
             }
         }
-        let of = |seed, node| {
-            (0..64).map(move |i| Draws { seed, rounding: false, guard_bits: 0 }.bits(node, i) & 1)
-        };
+        let of = |seed, node| (0..64).map(move |i| Draws { seed, rounding: false }.bits(node, i) & 1);
         assert!(of(0, 1).ne(of(0, 2)) && of(0, 1).ne(of(1, 1)));
     }
 }

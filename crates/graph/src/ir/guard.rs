@@ -2,21 +2,26 @@
 //!
 //! Shares of a linear layer's output are truncated by each party alone. So a value is rounded up or down by a coin that
 //! the client knows (`docs/attacks.md`, *Rounding coins*). With g guard bits that coin is worth 2^-g of what was the last
-//! place, and the server adds noise with a standard deviation of 0.29 of what was the last place.
+//! place. Comparisons take the guard bits along, so no more than that depends on a share anywhere. What is opened has the
+//! server's noise, of some last places; values between layers have none.
 
 use crate::ir::error::{NetworkError, NodeError};
 use crate::ir::limits::{MAX_BIAS, MAX_GUARD_BITS, may_guard};
 use crate::ir::network::{Bias, Model, Network};
 
-/// g where nothing else is asked for. The coins of 64 hidden units begin to show after some millions of queries for one
-/// image (`docs/attacks.md`); each bit more takes four times as many.
+/// g where nothing else is asked for. With the noise of [`NOISE_PLACES`] no unit of a hidden layer shows itself in a million queries
+/// for one image (`docs/attacks.md`, with what that supposes); each bit more makes it four times as many.
 pub const DEFAULT_GUARD_BITS: u32 = 8;
+
+/// How many bits wider than the guard bits each of the four summands of the server's noise is: its standard deviation is
+/// `2^3 / sqrt(3)`, 4.6 of the last places above the guard bits.
+pub const NOISE_PLACES: u32 = 3;
 
 impl Network {
     /// The network with `guard_bits` in place of its own: every scale, and what is measured in it, moves along. Shifts
     /// and weight bits stay.
     ///
-    /// A sign leaves the guard bits out: what they hold is noise. So a value within one unit above zero may become zero.
+    /// Exact signs stay exact: they compare the guard bits too. What others leave out moves along.
     ///
     /// # Errors
     /// When there may not be so many, or a clipping bound would fall below one unit.
@@ -32,9 +37,9 @@ impl Network {
         let mut network = self.rescaled(kept + guard_bits)?;
         network.guard_bits = guard_bits;
         for ignored in network.nodes.iter_mut().filter_map(|node| node.op.ignored_mut()) {
-            // One bit is left out of exact signs too.
+            // (One bit that is left out makes no difference.)
             let left_out = ignored.saturating_sub(old);
-            *ignored = guard_bits + if left_out > 1 { left_out } else { 0 };
+            *ignored = if left_out > 1 { guard_bits + left_out } else { 0 };
         }
         Ok(network)
     }

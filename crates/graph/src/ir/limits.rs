@@ -40,7 +40,7 @@ pub const MAX_EXPONENT: u32 = 12;
 /// What [`Linear::shift`](crate::network::Linear::shift) may be.
 pub const SHIFTS: std::ops::RangeInclusive<u32> = 1..=40;
 
-/// Whether a network may have so many guard bits: none, or enough of them to hold noise.
+/// Whether a network may have so many guard bits: none, or at least two.
 pub const fn may_guard(guard_bits: u32) -> bool {
     guard_bits == 0 || guard_bits >= 2 && guard_bits <= MAX_GUARD_BITS
 }

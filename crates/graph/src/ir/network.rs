@@ -11,7 +11,7 @@ use serde::Serialize;
 pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced};
 pub use crate::ir::convolution::{Bias, Linear, Weights, block_size, possible_sizes};
 pub use crate::ir::error::{NetworkError, NodeError};
-pub use crate::ir::guard::DEFAULT_GUARD_BITS;
+pub use crate::ir::guard::{DEFAULT_GUARD_BITS, NOISE_PLACES};
 pub use crate::ir::limits::{
     MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, may_guard,
 };
@@ -45,8 +45,9 @@ pub struct Network {
     /// n: nonlinear layers take shares mod 2^n; every value that one of them (or a linear layer) makes lies in
     /// `-2^(n-1) .. 2^(n-1)`.
     pub activation_bits: u32,
-    /// g: the lowest g of those bits are *guard bits*. They hold noise that the server adds to what every linear layer
-    /// makes, so that the rounding, which the client knows, is hidden in it; see [`Model::guarded`]. 0: there is none.
+    /// g: the lowest g of those bits are *guard bits*. A rounding, which the client knows, moves a value by 2^-g of the last
+    /// place above them at most, and the server's noise in what is opened hides that ([`Self::noise_bits`],
+    /// [`Model::guarded`]). 0: there is neither.
     pub guard_bits: u32,
     /// Weights lie in `-(2^(weight_bits-1) - 1) ..= 2^(weight_bits-1) - 1`, times two to their channel's exponent; at
     /// most 16.
@@ -99,6 +100,17 @@ impl Network {
         }
         self.output.parts = without_names(self.output.parts);
         self
+    }
+
+    /// The server adds to each opened value the sum of four numbers that are uniform in `0 .. 2^b`, less its mean
+    /// ([`jaguar_mpc::semantics::opened_noise`]): this b. 0 where nothing is added.
+    pub fn noise_bits(&self) -> u32 {
+        if self.guard_bits == 0 { 0 } else { self.guard_bits + NOISE_PLACES }
+    }
+
+    /// The standard deviation of that noise, in units of the last place above the guard bits.
+    pub fn noise_ulps(&self) -> f64 {
+        ((4f64.powi(self.noise_bits() as i32) - 1.0) / 3.0).sqrt() / f64::from(self.guard_bits).exp2()
     }
 
     /// How many nodes have signs of reduced precision, and so may err where others do not.

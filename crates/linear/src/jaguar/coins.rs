@@ -5,6 +5,7 @@ use std::slice::{from_mut, from_ref};
 
 use jaguar_graph::network::{Bias, Linear, Weights};
 use jaguar_graph::reference::{linear_exact, relu_ignoring};
+use jaguar_mpc::semantics::opened_noise;
 use jaguar_ring::Kernel;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::params::Parameters;
@@ -13,8 +14,7 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::{memory_pair, pack};
 
 use super::*;
-use crate::guard;
-use crate::known_coins::{Attack, BEYOND_CHANCE, CLASSES};
+use crate::known_coins::{Attack, BEYOND_CHANCE, opened_bits, random};
 
 /// A 3 x 3 convolution over one channel of 8 x 8: 64 hidden units in one response.
 const SIDE: usize = 8;
@@ -49,7 +49,6 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
     let (k, ring_mask) = (params.modulus_bits(), (1u64 << n) - 1);
     let hint_ring = layer.hint_ring(Kernel::of(Cpu::detect()));
     let mut attack = Attack::new(units());
-    let mut noise = vec![0i16; SIDE * SIDE];
     let mut server_prg = Prg::derive(&[4; 32], "server", &[]);
     for query in 0..queries {
         let mut secret = QuerySecret::from_prg(&ring, &mut Prg::derive(&[1; 32], "secret", &[query]));
@@ -84,19 +83,14 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
             }
         }
 
-        // The server's noise, and what follows: ReLU, the second layer, its own noise.
-        guard::draw(&mut server_prg, guard_bits, &mut noise);
+        // What follows: ReLU, the second layer, and the server's noise in what is opened.
         let hidden = |i: usize| {
-            let sum =
-                client[i].wrapping_add(of_server[i]).wrapping_add(i64::from(noise[i]) as u64) & ring_mask;
-            let z = (sum << (64 - n)) as i64 >> (64 - n);
-            relu_ignoring(z, guard_bits, client[i]) as f64 / unit
+            let sum = client[i].wrapping_add(of_server[i]) & ring_mask;
+            relu_ignoring((sum << (64 - n)) as i64 >> (64 - n), 0, client[i]) as f64 / unit
         };
         let y: Vec<f64> = (0..x.len()).map(hidden).collect();
-        let mut last = [0i16; CLASSES];
-        guard::draw(&mut server_prg, guard_bits, &mut last);
-        let logits = attack.logits(&y);
-        let opened = std::array::from_fn(|c| logits[c] + f64::from(last[c]) / unit);
+        let mut noise = || opened_noise(random(&mut server_prg), opened_bits(guard_bits)) as f64 / unit;
+        let opened = attack.logits(&y).map(|logit| logit + noise());
         attack.observe(&coins, opened);
     }
     (attack, values)
@@ -112,7 +106,7 @@ fn mask_seed(query: u64) -> [u8; 32] {
     seed
 }
 
-/// Units that are active, and not so near to zero that the sign's left-out bits show.
+/// Units that are active.
 fn active(values: &[f64]) -> impl Iterator<Item = usize> {
     (0..values.len()).filter(|&i| values[i] > 2.0)
 }

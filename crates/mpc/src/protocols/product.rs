@@ -1,4 +1,4 @@
-//! \[a·b / 2^s + ν\] mod 2^out <- Product(\[a\], \[b\] mod 2^(out+s)), rounded up or down, ν noise of the server's. Public
+//! \[a·b / 2^s\] mod 2^out <- Product(\[a\], \[b\] mod 2^(out+s)), rounded up or down. Public
 //! constants may be added to a and b first: the server adds them to its shares.
 //!
 //! Let L = out + s. A triple α, β, γ = α·β mod 2^L is prepared, all three shared (Beaver, CRYPTO 1991). Online both open
@@ -15,17 +15,16 @@
 //! All of that is offline and comes from the server, so a client may promise its draws ([`Cost::promise`]).
 //!
 //! *What the server draws* it takes from the upper halves of pads, of which masks use the lower ones: k0 ⊕ k1 of the OT for
-//! bit 0 gives β_s (and α_s), that of the OT for bit 1 gives the noise. The client knows one pad of each OT, so both are
-//! uniform to it.
+//! bit 0 gives β_s (and α_s). The client knows one pad of each OT, so they are uniform to it.
 //!
-//! **Noise.** The client knows the part that it cuts off, and so the coin by which a value is rounded. As behind a linear
-//! layer, the server adds [`guard_noise`] in the guard bits: `docs/attacks.md`, *Rounding coins*.
+//! The client knows the part that it cuts off, and so the coin by which a value is rounded, as behind a linear layer:
+//! `docs/attacks.md`, *Rounding coins*.
 //!
-//! **Error.** Less than one ulp and no bias, as of a truncation, and ν. Exact on multiples of 2^s without guard bits. The
+//! **Error.** Less than one ulp and no bias, as of a truncation. Exact on multiples of 2^s. The
 //! result is wrong by a multiple of 2^out where a·b / 2^s does not fit into out bits.
 //!
 //! **Who learns what.** *Functionality*: the client gets a uniform z_c mod 2^L, the server z_s = a·b − z_c; each cuts
-//! off s bits of its own, and the server adds ν. d and e are masked by α and β of the other party, uniform mod 2^L;
+//! off s bits of its own. d and e are masked by α and β of the other party, uniform mod 2^L;
 //! the d_i by a pad that the client does not know. So neither learns a thing: `product/tiny.rs` counts all views of
 //! small rings. Semi-honest.
 //!
@@ -34,7 +33,6 @@
 
 use std::ops::Range;
 
-use crate::semantics::guard_noise;
 use jaguar_ot::threads::each_with;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_ring::cpu::secret::BitMasks;
@@ -57,8 +55,6 @@ pub struct ProductParams {
     /// How many bits of the product are cut off: 1 or more, with `out_bits` at most 63. The operands are shares mod
     /// 2^(`out_bits` + `shift`).
     pub shift: u32,
-    /// The server adds noise of so many bits to each result: 0 to 13, less than `out_bits`. With 0 and 1 there is none.
-    pub guard_bits: u32,
     /// What the server adds to a and to b first.
     pub offsets: [i64; 2],
 }
@@ -78,16 +74,11 @@ impl ProductParams {
     /// When one is out of its range.
     pub fn check(&self) -> Result<(), MpcError> {
         check_range("width of a product", self.out_bits, 3..=61)?;
-        check_range("number of bits cut off a product", self.shift, 1..=63 - self.out_bits)?;
-        check_range("number of guard bits of a product", self.guard_bits, 0..=13.min(self.out_bits - 1))
+        check_range("number of bits cut off a product", self.shift, 1..=63 - self.out_bits)
     }
 
     const fn mask(&self) -> u64 {
         u64::MAX >> (64 - self.ring_bits())
-    }
-
-    const fn has_noise(&self) -> bool {
-        self.guard_bits > 1
     }
 }
 
@@ -96,9 +87,9 @@ impl Nonlinear for Elementwise<ProductParams> {
         Kind::Product
     }
 
-    /// Rounding, and the server's noise. (The largest noise is two units less than this.)
+    /// Rounding.
     fn error(&self) -> f64 {
-        1.0 + if self.params.guard_bits > 0 { f64::from(1 << self.params.guard_bits) } else { 0.0 }
+        1.0
     }
 
     fn check(&self) -> Result<(), MpcError> {
@@ -110,13 +101,12 @@ impl Nonlinear for Elementwise<ProductParams> {
         let opened = pack::packed_len(2 * count, bits) as u64;
         let corrections: usize = (1..=bits).map(|width| 2 * pack::packed_len(count, width)).sum();
         let kept = count * 3 * size_of::<u64>();
-        let noise = if self.params.has_noise() { count * size_of::<i16>() } else { 0 };
         cost::in_one_round(
             count,
             Cost {
                 bits_from_server: 2 * u64::from(bits) * count as u64,
                 client_memory: kept as u64,
-                server_memory: (kept + noise) as u64,
+                server_memory: kept as u64,
                 prepare_down: corrections as u64,
                 up: opened,
                 down: opened,
@@ -141,7 +131,7 @@ impl Nonlinear for Elementwise<ProductParams> {
 /// use jaguar_mpc::{Party, Product, ProductParams, reference};
 /// use jaguar_ot::{Role, insecure_test_dealer::InsecureTestDealer};
 ///
-/// let params = ProductParams { out_bits: 16, shift: 12, guard_bits: 0, offsets: [0; 2] };
+/// let params = ProductParams { out_bits: 16, shift: 12, offsets: [0; 2] };
 /// let (mut to_server, mut to_client) = jaguar_wire::memory_pair();
 /// let one = |role, chan: &mut jaguar_wire::Channel, a: u64, b: u64| {
 ///     let mut party = Party::new(role, InsecureTestDealer::new(1, role));
@@ -182,13 +172,13 @@ impl Product {
         Ok(Self { blocks: blocks.collect::<Result<_, MpcError>>()? })
     }
 
-    /// This party's shares mod 2^out of a·b / 2^s, rounded up or down, and of the server's noise; `pairs` are its shares of
+    /// This party's shares mod 2^out of a·b / 2^s, rounded up or down; `pairs` are its shares of
     /// a and b mod 2^(out + s), element by element (higher bits are ignored). The server's last message may remain in the
     /// channel's buffer.
     ///
     /// 1. C: sends its shares of d = a − α and e = b − β.
     /// 2. S: sends its own.
-    /// 3. Both: d·β + e·α + γ, and S adds d·e. Each party shifts by itself; S adds ν.
+    /// 3. Both: d·β + e·α + γ, and S adds d·e. Each party shifts by itself.
     ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
@@ -202,8 +192,6 @@ struct Triples {
     alpha: Zeroizing<Vec<u64>>,
     beta: Zeroizing<Vec<u64>>,
     gamma: Zeroizing<Vec<u64>>,
-    /// The server's ν, if there is any.
-    noise: Zeroizing<Vec<i16>>,
 }
 
 /// One group of what is made in one direction: of the factor whose bits the client chooses, and of the other one.
@@ -211,7 +199,6 @@ struct Group<'a> {
     chosen: &'a mut [u64],
     other: &'a mut [u64],
     gamma: &'a mut [u64],
-    noise: &'a mut [i16],
     corrections: &'a mut [u64],
 }
 
@@ -224,13 +211,7 @@ impl Triples {
     ) -> Result<Self, MpcError> {
         let (bits, mask, sends) = (params.ring_bits(), params.mask(), party.role() == Role::Server);
         let words = || Zeroizing::new(vec![0u64; count]);
-        let drawn_noise = if sends && params.has_noise() { count } else { 0 };
-        let mut this = Self {
-            alpha: words(),
-            beta: words(),
-            gamma: words(),
-            noise: Zeroizing::new(vec![0; drawn_noise]),
-        };
+        let mut this = Self { alpha: words(), beta: words(), gamma: words() };
         let mut corrections = words();
         for first in [true, false] {
             party.stock(chan, Role::Server, Width::Bit, bits as usize * count)?;
@@ -245,7 +226,7 @@ impl Triples {
                 let groups = this.groups(first, &mut corrections).into_iter().enumerate();
                 each_with(groups.collect(), Room::default, |room, (g, group)| {
                     let pads = drawn.pads(g * GROUP, group_len(count, g), room);
-                    group.absorb(&pads, bit, (width, mask), params.guard_bits, first);
+                    group.absorb(&pads, bit, (width, mask));
                 });
                 party.done_with(drawn);
                 if sends {
@@ -257,7 +238,7 @@ impl Triples {
         }
         // The client waits for this.
         chan.flush()?;
-        let Self { alpha, beta, gamma, .. } = &mut this;
+        let Self { alpha, beta, gamma } = &mut this;
         for (gamma, (alpha, beta)) in gamma.iter_mut().zip(alpha.iter().zip(beta.iter())) {
             *gamma = gamma.wrapping_add(alpha.wrapping_mul(*beta)) & mask;
         }
@@ -266,36 +247,27 @@ impl Triples {
 
     /// In the first half of the OTs the client's choices make α, in the second β.
     fn groups<'a>(&'a mut self, first: bool, corrections: &'a mut [u64]) -> Vec<Group<'a>> {
-        let Self { alpha, beta, gamma, noise, .. } = self;
+        let Self { alpha, beta, gamma } = self;
         let (chosen, other) = if first { (alpha, beta) } else { (beta, alpha) };
-        let mut noise = noise.chunks_mut(GROUP);
         let words = chosen.chunks_mut(GROUP).zip(other.chunks_mut(GROUP));
         let results = gamma.chunks_mut(GROUP).zip(corrections.chunks_mut(GROUP));
         words
             .zip(results)
-            .map(|((chosen, other), (gamma, corrections))| {
-                let noise = noise.next().unwrap_or_default();
-                Group { chosen, other, gamma, noise, corrections }
-            })
+            .map(|((chosen, other), (gamma, corrections))| Group { chosen, other, gamma, corrections })
             .collect()
     }
 }
 
 impl Group<'_> {
     /// Takes in the pads of the OTs for one bit, of weight 2^`bit`: makes the corrections, or takes them.
-    fn absorb(self, pads: &Pads, bit: u32, (width, mask): (u32, u64), guard_bits: u32, first: bool) {
-        let Self { chosen, other, gamma, noise, corrections } = self;
+    fn absorb(self, pads: &Pads, bit: u32, (width, mask): (u32, u64)) {
+        let Self { chosen, other, gamma, corrections } = self;
         let (narrow, masks) = (u64::MAX >> (64 - width), BitMasks::new());
         match *pads {
             Pads::Sender(zero, one) => {
                 let upper = |e: usize| ((zero[e].0 ^ one[e].0) >> DRAWN) as u64;
                 if bit == 0 {
                     other.iter_mut().enumerate().for_each(|(e, other)| *other = upper(e) & mask);
-                }
-                if bit == 1 && first {
-                    noise.iter_mut().enumerate().for_each(|(e, noise)| {
-                        *noise = guard_noise(upper(e), guard_bits) as i16;
-                    });
                 }
                 let pads = zero.iter().zip(one);
                 for (((d, gamma), other), (zero, one)) in
@@ -404,9 +376,9 @@ impl Flights for Run {
         let (ring, out) = (self.params.mask(), u64::MAX >> (64 - self.params.out_bits));
         // As in a truncation: the server rounds up, ⌈z / 2^s⌉ = ⌊(z + 2^s − 1) / 2^s⌋, and shares leave room for the sum.
         let (own, up) = if server { (u64::MAX, (1 << shift) - 1) } else { (0, 0) };
-        let Triples { alpha, beta, gamma, noise } = &self.triples;
+        let Triples { alpha, beta, gamma } = &self.triples;
         let triples = alpha.iter().zip(beta.iter()).zip(gamma.iter());
-        let mut results: Vec<u64> = triples
+        triples
             .zip(self.opened.chunks_exact(2))
             .map(|(((alpha, beta), gamma), opened)| {
                 let (d, e) = (opened[0], opened[1]);
@@ -415,11 +387,7 @@ impl Flights for Run {
                 let share = product.wrapping_add(both).wrapping_add(*gamma) & ring;
                 ((share + up) >> shift) & out
             })
-            .collect();
-        for (result, &noise) in results.iter_mut().zip(noise.iter()) {
-            *result = result.wrapping_add(i64::from(noise) as u64) & out;
-        }
-        results
+            .collect()
     }
 }
 

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `sign.rs` | ReLU and ReLU6, exactly and where their signs leave out low bits |
 //! | `bracket.rs` | in which order a max-pool compares |
-//! | `guard.rs` | the noise in guard bits |
+//! | `noise.rs` | the noise of what is opened |
 //! | `max_pool.rs` | what wins where the comparisons leave out low bits |
 //! | `rounding.rs` | shifts down: to nearest, and as shares make them |
 //!
@@ -17,13 +17,13 @@
 //! runs pass random bits.
 
 mod bracket;
-mod guard;
 mod max_pool;
+mod noise;
 mod rounding;
 mod sign;
 
 pub use bracket::Bracket;
-pub use guard::guard_noise;
 pub use max_pool::{argmax, channel_ignoring, pool_slack};
+pub use noise::{MAX_NOISE_BITS, opened_noise};
 pub use rounding::{round_shift, shift_by_share};
 pub use sign::{relu, relu_ignoring, relu6, relu6_ignoring};

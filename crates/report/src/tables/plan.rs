@@ -208,7 +208,7 @@ fn sent(cost: &Cost) -> u64 {
 fn with_exact_signs(network: &Network) -> Network {
     let mut exact = network.clone();
     for ignored in exact.nodes.iter_mut().filter_map(|node| node.op.ignored_mut()) {
-        *ignored = network.guard_bits;
+        *ignored = 0;
     }
     exact
 }

@@ -129,9 +129,7 @@ impl Operator for Linear {
         if !chance.draws.rounding {
             return self.apply(of);
         }
-        let shifted = chance.each(&self.products(of)?, |m, share| shift_by_share(m, self.shift, share));
-        let noisy = shifted.iter().enumerate().map(|(i, y)| y + chance.draws.noise(chance.node, i));
-        Some(noisy.collect())
+        Some(chance.each(&self.products(of)?, |m, share| shift_by_share(m, self.shift, share)))
     }
 }
 

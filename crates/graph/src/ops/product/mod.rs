@@ -99,7 +99,6 @@ impl Operator for Product {
     }
 
     fn value(&self) -> Value {
-        // (The server adds noise to it.)
         Value { scale: Scale::Own, sign: Sign::Any, source: Source::Several }
     }
 
@@ -127,7 +126,7 @@ impl Operator for Product {
         let low = (1u64 << self.shift) - 1;
         let one = |(i, m): (usize, i128)| {
             let up = i128::from(chance.share(i) & low);
-            self.shifted(m, up).saturating_add(chance.draws.noise(chance.node, i))
+            self.shifted(m, up)
         };
         Some(self.exact(of)?.into_iter().enumerate().map(one).collect())
     }
@@ -152,7 +151,7 @@ impl Interactive for Product {
 
     fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
         let Self { shift, offsets } = *self;
-        let params = ProductParams { out_bits: at.bits - shift, shift, guard_bits: at.guard_bits, offsets };
+        let params = ProductParams { out_bits: at.bits - shift, shift, offsets };
         Arc::new(Elementwise { count: at.count(), params })
     }
 }

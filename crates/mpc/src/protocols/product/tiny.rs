@@ -2,7 +2,7 @@
 //! each party sees can be counted.
 //!
 //! *Functionality.* Of a and b, shared mod 2^L, the client gets a uniform z_c mod 2^L and the server z_s = a·b − z_c;
-//! the client's result is ⌊z_c / 2^s⌋, the server's ⌈z_s / 2^s⌉ and noise of its own.
+//! the client's result is ⌊z_c / 2^s⌋, the server's ⌈z_s / 2^s⌉.
 //!
 //! A party's view is what it chose, what it drew and what it received. A simulator that has the party's input and its
 //! z must make it. So, for every input of the other party: each view must come up equally often, and the other
@@ -53,7 +53,7 @@ fn take(from: &mut u64, bits: u32) -> u64 {
 
 /// Parameters whose ring has `out` + `shift` bits: smaller ones than `check` takes, too.
 fn params(out_bits: u32, shift: u32) -> ProductParams {
-    ProductParams { out_bits, shift, guard_bits: 0, offsets: [0; 2] }
+    ProductParams { out_bits, shift, offsets: [0; 2] }
 }
 
 /// What one half of a triple's preparation makes of some elements, by the protocol's own code: corrections by bit,
@@ -92,10 +92,9 @@ fn half(
             chosen: &mut nothing,
             other: &mut made.drawn,
             gamma: &mut made.gamma_server,
-            noise: &mut [],
             corrections: &mut corrections,
         };
-        server.absorb(&Pads::Sender(zero, one), bit, width, 0, true);
+        server.absorb(&Pads::Sender(zero, one), bit, width);
         assert!(nothing.iter().all(|&word| word == 0), "the server learns no choice");
         let own = zero.iter().zip(one).zip(choices);
         let own: Vec<jaguar_ot::Block> = own.map(|((z, o), &choice)| if choice { *o } else { *z }).collect();
@@ -104,10 +103,9 @@ fn half(
             chosen: &mut made.chosen,
             other: &mut nothing,
             gamma: &mut made.gamma_client,
-            noise: &mut [],
             corrections: &mut sent,
         };
-        client.absorb(&Pads::Receiver(&own, choices), bit, width, 0, true);
+        client.absorb(&Pads::Receiver(&own, choices), bit, width);
         assert!(nothing.iter().all(|&word| word == 0), "the client has nothing of the server's factor");
         made.corrections.push(corrections);
     }
@@ -209,8 +207,7 @@ fn run(
     let roles = [Role::Client, Role::Server];
     let [mut client, mut server] = [0, 1].map(|i| {
         let [alpha, beta, gamma] = triples[i].clone().map(Zeroizing::new);
-        let noise = Zeroizing::new(Vec::new());
-        let triples = Triples { alpha, beta, gamma, noise };
+        let triples = Triples { alpha, beta, gamma };
         Run { role: roles[i], params, triples, opened: Vec::new() }
     });
     let (mut a, mut b) = memory_pair();
@@ -298,8 +295,8 @@ fn online_neither_learns_anything_of_the_others_input() {
 /// exact on multiples.
 #[test]
 fn all_inputs_of_small_rings_agree_with_plain_integers() {
-    for (out_bits, shift, guard_bits) in [(3, 1, 0), (3, 1, 2), (3, 2, 0), (4, 1, 3)] {
-        let params = ProductParams { guard_bits, ..params(out_bits, shift) };
+    for (out_bits, shift) in [(3, 1), (3, 2), (4, 1)] {
+        let params = params(out_bits, shift);
         params.check().unwrap();
         let ring = params.ring_bits();
         let mask = (1u64 << ring) - 1;
@@ -323,15 +320,14 @@ fn all_inputs_of_small_rings_agree_with_plain_integers() {
             let server = scope.spawn(|| one(Role::Server, &mut b, &pairs[1]));
             (one(Role::Client, &mut a, &pairs[0]), server.join().unwrap())
         });
-        // Four numbers below 2^(g − 1), less their mean.
-        let (unit, most) = (1i64 << shift, if guard_bits > 1 { (1i64 << guard_bits) - 2 } else { 0 });
+        let unit = 1i64 << shift;
         let mut seen = std::collections::BTreeSet::new();
         for ((&[a, b], c), s) in values.iter().zip(client).zip(server) {
             let (low, high) = ((a * b).div_euclid(unit), -(-a * b).div_euclid(unit));
             let off = signed(c.wrapping_add(s).wrapping_sub(low as u64) & ((1 << out_bits) - 1), out_bits);
-            assert!((-most..=most + high - low).contains(&off), "{a} · {b}: {off}");
+            assert!((0..=high - low).contains(&off), "{a} · {b}: {off}");
             seen.insert(off);
         }
-        assert!(seen.into_iter().eq(-most..=most + 1), "all noise comes up, and both roundings");
+        assert!(seen.into_iter().eq(0..=1), "both roundings come up");
     }
 }
