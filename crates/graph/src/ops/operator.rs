@@ -146,8 +146,6 @@ pub struct Place<'a> {
     pub digit: u32,
     /// g: how many low bits of a value are there for noise.
     pub guard_bits: u32,
-    /// t, where comparisons **leak** by factors of so many bits (PMax). They are exact, whatever signs may leave out.
-    pub leaky: Option<u32>,
     /// How many images a query has.
     pub images: usize,
     /// The inputs' shapes, of one image.
