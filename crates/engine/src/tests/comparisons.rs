@@ -95,7 +95,8 @@ fn a_server_refuses_what_it_has_not_accepted() {
     assert_ne!(leaky_plan.digest(), service.plan().digest());
     let (_, served) = session(&service, |mut channel| {
         handshake::client::ask_for_shares(&kit(), &mut channel, None, 1).unwrap();
-        channel.recv_message::<Network>("network", 16 << 20).unwrap();
+        let _: Network =
+            channel.recv_message_as("network", 16 << 20, |b| kit().operators().decode(b)).unwrap();
         handshake::client::choose_shares(&mut channel).unwrap();
         let purpose = Purpose::Session { nonce: [7; 32], have_blocks: 0 };
         let accept = Accept { plan: leaky_plan.digest(), purpose };

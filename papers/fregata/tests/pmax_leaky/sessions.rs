@@ -13,7 +13,7 @@ use jaguar_engine::report::Predicted;
 use jaguar_engine::server::Service;
 use jaguar_engine::verify::verify;
 use jaguar_graph::network::{
-    Bias, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Relu, Shape, Weights,
+    Bias, Input, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Relu, Shape, Weights,
 };
 use jaguar_graph::reference;
 use jaguar_linear::plaintext_insecure;
@@ -170,7 +170,7 @@ pub fn first_layer([channels, h, w]: Shape, (spec, weights): (Linear, Weights)) 
     let (logits, of_logits) = convolution(&mut Prg::new([43; 32]), hidden.iter().product(), 10, 1);
     let logits = Linear { kernel: [h, w], pads: [0; 4], ..logits };
     let nodes = [
-        ("pixels", Op::Input, [channels, h, w]),
+        ("pixels", Op::new(Input), [channels, h, w]),
         ("layer", Op::new(spec), hidden),
         ("hidden", Op::new(Relu { ignored: 0 }), hidden),
         ("logits", Op::new(logits), [10, 1, 1]),
