@@ -175,7 +175,7 @@ fn compare(service: &Service, plan: &Plan, client: &Shares, server: &Shares) -> 
                 let mut exact = reference::apply_op(service.cpu(), &scaled, id, None, &inputs)
                     .expect("values have their nodes' shapes");
                 // (Other comparisons than the operator's own are exact.)
-                let reduces = node.op.reduced().filter(|_| step.compared_by.is_none());
+                let reduces = node.op.reduced().filter(|_| !step.replaced);
                 if let (Some(ignored), Some(signs)) = (reduces, scaled.nodes[id].op.signs()) {
                     let from = node.inputs[0];
                     let (shape, client) = (network.nodes[from].shape, &client[&from][..]);

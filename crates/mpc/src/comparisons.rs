@@ -1,7 +1,6 @@
 //! Another way to compare: what a kit may put in place of this crate's layers, in all layers of a plan.
 
 use std::fmt::Debug;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::nonlinear::Nonlinear;
@@ -14,9 +13,9 @@ pub trait Comparisons: Debug + Send + Sync {
     /// same by it.
     fn name(&self) -> &'static str;
 
-    /// How many bits more than a value the shares may have in which it compares. (Every such layer of a plan has as
-    /// many.) From 1 on.
-    fn extra_bits(&self) -> RangeInclusive<u32>;
+    /// How many bits more than a value the shares may have in which it compares: from 1 to this. (Every such layer of a
+    /// plan has as many.)
+    fn most_extra_bits(&self) -> u32;
 
     /// What a person must know of a plan that compares so, with so many bits more: what who learns. `None` if neither
     /// party learns a thing; whoever says something is refused unless both parties accept it.

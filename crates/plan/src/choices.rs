@@ -152,20 +152,18 @@ impl Choices {
     /// `most`. Where it takes none, another one of the backends' rings is taken.
     ///
     /// # Errors
-    /// When no ring can hold the network with the fewest bits more: what the present one says.
+    /// When no ring can hold the network with one bit more: what the present one says.
     pub fn comparing_by(self, network: &Network, by: ComparisonsId, most: u32) -> Result<Self, PlanError> {
-        let possible = by.comparisons().extra_bits();
-        let fewest = *possible.start();
-        let most = most.clamp(fewest, *possible.end());
+        let most = most.min(by.0.most_extra_bits());
         let mut error = None;
         for ring in std::iter::once(self.ring()).chain(rings(&self.backends)) {
-            for extra_bits in (fewest..=most).rev() {
+            for extra_bits in (1..=most).rev() {
                 let comparison = Comparison::By { name: by, extra_bits };
                 let choices = Self { comparison, ..self.clone() }.in_ring(ring);
                 let allowed = Allowed { insecure_backends: true, leaks: true };
                 match Plan::allowing(network, choices.clone(), allowed) {
                     Ok(_) => return Ok(choices),
-                    Err(e) if extra_bits == fewest => error = error.or(Some(e)),
+                    Err(e) if extra_bits == 1 => error = error.or(Some(e)),
                     Err(_) => {}
                 }
             }

@@ -1,7 +1,6 @@
 //! How nonlinear layers compare: as their operators do it, or as comparisons of the kit do
 //! ([`jaguar_mpc::Comparisons`]).
 
-use std::fmt::{self, Debug, Display};
 use std::sync::Arc;
 
 use jaguar_mpc::{Comparisons, Nonlinear};
@@ -9,51 +8,22 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::PlanError;
 
-/// Comparisons of a kit, by their name: two of one name are the same.
-#[derive(Clone, Copy)]
-pub struct ComparisonsId(&'static dyn Comparisons);
-
-impl ComparisonsId {
-    /// Those of `comparisons`.
-    pub const fn new(comparisons: &'static dyn Comparisons) -> Self {
-        Self(comparisons)
-    }
-
-    /// The comparisons.
-    pub fn comparisons(self) -> &'static dyn Comparisons {
-        self.0
-    }
-
-    /// Their name.
-    pub fn name(self) -> &'static str {
-        self.0.name()
-    }
-}
+/// Comparisons of a kit. Two of one name are the same.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparisonsId(pub &'static dyn Comparisons);
 
 impl PartialEq for ComparisonsId {
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
+        self.0.name() == other.0.name()
     }
 }
 
 impl Eq for ComparisonsId {}
 
-impl Display for ComparisonsId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl Debug for ComparisonsId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// As their name. Who reads one back asks a kit.
 impl Serialize for ComparisonsId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+        serializer.serialize_str(self.0.name())
     }
 }
 
@@ -87,26 +57,24 @@ impl Comparison {
     pub fn caveat(self) -> Option<String> {
         match self {
             Self::Sealed => None,
-            Self::By { name, extra_bits } => name.comparisons().caveat(extra_bits),
+            Self::By { name, extra_bits } => name.0.caveat(extra_bits),
         }
     }
 
-    /// What does the work of `layer`, where that is not the layer itself: and whose it is.
-    pub(crate) fn instead(self, layer: &dyn Nonlinear) -> Option<(ComparisonsId, Arc<dyn Nonlinear>)> {
+    /// What does the work of `layer`, where that is not the layer itself.
+    pub(crate) fn instead(self, layer: &dyn Nonlinear) -> Option<Arc<dyn Nonlinear>> {
         match self {
             Self::Sealed => None,
-            Self::By { name, extra_bits } => Some((name, name.comparisons().instead(layer, extra_bits)?)),
+            Self::By { name, extra_bits } => name.0.instead(layer, extra_bits),
         }
     }
 
     /// Whether a plan may compare so: with `leaks`, also if it tells a party something.
     pub(crate) fn check(self, leaks: bool) -> Result<(), PlanError> {
         let Self::By { name, extra_bits } = self else { return Ok(()) };
-        let possible = name.comparisons().extra_bits();
-        if !possible.contains(&extra_bits) {
-            let (least, most) = possible.into_inner();
-            let text =
-                format!("{extra_bits} bits more in comparisons by {name} ({least} to {most} are possible)");
+        let (name, most) = (name.0.name(), name.0.most_extra_bits());
+        if !(1..=most).contains(&extra_bits) {
+            let text = format!("{extra_bits} bits more in comparisons by {name} (1 to {most} are possible)");
             return Err(PlanError::Choices(text));
         }
         match self.caveat() {

@@ -226,8 +226,6 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
             Work::Input | Work::Linear(_) | Work::Local(_) => None,
         };
         let instead = nonlinear.as_deref().and_then(|own| choices.comparison.instead(own));
-        let (compared_by, instead) = instead.unzip();
-        let nonlinear = instead.or(nonlinear);
         let range = values.range(id);
         let truncation =
             (shift > 0).then_some(TruncateParams { bits: computed_bits, out_bits: made_bits, shift, range });
@@ -259,8 +257,8 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
             early: nonlinear.is_some()
                 && node.inputs.len() == 1
                 && known_early(network, &steps, node.inputs[0]),
-            nonlinear,
-            compared_by,
+            replaced: instead.is_some(),
+            nonlinear: instead.or(nonlinear),
             truncation,
             extension,
             guard_bits: network.guard_bits,

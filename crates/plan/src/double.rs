@@ -1,6 +1,5 @@
 //! A stand-in for tests of this crate and of others.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use jaguar_mpc::{Comparisons, Nonlinear};
@@ -17,8 +16,8 @@ impl Comparisons for SaidToLeak {
         "said-to-leak"
     }
 
-    fn extra_bits(&self) -> RangeInclusive<u32> {
-        1..=16
+    fn most_extra_bits(&self) -> u32 {
+        16
     }
 
     fn caveat(&self, extra_bits: u32) -> Option<String> {

@@ -83,12 +83,10 @@ impl Kit {
         &self.backends
     }
 
-    /// The same with `more` comparisons besides the operators' own. Some take the place of others that have their name.
+    /// The same with `more` comparisons besides the operators' own. Of two with one name the first ones count.
     #[must_use]
     pub fn with_comparisons(mut self, more: &[&'static dyn Comparisons]) -> Self {
-        let more = more.iter().map(|&comparisons| ComparisonsId::new(comparisons));
-        self.comparisons.retain(|old| more.clone().all(|new| new != *old));
-        self.comparisons.extend(more);
+        self.comparisons.extend(more.iter().copied().map(ComparisonsId));
         self
     }
 
@@ -142,7 +140,7 @@ pub(crate) fn named_backend(name: &str, among: &[BackendId]) -> Result<BackendId
 
 /// The comparisons of this name `among` some.
 pub(crate) fn named_comparisons(name: &str, among: &[ComparisonsId]) -> Result<ComparisonsId, UnknownName> {
-    named("no comparisons are", name, among, ComparisonsId::name)
+    named("no comparisons are", name, among, |by| by.0.name())
 }
 
 fn named<T: Copy>(

@@ -130,8 +130,8 @@ pub struct Step {
     pub layer: Option<Planned>,
     /// A nonlinear layer: its protocol, parameters and size.
     pub nonlinear: Option<Arc<dyn Nonlinear>>,
-    /// Whose that is, where it is not the operator's own.
-    pub compared_by: Option<ComparisonsId>,
+    /// Whether that is by the choices' [`Comparison`], in the place of the operator's own.
+    pub replaced: bool,
     /// The truncation that follows the operation, where its backend keeps products as they are.
     pub truncation: Option<TruncateParams>,
     /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes.

@@ -518,7 +518,7 @@ fn what_passes_before_the_input_counts() {
 fn comparisons_that_leak_are_planned_where_they_are_accepted() {
     let network = network();
     let sealed = standard(&network);
-    let by = ComparisonsId::new(SAID_TO_LEAK[0]);
+    let by = ComparisonsId(SAID_TO_LEAK[0]);
     let choices = sealed.choices.clone().comparing_by(&network, by, 8).unwrap();
     let extra_bits = choices.comparison.extra_bits();
     for refused in [Plan::new, Plan::allowing_insecure_backends] {
@@ -531,7 +531,7 @@ fn comparisons_that_leak_are_planned_where_they_are_accepted() {
     assert_ne!(Plan::accepting_leaks(&network, with(extra_bits - 1)).unwrap().digest(), plan.digest());
     for (step, other) in plan.steps.iter().zip(&sealed.steps) {
         assert_eq!(step.computed.modulus.bits(), other.computed.modulus.bits() + extra_bits);
-        assert_eq!(step.compared_by.is_some(), step.nonlinear.is_some());
+        assert_eq!(step.replaced, step.nonlinear.is_some());
         assert_eq!(step.nonlinear.is_some(), other.nonlinear.is_some());
         // The protocol is the other one, in wider shares.
         assert!(step.nonlinear.is_none() || step.cost.up > other.cost.up);
@@ -557,13 +557,13 @@ fn comparisons_that_leak_are_planned_where_they_are_accepted() {
 fn comparisons_are_read_by_name() {
     let network = network();
     let sealed = standard(&network).choices;
-    let by = ComparisonsId::new(SAID_TO_LEAK[0]);
+    let by = ComparisonsId(SAID_TO_LEAK[0]);
     let choices = Choices { comparison: Comparison::By { name: by, extra_bits: 3 }, ..sealed.clone() };
     assert_eq!(postcard::to_stdvec(&sealed.comparison).unwrap(), [0]);
     assert_eq!(postcard::to_stdvec(&choices.comparison).unwrap(), b"\x01\x0csaid-to-leak\x03");
     let written = postcard::to_stdvec(&choices).unwrap();
     let read = || postcard::from_bytes::<NamedChoices>(&written).unwrap();
-    let kit = kit().with_comparisons(SAID_TO_LEAK).with_comparisons(SAID_TO_LEAK);
+    let kit = kit().with_comparisons(SAID_TO_LEAK);
     assert_eq!(kit.comparisons(), [by]);
     assert_eq!(read().resolve(kit.backends(), kit.comparisons()), Ok(choices));
     let unknown = read().resolve(kit.backends(), &[]).unwrap_err().to_string();
@@ -579,7 +579,7 @@ fn extra_bits_are_left_to_the_widest_value() {
     network.nodes[2].op = Op::new(SumPool { window, count_real_places: None });
     let choices = Choices::standard(&network, Kit::JAGUAR);
     assert!(matches!(Plan::new(&network, choices.clone()), Err(PlanError::Wide { bits: 18, .. })));
-    let comparison = Comparison::By { name: ComparisonsId::new(SAID_TO_LEAK[0]), extra_bits: 4 };
+    let comparison = Comparison::By { name: ComparisonsId(SAID_TO_LEAK[0]), extra_bits: 4 };
     let refused = Plan::accepting_leaks(&network, Choices { comparison, ..choices });
     assert!(matches!(refused, Err(PlanError::Wide { bits: 18, .. })));
 }

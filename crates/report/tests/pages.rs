@@ -175,7 +175,7 @@ fn comparisons_that_leak_are_told() {
     let (bundle, allowed) = (&compiled.bundle, Allowed { leaks: true, ..Allowed::default() });
     let network = &bundle.model.network;
     let sealed = Choices::standard(network, Kit::JAGUAR);
-    let leaky = sealed.clone().comparing_by(network, ComparisonsId::new(SAID_TO_LEAK[0]), 2).unwrap();
+    let leaky = sealed.clone().comparing_by(network, ComparisonsId(SAID_TO_LEAK[0]), 2).unwrap();
     let told = |choices: Choices| {
         let plan = Plan::allowing(network, choices, allowed).unwrap();
         let memory = MemoryNeeds::new(network, &plan, allowed, Load::single(2), None, &[Kit::JAGUAR]);

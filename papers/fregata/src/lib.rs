@@ -62,3 +62,9 @@ pub const COMPARISONS: &[&dyn jaguar_mpc::Comparisons] = &[
     #[cfg(feature = "pmax-leaky")]
     &pmax_leaky::PmaxLeaky,
 ];
+
+/// The names of those that this crate is built without. Each is its feature's name, too.
+pub const LEFT_OUT: &[&str] = &[
+    #[cfg(not(feature = "pmax-leaky"))]
+    "pmax-leaky",
+];

@@ -73,8 +73,8 @@ impl Comparisons for PmaxLeaky {
         "pmax-leaky"
     }
 
-    fn extra_bits(&self) -> RangeInclusive<u32> {
-        1..=MOST_FACTOR_BITS
+    fn most_extra_bits(&self) -> u32 {
+        MOST_FACTOR_BITS
     }
 
     fn caveat(&self, factor_bits: u32) -> Option<String> {

@@ -105,8 +105,9 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
 fn kind(arg: &Arg) -> Kind {
     match arg.get_action() {
         ArgAction::Append => Kind::List,
-        _ if arg.get_value_delimiter().is_some() => Kind::List,
-        _ => Kind::One,
+        ArgAction::Set if arg.get_value_delimiter().is_some() => Kind::List,
+        ArgAction::Set => Kind::One,
+        other => unreachable!("--{} is {other:?}, which a file has no way to say", key(arg)),
     }
 }
 

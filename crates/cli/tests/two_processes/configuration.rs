@@ -107,10 +107,6 @@ fn what_cannot_be_is_told_with_its_place() {
     assert_fails(show(&["--config", &none], &[]), &["reading the configuration", &none, "No such file"]);
     let wrong = [("JAGUAR_MAX_CLIENTS", "0")];
     assert_fails(show(&[], &wrong), &["JAGUAR_MAX_CLIENTS: max-clients: '0' is not possible: at least 1"]);
-    assert_fails(
-        show(&[], &[("JAGUAR_ACCEPT_SIGN_LEAKAGE", "2")]),
-        &["JAGUAR_ACCEPT_SIGN_LEAKAGE: true or false"],
-    );
 }
 
 /// The file that comes with the source is sound.

@@ -13,7 +13,7 @@ use jaguar_plan::block_sizes::{Sizes, block_sizes};
 use jaguar_plan::machine::{Link, Placement};
 use jaguar_plan::planner::{self, Alternative, Explanation};
 use jaguar_plan::predict::{NodeStage, Prediction, Seconds, Session, Site, predict};
-use jaguar_plan::{Allowed, BackendId, Choices, Domain, Plan, PlanError, Step};
+use jaguar_plan::{Allowed, BackendId, Choices, Comparison, Domain, Plan, PlanError, Step};
 use serde::Serialize;
 
 use crate::tables::batch::BatchCosts;
@@ -279,10 +279,9 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
                 Packing::PowerOfTwo => "power of two".into(),
                 Packing::Tight => "tight".into(),
             }
-        } else if let Some(comparisons) = step.compared_by {
-            let comparison = plan.choices.comparison;
-            let leaks = if comparison.caveat().is_some() { "LEAKS: " } else { "" };
-            format!("{leaks}{comparisons}, {} bits more", comparison.extra_bits())
+        } else if let (true, Comparison::By { name, extra_bits }) = (step.replaced, plan.choices.comparison) {
+            let leaks = if name.0.caveat(extra_bits).is_some() { "LEAKS: " } else { "" };
+            format!("{leaks}{}, {extra_bits} bits more", name.0.name())
         } else if step.nonlinear.is_some() {
             format!("{}-bit digits", plan.choices.digits[id])
         } else {

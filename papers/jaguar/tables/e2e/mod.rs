@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::Predicted;
 use jaguar_graph::network::Shape;
-use jaguar_plan::{BackendId, ComparisonsId, Kit, UnknownName};
+use jaguar_plan::{BackendId, ComparisonsId, Kit};
 use jaguar_profile::{Imitated, Note, When, store};
 use jaguar_ring::Kernel;
 use jaguar_ring::cpu::Cpu;
@@ -76,9 +76,12 @@ impl FromStr for Protocols {
     }
 }
 
-/// The comparisons of a name.
-fn comparisons(name: &str) -> Result<ComparisonsId, UnknownName> {
-    kit().comparison(name)
+/// The comparisons of a name. Those that this program was built without are refused by how to build with them.
+fn comparisons(name: &str) -> Result<ComparisonsId, String> {
+    kit().comparison(name).map_err(|unknown| match jaguar_fregata::LEFT_OUT.contains(&name) {
+        true => format!("this program is built without them; `cargo run --release -p jaguar-bench --features {name}` has them"),
+        false => unknown.to_string(),
+    })
 }
 
 /// What one protocol took for one network: medians over the queries.
@@ -208,4 +211,17 @@ pub fn run(args: &Args) -> Result<()> {
     let tables = tables::all(&runs, args.link);
     let plot = tables::plot(&runs, args.link);
     args.output.hand_out(&Report { setting, peaks, tables, figures: Figures { runs } }, &plot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_that_are_not_built_in_are_refused_by_how_to_build_with_them() {
+        for name in jaguar_fregata::LEFT_OUT {
+            assert!(comparisons(name).unwrap_err().contains(&format!("--features {name}")));
+        }
+        assert!(comparisons("other").unwrap_err().contains("no comparisons are called 'other'"));
+    }
 }

@@ -167,7 +167,7 @@ fn protocol_name(network: &Network, plan: &Plan) -> String {
     let names = plan.choices.names(network);
     match plan.choices.comparison {
         Comparison::Sealed => names,
-        Comparison::By { name, .. } => format!("{names}, {name}"),
+        Comparison::By { name, .. } => format!("{names}, {}", name.0.name()),
     }
 }
 

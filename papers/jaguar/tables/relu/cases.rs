@@ -94,7 +94,7 @@ impl Case {
     /// A step as a layer over `count` elements.
     pub fn layer(&self, step: &Step, count: usize) -> Arc<dyn mpc::Nonlinear> {
         let own = step.layer(count);
-        let other = self.compared_by.and_then(|(by, more)| by.comparisons().instead(&*own, more));
+        let other = self.compared_by.and_then(|(by, more)| by.0.instead(&*own, more));
         other.unwrap_or(own)
     }
 
@@ -126,15 +126,14 @@ fn compared_by(by: ComparisonsId, n: usize) -> [Case; 3] {
     let six = Relu6Params { output: Modulus::power_of_two(bits + 14), ..Relu6Params::new(bits, 12) };
     let (count, step) = pool(bits, n);
     [
-        Case::new(
-            format!("ReLU {bits} > {}, {by}, {MORE} bits more", bits + 14),
-            n,
-            &[relu(bits, bits + 14, 4, 1)],
-        ),
-        Case::new(format!("ReLU6 {bits} > {}, {by}, {MORE} bits more", bits + 14), n, &[Step::Relu6(six)]),
-        Case::new(format!("max-pool 3x3/2, {bits} bits (an input), {by}, {MORE} bits more"), count, &[step]),
+        (format!("ReLU {bits} > {}", bits + 14), n, relu(bits, bits + 14, 4, 1)),
+        (format!("ReLU6 {bits} > {}", bits + 14), n, Step::Relu6(six)),
+        (format!("max-pool 3x3/2, {bits} bits (an input)"), count, step),
     ]
-    .map(|case| Case { compared_by: Some((by, MORE)), ..case })
+    .map(|(what, count, step)| {
+        let case = Case::new(format!("{what}, {}, {MORE} bits more", by.0.name()), count, &[step]);
+        Case { compared_by: Some((by, MORE)), ..case }
+    })
 }
 
 /// 3 × 3 windows with stride 2, as after the first layer of a ResNet.
