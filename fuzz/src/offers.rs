@@ -129,7 +129,7 @@ pub fn network_seeds() -> Vec<Vec<u8>> {
         seeds.extend(
             models::kit().backends().iter().map(|&id| seed(&Choices::standard(&network, id), &network)),
         );
-        let by = |&by| Choices::standard(&network, Kit::JAGUAR).comparing_by(&network, by, 8).ok();
+        let by = |&by| Choices::standard(&network, Kit::JAGUAR).comparing_by(&network, by).ok();
         seeds.extend(
             models::kit().comparisons().iter().filter_map(by).map(|choices| seed(&choices, &network)),
         );

@@ -100,7 +100,7 @@ fn service(backend: &str, course: Course) -> Service {
     choices.instances = Instances { bits: Bin::B512, vectors: Bin::B512 };
     let reveal = if course == Course::Kept { Reveal::Label } else { Reveal::Logits };
     if course == Course::Leaking {
-        choices = choices.comparing_by(network, models::kit().comparisons()[0], 8).expect("a ring for it");
+        choices = choices.comparing_by(network, models::kit().comparisons()[0]).expect("a ring for it");
     }
     let allowed = Allowed { insecure_backends: true, leaks: true };
     let plan = Plan::allowing(network, choices, allowed).expect("a plan");

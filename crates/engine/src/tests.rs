@@ -201,7 +201,7 @@ fn standard(bundle: &Bundle) -> Choices {
 
 /// The same by comparisons that are said to leak.
 fn said_to_leak(network: &Network, backend: BackendId) -> Choices {
-    Choices::standard(network, backend).comparing_by(network, kit().comparisons()[0], 8).unwrap()
+    Choices::standard(network, backend).comparing_by(network, kit().comparisons()[0]).unwrap()
 }
 
 fn service(bundle: Bundle) -> Service {

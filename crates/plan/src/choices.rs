@@ -7,7 +7,7 @@ use jaguar_mpc::cost::Instances;
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Comparison, ComparisonsId};
-use crate::kit::{UnknownName, in_order, named_backend, named_comparisons, rings};
+use crate::kit::{UnknownName, in_order, named, rings};
 use crate::{Plan, PlanError};
 
 /// Which weaknesses a plan may have. By default none.
@@ -69,16 +69,16 @@ impl NamedChoices {
         backends: &[BackendId],
         comparisons: &[ComparisonsId],
     ) -> Result<Choices, UnknownName> {
-        let backends =
-            self.backends.iter().map(|name| named_backend(name, backends)).collect::<Result<_, _>>()?;
+        let backend = |name: &String| named("no backend is", name, backends, BackendId::name);
         let comparison = match self.comparison {
             Comparison::Sealed => Comparison::Sealed,
             Comparison::By { name, extra_bits } => {
-                Comparison::By { name: named_comparisons(&name, comparisons)?, extra_bits }
+                let name = named("no comparisons are", &name, comparisons, |by| by.0.name())?;
+                Comparison::By { name, extra_bits }
             }
         };
         Ok(Choices {
-            backends,
+            backends: self.backends.iter().map(backend).collect::<Result<_, _>>()?,
             ring_dim: self.ring_dim,
             modulus_bits: self.modulus_bits,
             packings: self.packings,
@@ -148,16 +148,15 @@ impl Choices {
         }
     }
 
-    /// The same by other comparisons, **with what they tell**: in shares of as many bits more as the ring takes, up to
-    /// `most`. Where it takes none, another one of the backends' rings is taken.
+    /// The same by other comparisons, **with what they tell**: in shares of as many bits more as the ring and they take.
+    /// Where it takes none, another one of the backends' rings is taken.
     ///
     /// # Errors
     /// When no ring can hold the network with one bit more: what the present one says.
-    pub fn comparing_by(self, network: &Network, by: ComparisonsId, most: u32) -> Result<Self, PlanError> {
-        let most = most.min(by.0.most_extra_bits());
+    pub fn comparing_by(self, network: &Network, by: ComparisonsId) -> Result<Self, PlanError> {
         let mut error = None;
         for ring in std::iter::once(self.ring()).chain(rings(&self.backends)) {
-            for extra_bits in (1..=most).rev() {
+            for extra_bits in (1..=by.0.most_extra_bits()).rev() {
                 let comparison = Comparison::By { name: by, extra_bits };
                 let choices = Self { comparison, ..self.clone() }.in_ring(ring);
                 let allowed = Allowed { insecure_backends: true, leaks: true };

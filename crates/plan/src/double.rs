@@ -17,7 +17,7 @@ impl Comparisons for SaidToLeak {
     }
 
     fn most_extra_bits(&self) -> u32 {
-        16
+        8
     }
 
     fn caveat(&self, extra_bits: u32) -> Option<String> {

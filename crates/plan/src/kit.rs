@@ -95,14 +95,6 @@ impl Kit {
         &self.comparisons
     }
 
-    /// The comparisons of this name.
-    ///
-    /// # Errors
-    /// When there are none.
-    pub fn comparison(&self, name: &str) -> Result<ComparisonsId, UnknownName> {
-        named_comparisons(name, &self.comparisons)
-    }
-
     /// What its backends need to know of a machine; each family of figures once.
     pub fn probes(&self) -> Vec<Probe> {
         let mut probes: Vec<Probe> = Vec::new();
@@ -124,7 +116,7 @@ impl Kit {
     /// # Errors
     /// When there is none.
     pub fn backend(&self, name: &str) -> Result<BackendId, UnknownName> {
-        named_backend(name, &self.backends)
+        named("no backend is", name, &self.backends, BackendId::name)
     }
 
     /// The backend of linear layers for which nothing was chosen.
@@ -133,17 +125,8 @@ impl Kit {
     }
 }
 
-/// The backend of this name `among` some.
-pub(crate) fn named_backend(name: &str, among: &[BackendId]) -> Result<BackendId, UnknownName> {
-    named("no backend is", name, among, BackendId::name)
-}
-
-/// The comparisons of this name `among` some.
-pub(crate) fn named_comparisons(name: &str, among: &[ComparisonsId]) -> Result<ComparisonsId, UnknownName> {
-    named("no comparisons are", name, among, |by| by.0.name())
-}
-
-fn named<T: Copy>(
+/// What has this name `among` some, whose names are `of` them; `kind` says what there is not.
+pub(crate) fn named<T: Copy>(
     kind: &'static str,
     name: &str,
     among: &[T],

@@ -519,7 +519,7 @@ fn comparisons_that_leak_are_planned_where_they_are_accepted() {
     let network = network();
     let sealed = standard(&network);
     let by = ComparisonsId(SAID_TO_LEAK[0]);
-    let choices = sealed.choices.clone().comparing_by(&network, by, 8).unwrap();
+    let choices = sealed.choices.clone().comparing_by(&network, by).unwrap();
     let extra_bits = choices.comparison.extra_bits();
     for refused in [Plan::new, Plan::allowing_insecure_backends] {
         assert!(matches!(refused(&network, choices.clone()), Err(PlanError::Leaks(_))));
@@ -540,9 +540,9 @@ fn comparisons_that_leak_are_planned_where_they_are_accepted() {
     if extra_bits < 8 {
         assert!(Plan::accepting_leaks(&network, with(extra_bits + 1)).is_err());
     }
-    for impossible in [0, 17, u32::MAX] {
+    for impossible in [0, 9, u32::MAX] {
         let refused = Plan::accepting_leaks(&network, with(impossible)).unwrap_err().to_string();
-        assert!(refused.contains("(1 to 16 are possible)"), "{refused}");
+        assert!(refused.contains("(1 to 8 are possible)"), "{refused}");
     }
     // What they tell is told; explanations go on from what was accepted.
     let caveat = choices.comparison.caveat().unwrap();

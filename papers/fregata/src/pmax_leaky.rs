@@ -62,7 +62,7 @@ const GROUP: usize = 512;
 const WIDEST: i64 = 56;
 
 /// t is at most this.
-pub const MOST_FACTOR_BITS: u32 = 16;
+const MOST_FACTOR_BITS: u32 = 16;
 
 /// ReLUs, ReLU6s and max-pools by PMax, of which t are the extra bits: for a kit that is to have it.
 #[derive(Debug)]
@@ -73,8 +73,9 @@ impl Comparisons for PmaxLeaky {
         "pmax-leaky"
     }
 
+    /// More bits make every share wider, and hide no more from who asks again.
     fn most_extra_bits(&self) -> u32 {
-        MOST_FACTOR_BITS
+        8
     }
 
     fn caveat(&self, factor_bits: u32) -> Option<String> {

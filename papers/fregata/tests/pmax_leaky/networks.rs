@@ -10,9 +10,6 @@ mod small;
 #[allow(unused_imports)] // of this crate's tests, each takes some
 pub use small::{CLIENT_STALLED, SERVER_IDLE, Way, input, network};
 
-/// t at most: more bits make every share wider, and hide no more.
-const FACTOR_BITS: u32 = 8;
-
 /// Backends that protect both parties, and PMax.
 pub fn kit() -> Kit {
     small::kit().with_comparisons(jaguar_fregata::COMPARISONS)
@@ -22,5 +19,5 @@ pub fn kit() -> Kit {
 pub fn leaky(bundle: &Bundle, backend: BackendId) -> Choices {
     let network = &bundle.model.network;
     let choices = Choices::standard(network, backend);
-    choices.comparing_by(network, kit().comparisons()[0], FACTOR_BITS).unwrap()
+    choices.comparing_by(network, kit().comparisons()[0]).unwrap()
 }

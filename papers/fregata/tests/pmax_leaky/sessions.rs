@@ -131,14 +131,14 @@ fn it_is_cheaper_online_than_the_sealed_form() {
     assert_eq!(promises, [0, sealed.plan().nonlinear_cost().bits_from_client]);
 }
 
-/// Wider than the ring takes: no wrap, but no plan. (What no ring takes is refused by its number.)
+/// Wider than the ring takes: no wrap, but no plan. (What nothing takes is refused by its number.)
 #[test]
 fn factors_beyond_the_ring_are_refused() {
     let bundle = network(None, false);
     let good = leaky(&bundle, Kit::JAGUAR);
     let Comparison::By { name, extra_bits } = good.comparison else { panic!("sealed") };
     assert!((1..=8).contains(&extra_bits));
-    for extra_bits in [0, 16, 17] {
+    for extra_bits in [0, extra_bits + 1, 17] {
         let choices = Choices { comparison: Comparison::By { name, extra_bits }, ..good.clone() };
         assert!(Plan::accepting_leaks(&bundle.model.network, choices).is_err(), "{extra_bits}");
     }

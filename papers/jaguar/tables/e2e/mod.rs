@@ -78,9 +78,10 @@ impl FromStr for Protocols {
 
 /// The comparisons of a name. Those that this program was built without are refused by how to build with them.
 fn comparisons(name: &str) -> Result<ComparisonsId, String> {
-    kit().comparison(name).map_err(|unknown| match jaguar_fregata::LEFT_OUT.contains(&name) {
+    let found = kit().comparisons().iter().copied().find(|by| by.0.name() == name);
+    found.ok_or_else(|| match jaguar_fregata::LEFT_OUT.contains(&name) {
         true => format!("this program is built without them; `cargo run --release -p jaguar-bench --features {name}` has them"),
-        false => unknown.to_string(),
+        false => format!("no comparisons are called '{name}'"),
     })
 }
 

@@ -32,9 +32,6 @@ pub struct Way {
     pub schedule: Schedule,
 }
 
-/// Bits more than values have that other comparisons may take: more make every share wider.
-pub const EXTRA_BITS: u32 = 8;
-
 impl Way {
     pub fn sealed(protocol: BackendId) -> Self {
         Self { protocol, compared_by: None, schedule: Schedule::Streamed }
@@ -75,7 +72,7 @@ impl Session<'_> {
             };
             let choices = match compared_by {
                 None => choices,
-                Some(by) => choices.comparing_by(&bundle.model.network, by, EXTRA_BITS)?,
+                Some(by) => choices.comparing_by(&bundle.model.network, by)?,
             };
             let allowed = Allowed { leaks: compared_by.is_some(), ..Allowed::default() };
             Ok(Service::allowing(self.hardware.clone(), bundle, choices, Reveal::Logits, allowed)?)
