@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use jaguar_compile::samples::{Source, npy};
 use jaguar_engine::client::connect;
-use jaguar_engine::hint::{Hint, Place};
+use jaguar_engine::hint::{Hint, HintPlace};
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_graph::bundle::{Bundle, ModelId};
@@ -134,7 +134,7 @@ fn hint(input: &[u8]) {
     let mut chunks = vec![bytes.clone()];
     Script::new(input).change(&mut chunks);
     fs::write(path, chunks.concat()).expect("the folder takes files");
-    let folder = Place::from(scratch().join("hints"));
+    let folder = HintPlace::from(scratch().join("hints"));
     let Ok(mut hint) = Hint::open(&folder, *model, plan, [5; 32], &mut NoProgress) else { return };
     for node in 0..plan.steps.len() {
         if hint.of_node(node).end <= hint.have() {

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use jaguar_engine::client::{Limits, Reveal, connect};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{self, KeepLimits, Service};
 use jaguar_graph::network::Model;
@@ -115,7 +115,7 @@ fn service(backend: &str, course: Course) -> Service {
 fn converse(channel: Channel, course: Course) -> Result<(), jaguar_engine::EngineError> {
     let connected = connect(&models::kit(), channel, &limits())?;
     let input = models::input(connected.network());
-    let mut ready = connected.prepare_client(Place::Memory)?;
+    let mut ready = connected.prepare_client(HintPlace::Memory)?;
     match course {
         Course::Leaking => {
             let (_, _, ready) = ready.prepare_query(&mut NoProgress)?.run(&input, &mut NoProgress)?;

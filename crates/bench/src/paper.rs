@@ -12,7 +12,7 @@ use super::statistics::Ratio;
 /// The kinds of convolutions that Tables 3 and 9 are grouped by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ConvolutionKind {
     Dense,
     Pointwise,
     Depthwise,
@@ -20,7 +20,7 @@ pub enum Kind {
 
 /// One group of Tables 3 and 9.
 pub struct ConvGroup {
-    pub kind: Kind,
+    pub kind: ConvolutionKind,
     /// Whether a channel is larger than a ciphertext.
     pub split: bool,
     /// Table 9: milliseconds of Cheetah and of Jaguar, by case. The copy at hand has lost which shape each is.
@@ -32,7 +32,7 @@ pub struct ConvGroup {
 /// Tables 3 and 9.
 pub const CONVOLUTIONS: [ConvGroup; 6] = [
     ConvGroup {
-        kind: Kind::Dense,
+        kind: ConvolutionKind::Dense,
         split: false,
         cases: &[
             (2631.60, 272.95),
@@ -49,13 +49,13 @@ pub const CONVOLUTIONS: [ConvGroup; 6] = [
         stated: Ratio { mean: 2.47, least: 0.29, most: 9.64 },
     },
     ConvGroup {
-        kind: Kind::Dense,
+        kind: ConvolutionKind::Dense,
         split: true,
         cases: &[(7715.16, 204.37), (1958.06, 134.66), (30964.59, 2165.62), (30962.18, 2417.93)],
         stated: Ratio { mean: 17.81, least: 12.81, most: 37.75 },
     },
     ConvGroup {
-        kind: Kind::Pointwise,
+        kind: ConvolutionKind::Pointwise,
         split: false,
         cases: &[
             (6030.81, 129.04),
@@ -71,13 +71,13 @@ pub const CONVOLUTIONS: [ConvGroup; 6] = [
         stated: Ratio { mean: 11.82, least: 3.04, most: 46.73 },
     },
     ConvGroup {
-        kind: Kind::Pointwise,
+        kind: ConvolutionKind::Pointwise,
         split: true,
         cases: &[(937.30, 72.18), (939.37, 91.27), (206.50, 20.41), (102.24, 10.31)],
         stated: Ratio { mean: 10.76, least: 9.91, most: 12.99 },
     },
     ConvGroup {
-        kind: Kind::Depthwise,
+        kind: ConvolutionKind::Depthwise,
         split: false,
         cases: &[
             (50.29, 3.86),
@@ -90,7 +90,7 @@ pub const CONVOLUTIONS: [ConvGroup; 6] = [
         stated: Ratio { mean: 11.65, least: 9.64, most: 13.04 },
     },
     ConvGroup {
-        kind: Kind::Depthwise,
+        kind: ConvolutionKind::Depthwise,
         split: true,
         cases: &[(14.47, 2.18), (78.72, 13.89), (70.89, 16.52)],
         stated: Ratio { mean: 5.45, least: 4.29, most: 6.65 },

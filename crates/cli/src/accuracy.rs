@@ -11,7 +11,7 @@ use jaguar_graph::network::Model;
 use jaguar_plan::Choices;
 use jaguar_report::accuracy::labelled::{Labelled, labelled};
 use jaguar_report::accuracy::{
-    AccuracyError, Place, Run, Score, classes, measure, private, same_network, spread, tops,
+    AccuracyError, Ranking, Run, Score, classes, measure, private, same_network, spread, tops,
 };
 use jaguar_report::terminal::table::{plain, trimmed};
 use jaguar_report::terminal::{in_one_line, say};
@@ -142,8 +142,8 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     ensure!(!runs.is_empty(), "none of the {} pictures could be used", labelled.len());
-    let integer: Vec<Place> = runs.iter().map(|r| r.integer).collect();
-    let floats: Option<Vec<Place>> = runs.iter().map(|r| r.float).collect();
+    let integer: Vec<Ranking> = runs.iter().map(|r| r.integer).collect();
+    let floats: Option<Vec<Ranking>> = runs.iter().map(|r| r.float).collect();
     let name = format!("{} ({})", model.network.name, bundle.id());
     let sample = spread(runs.iter().collect(), args.private);
     let private = if sample.is_empty() {
@@ -155,7 +155,7 @@ pub fn run(args: &Args) -> Result<()> {
         steps.finish();
         Some(places)
     };
-    let on_those: Vec<Place> = sample.iter().map(|run| run.integer).collect();
+    let on_those: Vec<Ranking> = sample.iter().map(|run| run.integer).collect();
 
     let answer = Answer {
         model: name,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use jaguar_engine::client::{Limits, connect};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_plan::Kit;
 use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
 use jaguar_profile::{Imitated, When, link, store};
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(server) => {
             let cache = cache.context("no cache folder is known; name one with --cache")?;
             let channel = link::channel(args.trust.dialer(server)?.connect(Options::default())?, args.link);
-            let ready = connect(&kit, channel, &Limits::default())?.prepare_client(Place::Memory)?;
+            let ready = connect(&kit, channel, &Limits::default())?.prepare_client(HintPlace::Memory)?;
             let (link, ready) = ready.measure_link()?;
             ready.leave()?;
             // An imitated link says nothing of the real one.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_profile::Imitated;
 use jaguar_report::terminal::say;
 use jaguar_report::terminal::table::bytes;
@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Result<()> {
     let model = format!("{} ({})", connected.network().name, connected.model());
     let mut bars = Bars::new(false);
     // To keep it is what this is for: a folder that fails is an error.
-    let ready = dial.ready(connected, Place::Folder(cache), &mut bars)?;
+    let ready = dial.ready(connected, HintPlace::Folder(cache), &mut bars)?;
     let (there, total) = ready.hint();
     let ready = ready.fetch_hint(&mut bars)?;
     bars.finish();

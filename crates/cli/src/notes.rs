@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use jaguar_compile::samples::folder::{self, FolderError};
 use jaguar_graph::network::Network;
-use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::memory::{Load, Side};
 use jaguar_plan::{Allowed, Plan};
 use jaguar_profile::Note;
 use jaguar_profile::memory::room;
@@ -19,7 +19,7 @@ pub fn tell(note: Note) {
 }
 
 /// What is to be said, before it runs, if what `party` has to do will not fit this machine's memory, and what would.
-pub fn warning_of_memory(network: &Network, plan: &Plan, load: Load, party: Party) -> Option<String> {
+pub fn warning_of_memory(network: &Network, plan: &Plan, load: Load, party: Side) -> Option<String> {
     MemoryNeeds::new(network, plan, Allowed::default(), load, room(), &crate::kit::standard()).warning(party)
 }
 

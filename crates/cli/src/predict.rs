@@ -11,14 +11,14 @@ use jaguar_compile::samples::{self as samples, Input, Source};
 use jaguar_engine::EngineError;
 use jaguar_engine::answer::{Class, Output, class_name};
 use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_for, together};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::kept::keeper::{self, Keeper};
 use jaguar_engine::progress::Progress;
 use jaguar_engine::report::{Predicted, Report, caveat};
 use jaguar_engine::{Stock, prepared_bytes};
 use jaguar_graph::network::Network;
 use jaguar_net::Dialer;
-use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::memory::{Load, Side};
 use jaguar_plan::{Allowed, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, link, store};
@@ -210,8 +210,8 @@ pub fn run(args: &Args) -> Result<()> {
         bars.warning(&format!("{NO_CACHE}; the hint is kept in memory for this run"));
     }
     let place = match &cache {
-        None => Place::Memory,
-        Some(folder) => Place::FolderOrMemory(folder.clone(), PATIENCE),
+        None => HintPlace::Memory,
+        Some(folder) => HintPlace::FolderOrMemory(folder.clone(), PATIENCE),
     };
     let dial = Dial {
         dialer: args.reach.dialer()?,
@@ -267,7 +267,7 @@ pub fn run(args: &Args) -> Result<()> {
         eprintln!("note: {keep} prepared queries hold up to {here} here and {there} at the server");
     }
     let load = Load { clients: 1, kept: keep, threads: threads() };
-    let warning = warning_of_memory(connected.network(), connected.plan(), load, Party::Client);
+    let warning = warning_of_memory(connected.network(), connected.plan(), load, Side::Client);
     let too_large =
         |room| batch::too_large(connected.network(), connected.plan(), Allowed::default(), load, room);
     if let Some(found) = room().and_then(too_large) {
@@ -503,7 +503,7 @@ impl Dial {
     pub fn ready(
         &self,
         connected: Connected,
-        place: Place,
+        place: HintPlace,
         progress: &mut dyn Progress,
     ) -> Result<Ready, EngineError> {
         let ready = connected.prepare_client_at(place, progress)?;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use jaguar_engine::progress::Progress;
-use jaguar_graph::signs::Stage;
+use jaguar_graph::signs::SearchStage;
 use jaguar_report::terminal::table::bytes;
-use jaguar_wire::Stage as SessionStage;
+use jaguar_wire::Stage;
 
 /// Shows the stage, the layer, and how far it is; and how much of the hint is there while it comes.
 pub struct Bars {
@@ -40,7 +40,7 @@ const NOW_AND_THEN: Duration = Duration::from_secs(10);
 enum Kind {
     /// Bytes that travel once, under a title.
     Bytes(&'static str),
-    Layers(SessionStage),
+    Layers(Stage),
 }
 
 impl Bars {
@@ -120,8 +120,8 @@ impl Bars {
             self.finish();
             let (title, count) = match kind {
                 Kind::Bytes(title) => (title, "{bytes}/{total_bytes}, {bytes_per_sec}"),
-                Kind::Layers(SessionStage::Offline) => ("preparing ", "{pos}/{len} {msg}"),
-                Kind::Layers(SessionStage::Online) => ("predicting", "{pos}/{len} {msg}"),
+                Kind::Layers(Stage::Offline) => ("preparing ", "{pos}/{len} {msg}"),
+                Kind::Layers(Stage::Online) => ("predicting", "{pos}/{len} {msg}"),
                 Kind::Layers(_) => ("getting ready", "{pos}/{len} {msg}"),
             };
             self.bar = Some((bar(title, count, total), kind));
@@ -225,10 +225,10 @@ impl Search {
     }
 
     /// Shows which choice of bits is tried, and how far that is.
-    pub fn stage(&mut self, stage: Stage) {
+    pub fn stage(&mut self, stage: SearchStage) {
         let (number, title, done, of) = match stage {
-            Stage::Layers(done, of) => (0, "measuring layers ".to_owned(), done, of),
-            Stage::Check(number, done, of) => (number, format!("checking choice {number}"), done, of),
+            SearchStage::Layers(done, of) => (0, "measuring layers ".to_owned(), done, of),
+            SearchStage::Check(number, done, of) => (number, format!("checking choice {number}"), done, of),
         };
         if self.bar.as_ref().is_none_or(|(_, n)| *n != number) {
             self.finish();
@@ -248,7 +248,7 @@ impl Search {
 }
 
 impl Progress for Bars {
-    fn step(&mut self, stage: SessionStage, index: usize, total: usize, name: &str) {
+    fn step(&mut self, stage: Stage, index: usize, total: usize, name: &str) {
         if let Some(bar) = self.bar(Kind::Layers(stage), total as u64) {
             bar.set_position(index as u64 + 1);
             bar.set_message(name.to_owned());
@@ -267,7 +267,7 @@ impl Progress for Bars {
         }
         match &self.bar {
             // The hint comes layer by layer while the layers are prepared.
-            Some((bar, Kind::Layers(SessionStage::Offline))) => {
+            Some((bar, Kind::Layers(Stage::Offline))) => {
                 let hint = format!("{}, hint {} of {}", self.layer, bytes(done), bytes(total));
                 bar.set_message(hint);
             }

@@ -23,7 +23,7 @@ use jaguar_graph::float::Graph;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen, may_guard};
 use jaguar_graph::quantise::{self, Oddity, QuantiseError, Report, Samples, Trial, narrowest};
 use jaguar_graph::reference::ReferenceError;
-use jaguar_graph::signs::{SignsError, Stage};
+use jaguar_graph::signs::{SearchStage, SignsError};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
 use jaguar_ring::cpu::Cpu;
 
@@ -197,7 +197,7 @@ pub enum Event<'a> {
     /// What may cost accuracy.
     Warning(&'a Warning),
     /// The search for the bits that signs may leave out.
-    Signs(Stage),
+    Signs(SearchStage),
     /// What that search chose.
     SignsChosen(&'a ReducedSigns),
 }

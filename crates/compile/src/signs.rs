@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use jaguar_graph::network::Model;
-use jaguar_graph::signs::{self, Options, Stage};
+use jaguar_graph::signs::{self, Options, SearchStage};
 use jaguar_plan::Plan;
 use jaguar_ring::cpu::Cpu;
 
@@ -51,7 +51,7 @@ pub(crate) fn reduce(
     model: &mut Model,
     samples: &[Vec<f32>],
     (plan, bound): (&Plan, f64),
-    stage: &mut dyn FnMut(Stage),
+    stage: &mut dyn FnMut(SearchStage),
 ) -> Result<ReducedSigns, CompileError> {
     let network = &model.network;
     let inputs: Vec<Vec<i64>> =

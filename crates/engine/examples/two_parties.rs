@@ -11,7 +11,7 @@ use std::thread;
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Limits, Prediction, Reveal};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::{Notice, Service};
 use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
@@ -73,8 +73,8 @@ fn serve(kit: &Kit, listener: &Listener) -> Result<()> {
 fn ask(kit: &Kit, server: SocketAddr, picture: &[f32]) -> Result<Vec<f64>> {
     let channel = Channel::new(Tcp::connect(server, tcp::Options::default())?);
     let connected = client::connect(kit, channel, &Limits::default())?;
-    // Base OTs. The hint stays in memory; `Place::Folder` would keep it for the next run.
-    let ready = connected.prepare_client(Place::Memory)?;
+    // Base OTs. The hint stays in memory; `HintPlace::Folder` would keep it for the next run.
+    let ready = connected.prepare_client(HintPlace::Memory)?;
     let prepared = ready.prepare_query(&mut NoProgress)?; // offline: no input yet
     let network = prepared.network();
     let (input, output) = (network.input.quantise(picture, network.activation_bits), network.output.clone());

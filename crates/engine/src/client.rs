@@ -5,7 +5,7 @@ use std::time::Duration;
 use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::{Effort, Network, Node, NodeId, Shape};
 #[cfg(test)]
-use jaguar_linear::backend::{Layers, Party as LinearParty};
+use jaguar_linear::backend::{BackendParty, Layers};
 use jaguar_mpc::{Argmax, Party};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
@@ -26,7 +26,7 @@ use crate::exec::values::{PlannedNetwork, ShareObserver, by_channel, by_image, i
 use crate::family::Family;
 use crate::handshake::client as handshake;
 use crate::handshake::{SharesParameters, is_model_name};
-use crate::hint::{Hint, Place};
+use crate::hint::{Hint, HintPlace};
 use crate::kept::stock::{Stock, prepared_bytes};
 use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, ServerCost};
 use crate::progress::{NoProgress, Progress};
@@ -268,7 +268,7 @@ impl Connected {
     ///
     /// # Errors
     /// When the connection or the disk fails, or the server refuses.
-    pub fn prepare_client(self, hint: impl Into<Place>) -> Result<Ready, EngineError> {
+    pub fn prepare_client(self, hint: impl Into<HintPlace>) -> Result<Ready, EngineError> {
         self.prepare_client_at(hint.into(), &mut NoProgress)
     }
 
@@ -278,7 +278,7 @@ impl Connected {
     /// As there.
     pub fn prepare_client_at(
         mut self,
-        place: Place,
+        place: HintPlace,
         progress: &mut dyn Progress,
     ) -> Result<Ready, EngineError> {
         match self.accept(&place, progress) {
@@ -305,12 +305,12 @@ impl Connected {
 
     fn accept(
         &mut self,
-        place: &Place,
+        place: &HintPlace,
         progress: &mut dyn Progress,
     ) -> Result<(Backends, Hint, Party<Cots>), EngineError> {
         let Self { channel, plan, model, cpu, .. } = self;
         // Where no backend has a hint, or keys that the server keeps, there is nothing to keep here.
-        let nowhere = Place::Memory;
+        let nowhere = HintPlace::Memory;
         let nothing = plan.hint_bytes() == 0 && plan.client_keys().sent == 0;
         let place = if nothing { &nowhere } else { place };
         let hint = Hint::open(place, *model, plan, os_random(), progress)?;
@@ -333,7 +333,7 @@ pub struct Ready {
     hint: Hint,
     party: Party<Cots>,
     /// Where the hint was to be kept.
-    place: Place,
+    place: HintPlace,
     pub(crate) timeline: bool,
     schedule: Schedule,
     pub(crate) family: Family,
@@ -414,7 +414,7 @@ impl Ready {
     }
 
     /// Where another session of this client finds the hint, once it is complete.
-    pub fn hint_place(&self) -> Place {
+    pub fn hint_place(&self) -> HintPlace {
         self.hint.place(&self.place)
     }
 
@@ -544,7 +544,7 @@ impl Ready {
     #[cfg(test)]
     pub(crate) fn deviate(
         mut self,
-        wrap: impl FnMut(Box<dyn LinearParty>, &std::sync::Arc<dyn Layers>) -> Box<dyn LinearParty>,
+        wrap: impl FnMut(Box<dyn BackendParty>, &std::sync::Arc<dyn Layers>) -> Box<dyn BackendParty>,
     ) -> Self {
         self.backends.deviate(&self.connected.plan, wrap);
         self
@@ -583,7 +583,7 @@ impl Prepared {
     }
 
     /// Where another session of this client finds the hint, which is complete now.
-    pub fn hint_place(&self) -> Place {
+    pub fn hint_place(&self) -> HintPlace {
         self.ready.hint_place()
     }
 

@@ -35,7 +35,7 @@ use jaguar_wire::{Channel, WireError, memory_pair, memory_transports};
 use crate::client::{self, Connected, Limits, Prediction, Ready, Reveal};
 use crate::error::EngineError;
 use crate::handshake::SharesParameters;
-use crate::hint::{Hint, Place};
+use crate::hint::{Hint, HintPlace};
 use crate::message::{MAX_PROBE, Request};
 use crate::progress::NoProgress;
 use crate::report::Report;
@@ -76,7 +76,7 @@ fn verify(
     choices: Choices,
     reveal: Reveal,
     inputs: &[Vec<i64>],
-    hint: impl Into<Place>,
+    hint: impl Into<HintPlace>,
 ) -> Result<Vec<Check>, EngineError> {
     crate::verify::verify(&kit(), bundle, choices, reveal, inputs, hint)
 }

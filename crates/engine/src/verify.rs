@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::client::{Limits, Prediction, Reveal, connect_for, together};
 use crate::error::EngineError;
 use crate::exec::values::image_of;
-use crate::hint::Place;
+use crate::hint::HintPlace;
 use crate::progress::{NoProgress, Progress};
 use crate::server::Service;
 use jaguar_graph::bundle::Bundle;
@@ -71,7 +71,7 @@ pub fn verify(
     choices: Choices,
     reveal: Reveal,
     inputs: &[Vec<i64>],
-    hint: impl Into<Place>,
+    hint: impl Into<HintPlace>,
 ) -> Result<Vec<Check>, EngineError> {
     verify_heard(kit, bundle, choices, reveal, inputs, hint, &mut NoProgress)
 }
@@ -86,7 +86,7 @@ pub fn verify_heard(
     choices: Choices,
     reveal: Reveal,
     inputs: &[Vec<i64>],
-    hint: impl Into<Place>,
+    hint: impl Into<HintPlace>,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Check>, EngineError> {
     let allowed = Allowed { insecure_backends: true, leaks: true };

@@ -173,7 +173,7 @@ pub trait FloatOperator: Instance {
     fn demands(&self) -> Demand;
 
     /// Its value, `[C, H, W]` of the output's shape in row-major order.
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32>;
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32>;
 
     /// Whether its value is its only input, for an input and a value of these shapes.
     fn is_identity(&self, _input: Shape, _output: Shape) -> bool {
@@ -261,7 +261,7 @@ pub enum Growth {
 
 /// What an operation is applied to.
 #[derive(Clone, Copy, Debug)]
-pub struct Operands<'a> {
+pub struct FloatOperands<'a> {
     /// Shapes and values of its inputs, at least one.
     pub inputs: &'a [(Shape, &'a [f32])],
     /// The shape of what it makes.
@@ -270,7 +270,7 @@ pub struct Operands<'a> {
     pub cpu: Cpu,
 }
 
-impl<'a> Operands<'a> {
+impl<'a> FloatOperands<'a> {
     /// The first input's shape and values.
     pub fn first(&self) -> (Shape, &'a [f32]) {
         self.inputs[0]
@@ -368,7 +368,7 @@ impl Graph {
                 node.inputs.iter().map(|&i| (self.nodes[i].shape, values[i].as_slice())).collect();
             values.push(match inputs[..] {
                 [] => std::mem::take(&mut input),
-                _ => node.op.apply(&Operands { inputs: &inputs, output: node.shape, cpu }),
+                _ => node.op.apply(&FloatOperands { inputs: &inputs, output: node.shape, cpu }),
             });
         }
         Some(values)

@@ -94,7 +94,7 @@ pub struct Report {
 
 /// How far the search is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum SearchStage {
     /// So many of so many layers, over all inputs, measured by themselves.
     Layers(usize, usize),
     /// So many runs of so many of the check with this number.
@@ -105,7 +105,7 @@ pub enum Stage {
 const CHECKS: usize = 7;
 
 /// A layer and what is known of it.
-struct Layer {
+struct Candidate {
     node: NodeId,
     /// The most bits that it may leave out.
     most: u32,
@@ -116,7 +116,7 @@ struct Layer {
 /// Below this a squared error counts as none: it is that of a layer which nothing depends on.
 const NOTHING: f64 = 1e-18;
 
-impl Layer {
+impl Candidate {
     /// The squared error expected without `ignored` bits; see the module's header.
     fn damage(&self, ignored: u32) -> f64 {
         if ignored <= 1 {
@@ -155,7 +155,7 @@ pub fn choose(
     inputs: &[Vec<i64>],
     price: &dyn Fn(NodeId, u32) -> u64,
     options: &Options,
-    stage: &mut dyn FnMut(Stage),
+    stage: &mut dyn FnMut(SearchStage),
 ) -> Result<Report, SignsError> {
     if inputs.is_empty() {
         return Err(SignsError::NoInputs);
@@ -164,10 +164,10 @@ pub fn choose(
         return Err(SignsError::Bound(options.bound));
     }
     let mut model = model.clone();
-    let mut layers: Vec<Layer> = Vec::new();
+    let mut layers: Vec<Candidate> = Vec::new();
     for node in 0..model.network.nodes.len() {
         if let Some(most) = most(&model, node) {
-            layers.push(Layer { node, most, measured: Vec::new() });
+            layers.push(Candidate { node, most, measured: Vec::new() });
         }
     }
     measure(&mut model, &mut layers, inputs, options, stage)?;
@@ -190,7 +190,9 @@ pub fn choose(
             Outcome::Passed(worst_error)
         } else {
             set(&mut model, &layers, &bits);
-            check(&model, inputs, &exact, options, &mut |done, of| stage(Stage::Check(number, done, of)))?
+            check(&model, inputs, &exact, options, &mut |done, of| {
+                stage(SearchStage::Check(number, done, of))
+            })?
         };
         match outcome {
             Outcome::Passed(error) => {
@@ -244,7 +246,7 @@ fn leave_out(model: &mut Model, node: NodeId, bits: u32) {
     }
 }
 
-fn set(model: &mut Model, layers: &[Layer], bits: &[u32]) {
+fn set(model: &mut Model, layers: &[Candidate], bits: &[u32]) {
     layers.iter().zip(bits).for_each(|(layer, &bits)| leave_out(model, layer.node, bits));
 }
 
@@ -255,10 +257,10 @@ fn logits(model: &Model, output: &[i64]) -> Vec<f64> {
 /// Measures every layer by itself, twice; leaves the model's signs exact.
 fn measure(
     model: &mut Model,
-    layers: &mut [Layer],
+    layers: &mut [Candidate],
     inputs: &[Vec<i64>],
     options: &Options,
-    stage: &mut dyn FnMut(Stage),
+    stage: &mut dyn FnMut(SearchStage),
 ) -> Result<(), SignsError> {
     let count = options.sensitivity_inputs.clamp(1, inputs.len());
     let chosen: Vec<&Vec<i64>> = (0..count).map(|i| &inputs[i * inputs.len() / count]).collect();
@@ -303,7 +305,7 @@ fn measure(
                 )?;
                 *sum += output.map_or(0.0, |y| heads.worst_error(&logits(model, &y), &want).powi(2));
                 done += 1;
-                stage(Stage::Layers(done, of));
+                stage(SearchStage::Layers(done, of));
             }
         }
         for ((layer, bits), sum) in layers.iter_mut().zip(at).zip(sums) {
@@ -341,7 +343,7 @@ fn rerun(
 
 /// Hands out bits by layer, greedily, while the sum of the squared errors stays within `budget`. `prices` are by
 /// layer and bits, from one.
-fn allocate(layers: &[Layer], prices: &[Vec<u64>], budget: f64) -> Vec<u32> {
+fn allocate(layers: &[Candidate], prices: &[Vec<u64>], budget: f64) -> Vec<u32> {
     let mut bits = vec![1u32; layers.len()];
     let mut spent = 0.0;
     loop {

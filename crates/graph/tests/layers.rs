@@ -68,7 +68,7 @@ fn clipped_and_new_values_are_counted() {
     let (model, _) = calibrate(Cpu::detect(), &graph, &small, &options).unwrap();
     let (layers, _) = compare(Cpu::detect(), &graph, &model, [&small, &large], &mut |_| ()).unwrap();
     assert!(layers[0].beyond > 0);
-    let clipped = |l: &jaguar_graph::quantise::layers::Layer| l.clipped.is_some_and(|c| c.low > 0);
+    let clipped = |l: &jaguar_graph::quantise::layers::LayerStatistics| l.clipped.is_some_and(|c| c.low > 0);
     assert!(layers.iter().any(clipped));
     assert!(layers.iter().all(|l| l.clipped.is_none_or(|c| c.low + c.high <= l.values)));
     // No images, and images that do not fit.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jaguar_graph::float::{Demand, FloatOperator, Graph, Growth, Known, Operands};
+use jaguar_graph::float::{Demand, FloatOperands, FloatOperator, Graph, Growth, Known};
 use jaguar_graph::import::{Build, Builder, Call, ImportError, Options, Reject, Value, import_model};
 use jaguar_graph::network::{self, Operators};
 use jaguar_graph::onnx::{self, AttributeProto};
@@ -24,7 +24,7 @@ impl FloatOperator for Gate {
         Demand::Power(1.0)
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         of.first().1.iter().map(|x| x.clamp(0.0, 1.0)).collect()
     }
 

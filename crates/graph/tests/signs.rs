@@ -4,7 +4,7 @@ use jaguar_graph::float::{Add, Bias, Clip, Graph, Input, Linear, MaxPool, Node, 
 use jaguar_graph::network::{self, Model, NodeId, Shape, argmax};
 use jaguar_graph::quantise::{Options as Quantise, QuantiseError, Samples, Trial, calibrate, narrowest};
 use jaguar_graph::reference::{self, Draws};
-use jaguar_graph::signs::{Options, SignsError, Stage, apply, choose};
+use jaguar_graph::signs::{Options, SearchStage, SignsError, apply, choose};
 use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
 
@@ -156,10 +156,12 @@ fn the_search_says_how_far_it_is() {
     let (model, inputs, ..) = quantised(3);
     let mut stages = Vec::new();
     choose(&model, &inputs, &price, &Options::default(), &mut |s| stages.push(s)).expect("chooses");
-    let layers = stages.iter().filter(|s| matches!(s, Stage::Layers(..))).count();
-    assert_eq!(stages[layers - 1], Stage::Layers(layers, layers));
+    let layers = stages.iter().filter(|s| matches!(s, SearchStage::Layers(..))).count();
+    assert_eq!(stages[layers - 1], SearchStage::Layers(layers, layers));
     assert!(
-        stages[layers..].iter().all(|s| matches!(s, Stage::Check(1.., done, 10) if (1..=10).contains(done)))
+        stages[layers..]
+            .iter()
+            .all(|s| matches!(s, SearchStage::Check(1.., done, 10) if (1..=10).contains(done)))
     );
     assert!(stages.len() > layers);
 }

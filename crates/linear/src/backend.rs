@@ -7,9 +7,9 @@
 //! |---|---|---|
 //! | planning, both roles | [`Backend::plan`] → [`Layers`] | public: where shares live, geometry, bytes, noise |
 //! | once per model, server | [`Layers::model`] → [`Model`] | takes the weights; makes what clients fetch once (the *hint*) |
-//! | once per client | [`Party::send_keys`], [`Party::take_keys`] → [`ClientKeys`] | keys that the server keeps under the client's name |
-//! | once per session | [`Model::party`], [`Layers::client`] → [`Party`] | other keys |
-//! | once per query, offline | [`Party::begin_query`], [`Party::exchange`], [`Party::prepare`] → [`Online`] | with the channel at hand |
+//! | once per client | [`BackendParty::send_keys`], [`BackendParty::take_keys`] → [`ClientKeys`] | keys that the server keeps under the client's name |
+//! | once per session | [`Model::party`], [`Layers::client`] → [`BackendParty`] | other keys |
+//! | once per query, offline | [`BackendParty::begin_query`], [`BackendParty::exchange`], [`BackendParty::prepare`] → [`Online`] | with the channel at hand |
 //! | online | [`Online`] → [`Output`] | is fed the input's share from the first value on, makes its output piece by piece |
 //!
 //! A session may use several backends: every layer has its own, and shares change their domain between them.
@@ -138,7 +138,7 @@ pub struct Traffic {
     /// Once per client, from the server.
     pub hint: usize,
     /// Per query, offline, from the client and from the server. A layer whose client sends has an *exchange*
-    /// ([`Party::exchange`]).
+    /// ([`BackendParty::exchange`]).
     pub offline: (usize, usize),
     /// Per query, online, from the client and from the server.
     pub online: (usize, usize),
@@ -293,7 +293,7 @@ pub trait Layers: Debug + Send + Sync {
     ) -> Arc<dyn Model>;
 
     /// The client's side of one session, which computes with the instructions that `cpu` has.
-    fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn Party>;
+    fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn BackendParty>;
 }
 
 /// A model's layers at the server, for any number of sessions.
@@ -306,7 +306,7 @@ pub trait Model: Send + Sync {
 
     /// The server's side of one session with that client, **without the noise of guard bits**:
     /// [`crate::guard::Guarded`] adds it, as sessions of the engine do.
-    fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party>;
+    fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn BackendParty>;
 }
 
 /// Keys of one client, as a server keeps them from one session to the next. What they are is their backend's.
@@ -322,7 +322,7 @@ pub struct KeyBytes {
 }
 
 /// One role's part in a session, for all layers of its backend.
-pub trait Party: Send {
+pub trait BackendParty: Send {
     /// The client's keys, of layers that have such ([`Layers::client_keys`]): first in every session. They follow from
     /// `seed`, which is the client's for as long as its name is. If the server does not have them (`missing`), they are
     /// sent.
@@ -412,7 +412,7 @@ pub trait Online: Send {
     /// that reduces to it ([`Domain::reduces_to`]).
     ///
     /// # Errors
-    /// As [`Party::setup`].
+    /// As [`BackendParty::setup`].
     fn feed(&mut self, _channel: &mut Channel, _x: &[u64]) -> Result<(), BackendError> {
         Ok(())
     }
@@ -421,13 +421,13 @@ pub trait Online: Send {
     /// domain.
     ///
     /// # Errors
-    /// As [`Party::setup`].
+    /// As [`BackendParty::setup`].
     fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError>;
 
     /// Makes this party's share of the output, or begins to; whatever still has to pass, passes.
     ///
     /// # Errors
-    /// As [`Party::setup`].
+    /// As [`BackendParty::setup`].
     fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError>;
 }
 

@@ -19,11 +19,11 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use crate::backend::{BackendError, ClientKeys, Domain, Layers, Online, Output, Party};
+use crate::backend::{BackendError, BackendParty, ClientKeys, Domain, Layers, Online, Output};
 
 /// The server's party of one backend, with noise in the guard bits of what its layers make.
 pub struct Guarded {
-    party: Box<dyn Party>,
+    party: Box<dyn BackendParty>,
     layers: Arc<dyn Layers>,
     /// By node: how many values it makes.
     values: Arc<[usize]>,
@@ -34,11 +34,11 @@ pub struct Guarded {
 impl Guarded {
     /// The server's `party` for `layers` of `network`, for queries of `images` images; as it is, where the network has no guard bits.
     pub fn wrap(
-        party: Box<dyn Party>,
+        party: Box<dyn BackendParty>,
         layers: &Arc<dyn Layers>,
         network: &Network,
         images: usize,
-    ) -> Box<dyn Party> {
+    ) -> Box<dyn BackendParty> {
         if network.guard_bits == 0 {
             return party;
         }
@@ -52,7 +52,7 @@ impl Guarded {
     }
 }
 
-impl Party for Guarded {
+impl BackendParty for Guarded {
     fn take_keys(
         &mut self,
         kept: Option<ClientKeys>,

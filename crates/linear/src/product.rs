@@ -21,7 +21,7 @@ use jaguar_ring::cpu::Cpu;
 use jaguar_ring::gemm::{TILE, Term};
 
 pub(crate) use device::channels_together;
-pub use device::{Device, Product, ProductShape, Running};
+pub use device::{Device, DeviceProduct, ProductShape, Running};
 pub use processor::Processor;
 pub use processor::product_len;
 

@@ -24,7 +24,7 @@ use jaguar_ring::gemm::{PackedWeights, Rows, Term, spa_gemm, spa_words};
 use jaguar_ring::he::power_of_two::{Parameters, QuerySecret, Ring};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::prg::Prg;
-use jaguar_ring::spectral::{Product, Spectral, SpectralWeights, Wanted};
+use jaguar_ring::spectral::{Spectral, SpectralProduct, SpectralWeights, Wanted};
 use rayon::prelude::*;
 
 use crate::inputs::Inputs;
@@ -237,7 +237,7 @@ impl InsecurePublishedServer {
             _ if outs <= FEW_OUTS => Way::Words,
             [Group { terms, weights, .. }] => {
                 let wanted = Wanted::first(len);
-                let product = Product { n, bits: k, rows: per_tile, terms, weight_bits, wanted };
+                let product = SpectralProduct { n, bits: k, rows: per_tile, terms, weight_bits, wanted };
                 match Spectral::best(kernel, product, outs) {
                     Some(plan) => {
                         let weights = plan.weights(weights);

@@ -122,7 +122,7 @@ pub struct Cost {
 
 /// A linear layer in a batch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Layer {
+pub struct BatchedLayer {
     /// The node.
     pub node: usize,
     /// Its name.
@@ -136,7 +136,7 @@ pub struct Layer {
 }
 
 /// All linear layers, in `single` and in `batch`, two plans of `network` with one backend.
-pub fn layers(network: &Network, single: &Plan, batch: &Plan, site: Option<&Site<'_>>) -> Vec<Layer> {
+pub fn layers(network: &Network, single: &Plan, batch: &Plan, site: Option<&Site<'_>>) -> Vec<BatchedLayer> {
     let images = batch.images();
     let pairs = single.steps.iter().zip(&batch.steps).enumerate();
     let linear = pairs.filter_map(|(node, (single, batch))| Some((node, single.layer.as_ref()?, batch)));
@@ -148,7 +148,13 @@ pub fn layers(network: &Network, single: &Plan, batch: &Plan, site: Option<&Site
             let name = network.nodes[node].name.clone();
             let interleaved = many.geometry().interleaved;
             let single = cost(one, values, site);
-            Layer { node, name, interleaved, single, batch: cost(many, values.map(|v| v * images), site) }
+            BatchedLayer {
+                node,
+                name,
+                interleaved,
+                single,
+                batch: cost(many, values.map(|v| v * images), site),
+            }
         })
         .collect()
 }

@@ -201,15 +201,16 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
         let modulus = |bits: u32| odd[id].unwrap_or_else(|| Modulus::power_of_two(bits));
         let computed = Domain::new(modulus(computed_bits)).with_excess(computed_excess);
         let domain = Domain::new(modulus(bits)).with_excess(excess);
-        if interactive(node).is_some_and(|shares| shares.takes == Takes::Compared)
-            && let Some(&wide) = node
-                .inputs
-                .iter()
-                .map(|&i| &values.bits[i])
-                .find(|b| **b + computed_excess + values.extra_bits > compared)
+        // Its operands must fit into the ring that it takes them in, with their excess and the extra bits.
+        let most = match interactive(node).map(|shares| shares.takes) {
+            Some(Takes::Compared) => Some(compared - computed_excess - values.extra_bits),
+            Some(Takes::Activations { more }) => Some(network.activation_bits + more),
+            None => None,
+        };
+        if let Some(most) = most
+            && let Some(bits) = node.inputs.iter().map(|&i| values.bits[i]).find(|bits| *bits > most)
         {
-            let activation_bits = network.activation_bits;
-            return Err(PlanError::Wide { name: node.name.clone(), bits: wide, activation_bits });
+            return Err(PlanError::Wide { name: node.name.clone(), bits, most });
         }
         let inputs: Vec<Shape> = node.inputs.iter().map(|&i| nodes[i].shape).collect();
         let nonlinear = match node.op.work() {

@@ -1,6 +1,6 @@
 //! In which order the client sends, and takes answers to, what layers exchange before any of them is prepared.
 //!
-//! Some backends' clients send ciphertexts before the input ([`jaguar_linear::backend::Party::exchange`]). The server
+//! Some backends' clients send ciphertexts before the input ([`jaguar_linear::backend::BackendParty::exchange`]). The server
 //! answers each as it comes. The client does not wait: it encrypts for the next layers while the link and the server
 //! are at work, as long as what is under way stays below [`IN_FLIGHT`]. Only the client follows a schedule; the
 //! server's messages are the same under all of them.

@@ -81,14 +81,14 @@ pub enum PlanError {
         op: &'static str,
     },
     /// A nonlinear layer would take values that may be wider than it can.
-    #[error("'{name}' would compare values of {bits} bits; the network's activations have {activation_bits}")]
+    #[error("'{name}' would take values of {bits} bits; it can take {most}")]
     Wide {
         /// The node's name.
         name: String,
         /// Bits of its input.
         bits: u32,
-        /// n.
-        activation_bits: u32,
+        /// The most that it can take.
+        most: u32,
     },
     /// A nonlinear layer's parameters are out of its protocol's range.
     #[error("layer '{name}': {source}")]

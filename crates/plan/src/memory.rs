@@ -53,10 +53,10 @@ pub struct Memory {
 
 impl Memory {
     /// That of a party.
-    pub fn of(&self, party: Party) -> &PartyMemory {
+    pub fn of(&self, party: Side) -> &PartyMemory {
         match party {
-            Party::Client => &self.client,
-            Party::Server => &self.server,
+            Side::Client => &self.client,
+            Side::Server => &self.server,
         }
     }
 }
@@ -64,7 +64,7 @@ impl Memory {
 /// A party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Party {
+pub enum Side {
     /// Who has the input.
     Client,
     /// Who has the weights.
@@ -223,7 +223,7 @@ pub fn remedies(
     plan: &Plan,
     allowed: Allowed,
     load: Load,
-    (party, room): (Party, u64),
+    (party, room): (Side, u64),
     others: &[BackendId],
 ) -> Vec<(Remedy, u64)> {
     let bytes = |plan: &Plan, load: Load| memory(network, plan, load).of(party).total();
@@ -236,7 +236,7 @@ pub fn remedies(
     found.extend(fewer.clone().find_map(|n| under(Load { clients: n, ..load }, Remedy::Clients(n))));
     let fewer = (1..load.threads).rev();
     found.extend(fewer.clone().find_map(|n| under(Load { threads: n, ..load }, Remedy::Threads(n))));
-    if party == Party::Server {
+    if party == Side::Server {
         // What is kept now, halved until it fits.
         let now: u64 = plan.layers().map(|layer| layer.model_bytes()).sum();
         let halves = (1..=8).map(|i| if i == 8 { 0 } else { plan.choices.weight_memory.min(now) >> i });
@@ -277,7 +277,7 @@ mod tests {
         let plan = Plan::new(&network, Choices::standard(&network, Kit::JAGUAR)).unwrap();
         let total = |load| {
             let memory = memory(&network, &plan, load);
-            [Party::Client, Party::Server].map(|party| memory.of(party).total())
+            [Side::Client, Side::Server].map(|party| memory.of(party).total())
         };
         let single = Load::single(2);
         let load = Load { clients: 3, kept: 4, ..single };
@@ -285,7 +285,7 @@ mod tests {
         assert!(many[0] > one[0] && many[1] > one[1]);
         let [prepared, _] = prepared_bytes(&network, &plan);
         assert_eq!(many[0] - one[0], 4 * prepared, "a client has no other clients");
-        for party in [Party::Client, Party::Server] {
+        for party in [Side::Client, Side::Server] {
             let room = total(load)[party as usize] - 1;
             let found = remedies(
                 &network,
@@ -298,7 +298,7 @@ mod tests {
             assert!(found.iter().any(|(remedy, _)| matches!(remedy, Remedy::Keep(3))), "{found:?}");
             assert!(found.iter().all(|&(_, bytes)| bytes <= room));
             let clients = found.iter().any(|(remedy, _)| matches!(remedy, Remedy::Clients(2)));
-            assert_eq!(clients, party == Party::Server);
+            assert_eq!(clients, party == Side::Server);
             assert!(
                 remedies(&network, &plan, Allowed::default(), load, (party, 0), Kit::standard().backends())
                     .is_empty()

@@ -2,7 +2,7 @@
 
 use jaguar_cheetah::RnsRings;
 use jaguar_graph::network::{
-    Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Relu, Relu6, SumPool, Window,
+    Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Product, Relu, Relu6, SumPool, Window,
 };
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
@@ -582,6 +582,22 @@ fn extra_bits_are_left_to_the_widest_value() {
     let comparison = Comparison::By { name: ComparisonsId(SAID_TO_LEAK[0]), extra_bits: 4 };
     let refused = Plan::accepting_leaks(&network, Choices { comparison, ..choices });
     assert!(matches!(refused, Err(PlanError::Wide { bits: 18, .. })));
+}
+
+/// A product takes values that are wider than activations, as far as its own ring holds them.
+#[test]
+fn products_refuse_what_their_ring_does_not_hold() {
+    let planned = |shift| {
+        let mut network = network();
+        // 2 x 2 sums of 16 bits: 18 bits, and their squares.
+        let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+        network.nodes[2].op = Op::new(SumPool { window, count_real_places: None });
+        network.nodes[3].op = Op::new(Product { shift, offsets: [0; 2] });
+        network.nodes[3].inputs = vec![2, 2];
+        Plan::new(&network, Choices::standard(&network, Kit::JAGUAR)).map(|_| ())
+    };
+    planned(2).unwrap();
+    assert!(matches!(planned(1), Err(PlanError::Wide { bits: 18, most: 17, .. })));
 }
 
 /// Large maps, small maps with many channels, and a fully connected layer.

@@ -5,7 +5,7 @@ use jaguar_compile::{Compiled, MapFound};
 use jaguar_graph::agreement::{Agreement, OutputAgreement};
 use jaguar_graph::network::{Filter, ImageSpec, Model, Resize, argmax};
 use jaguar_graph::quantise::NodeReport;
-use jaguar_graph::quantise::layers::{BARS, Clipped, Image, Layer};
+use jaguar_graph::quantise::layers::{BARS, Clipped, Image, LayerStatistics};
 
 use crate::draw::{histogram, thumbnail};
 use crate::{Frame, Kind, ReportError, number, percent, render, thousands};
@@ -77,7 +77,7 @@ pub struct Subject<'a> {
     /// What compiling found out: ranges, widths, warnings.
     pub found: &'a Found,
     /// Agreement with the float network by node, as [`jaguar_graph::quantise::layers::compare`] gives it, ...
-    pub layers: &'a [Layer],
+    pub layers: &'a [LayerStatistics],
     /// ... and by input.
     pub images: &'a [Image],
     /// The inputs: those of calibration, then the others.
@@ -322,8 +322,8 @@ fn some(n: u64) -> String {
 
 fn rows<'a>(of: &Subject<'a>) -> Vec<Row<'a>> {
     let network = &of.model.network;
-    let largest = of.layers.iter().map(Layer::relative_error).fold(f64::MIN_POSITIVE, f64::max);
-    let row = |(index, (node, layer)): (usize, (&'a jaguar_graph::network::Node, &Layer))| {
+    let largest = of.layers.iter().map(LayerStatistics::relative_error).fold(f64::MIN_POSITIVE, f64::max);
+    let row = |(index, (node, layer)): (usize, (&'a jaguar_graph::network::Node, &LayerStatistics))| {
         let found = of.found.nodes.get(index);
         let linear = found.and_then(|n| n.linear.as_ref());
         let operation = network.describe(&node.op);

@@ -66,7 +66,7 @@ struct Query {
     /// How far the server's clock may be off, in milliseconds.
     uncertainty: String,
     stages: Vec<Stage>,
-    layers: Vec<Layer>,
+    layers: Vec<LayerRow>,
     /// How many layers are not in the table.
     more: usize,
     row: Row,
@@ -104,7 +104,7 @@ struct Span {
     title: String,
 }
 
-struct Layer {
+struct LayerRow {
     name: String,
     operation: String,
     /// Working milliseconds: client offline, server offline, client online, server online.
@@ -303,7 +303,7 @@ fn track(party: &'static str, events: &[&Event], online: bool, place: &dyn Fn(u6
 }
 
 /// The layers that both parties worked on for longest, and how many others there are.
-fn layers(parties: &[Vec<&Event>; 2]) -> (Vec<Layer>, usize) {
+fn layers(parties: &[Vec<&Event>; 2]) -> (Vec<LayerRow>, usize) {
     struct Sum<'a> {
         name: &'a str,
         operation: &'a str,
@@ -336,7 +336,7 @@ fn layers(parties: &[Vec<&Event>; 2]) -> (Vec<Layer>, usize) {
     let all = |s: &Sum<'_>| s.working.iter().sum::<f64>();
     sums.sort_by(|a, b| all(b).total_cmp(&all(a)));
     let more = sums.len().saturating_sub(LAYERS);
-    let layer = |s: &Sum<'_>| Layer {
+    let layer = |s: &Sum<'_>| LayerRow {
         name: s.name.to_owned(),
         operation: s.operation.to_owned(),
         millis: s.working.map(|ms| if ms < 0.005 { "–".into() } else { format!("{ms:.2}") }),

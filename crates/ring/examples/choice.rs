@@ -13,7 +13,7 @@ use std::time::Instant;
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 use jaguar_ring::cpu::Cpu;
-use jaguar_ring::spectral::{Product, Wanted};
+use jaguar_ring::spectral::{SpectralProduct, Wanted};
 use jaguar_ring::{Kernel, LimbPlanes, PackedWeights, Prg, Spectral, Term, spa_gemm};
 use serde_json::json;
 
@@ -108,7 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             })
         });
         let mut kept = vec![0u32; outs * N];
-        let whole = Product {
+        let whole = SpectralProduct {
             n: N,
             bits,
             rows: count,

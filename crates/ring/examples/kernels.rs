@@ -10,7 +10,7 @@ use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::product::prime::PrimeRing;
-use jaguar_ring::spectral::{Product, Wanted};
+use jaguar_ring::spectral::{SpectralProduct, Wanted};
 use jaguar_ring::{
     Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_with,
 };
@@ -161,7 +161,7 @@ fn spectral(rows: &mut Vec<Value>, repeats: usize, shape: &Packed) {
     let mut scalar = 0.0;
     for kernel in Kernel::all(Cpu::detect()) {
         let repeats = if kernel == Kernel::SCALAR { repeats.min(3) } else { repeats };
-        let product = Product {
+        let product = SpectralProduct {
             n: N,
             bits: word_bits,
             rows: row_count,

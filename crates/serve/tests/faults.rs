@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Limits as ClientLimits, Prediction, Reveal};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_engine::{EngineError, Stock};
@@ -193,7 +193,7 @@ impl Site {
                 let limits = ClientLimits { stalled: patience(), ..ClientLimits::default() };
                 let connected =
                     client::connect(&Kit::standard(), Channel::new(dialer.connect(options())?), &limits)?;
-                let mut ready = connected.prepare_client(Place::Memory)?;
+                let mut ready = connected.prepare_client(HintPlace::Memory)?;
                 for _ in 0..2 {
                     let prepared = ready.prepare_query(&mut NoProgress)?;
                     let (prediction, _, next) = prepared.run(&[7; 16], &mut NoProgress)?;

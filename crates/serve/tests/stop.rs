@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{self, Connected, Limits as ClientLimits, Reveal};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_engine::{EngineError, NoRoom};
@@ -67,7 +67,7 @@ fn a_server_is_ended() {
     let connection = Dialer::new(address.clone()).connect(Connection::default()).unwrap();
     let connected =
         client::connect(&Kit::standard(), Channel::new(connection), &ClientLimits::default()).unwrap();
-    let ready = connected.prepare_client(Place::Memory).unwrap();
+    let ready = connected.prepare_client(HintPlace::Memory).unwrap();
     // The client has a session, and asks for nothing.
     control.drain(Duration::ZERO);
     serving.join().unwrap().unwrap();
@@ -116,13 +116,13 @@ fn who_is_refused_for_now_is_told_so() {
     let (address, control) =
         running(Server::new(Models::from(service().with_limits(hints)), listener(), limits).unwrap());
     let dialer = Dialer::new(address);
-    let first = connect(&dialer).unwrap().prepare_client(Place::Memory).unwrap();
+    let first = connect(&dialer).unwrap().prepare_client(HintPlace::Memory).unwrap();
     assert_later(connect(&dialer), "busy with as many clients as it takes (1); try again later");
     first.fetch_hint(&mut NoProgress).unwrap().leave().unwrap();
     while control.clients() > 0 {
         thread::sleep(Duration::from_millis(1));
     }
-    let second = connect(&dialer).unwrap().prepare_client(Place::Memory).unwrap();
+    let second = connect(&dialer).unwrap().prepare_client(HintPlace::Memory).unwrap();
     assert_later(second.fetch_hint(&mut NoProgress), "as many hints as it may for now: come back in");
     control.drain(Duration::ZERO);
 }
@@ -140,7 +140,7 @@ fn rules_hold_for_one_service_too() {
     control.set_rules(Rules { everybody, ..Rules::default() }, Some(folder.join("queries"))).unwrap();
     let [alice, bob] = [alice, bob].map(|token| Dialer::new(address.clone()).with_token(token));
 
-    let ready = connect(&alice).unwrap().prepare_client(Place::Memory).unwrap();
+    let ready = connect(&alice).unwrap().prepare_client(HintPlace::Memory).unwrap();
     let (ready, kept) = ready.keep_query(&mut NoProgress).unwrap();
     let kept = kept.expect("the first");
     let (ready, none) = ready.keep_query(&mut NoProgress).unwrap();

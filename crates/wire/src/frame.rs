@@ -20,7 +20,7 @@ pub(crate) const HEAD: usize = 5;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     Data = 1,
     KeepAlive = 2,
     Abort = 3,
@@ -41,8 +41,8 @@ impl Farewell {
         Self { later, reason: bounded(reason).to_owned() }
     }
 
-    pub fn kind(&self) -> Kind {
-        if self.later { Kind::Later } else { Kind::Abort }
+    pub fn kind(&self) -> FrameKind {
+        if self.later { FrameKind::Later } else { FrameKind::Abort }
     }
 
     /// What the peer makes of it.
@@ -63,20 +63,20 @@ pub(crate) struct BadHead {
 ///
 /// # Panics
 /// When the payload is longer than any frame's.
-pub(crate) fn head(kind: Kind, payload: usize) -> [u8; HEAD] {
+pub(crate) fn head(kind: FrameKind, payload: usize) -> [u8; HEAD] {
     let len = u32::try_from(payload).expect("frames are bounded").to_le_bytes();
     [kind as u8, len[0], len[1], len[2], len[3]]
 }
 
 /// The kind of a frame and the length of its payload, which is at most 1 MiB.
-pub(crate) fn parse(head: [u8; HEAD]) -> Result<(Kind, usize), BadHead> {
+pub(crate) fn parse(head: [u8; HEAD]) -> Result<(FrameKind, usize), BadHead> {
     let [kind, len @ ..] = head;
     let len = u32::from_le_bytes(len) as usize;
     let (parsed, most) = match kind {
-        1 => (Kind::Data, MAX_DATA),
-        2 => (Kind::KeepAlive, 0),
-        3 => (Kind::Abort, MAX_REASON),
-        4 => (Kind::Later, MAX_REASON),
+        1 => (FrameKind::Data, MAX_DATA),
+        2 => (FrameKind::KeepAlive, 0),
+        3 => (FrameKind::Abort, MAX_REASON),
+        4 => (FrameKind::Later, MAX_REASON),
         other => {
             return Err(BadHead {
                 what: "the kind of a frame",
@@ -111,11 +111,11 @@ mod tests {
     #[test]
     fn heads_are_read_as_they_were_written() {
         let sound = [
-            (Kind::Data, 0),
-            (Kind::Data, MAX_DATA),
-            (Kind::KeepAlive, 0),
-            (Kind::Abort, 77),
-            (Kind::Later, 1),
+            (FrameKind::Data, 0),
+            (FrameKind::Data, MAX_DATA),
+            (FrameKind::KeepAlive, 0),
+            (FrameKind::Abort, 77),
+            (FrameKind::Later, 1),
         ];
         for (kind, len) in sound {
             assert_eq!(parse(head(kind, len)).unwrap(), (kind, len));

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use crate::error::{io_error, is_closed};
-use crate::frame::{self, BadHead, Farewell, HEAD, Kind, MAX_DATA};
+use crate::frame::{self, BadHead, Farewell, FrameKind, HEAD, MAX_DATA};
 use crate::greeting::{Caller, Introduction, greet_back, greet_first};
 use crate::stream::{ByteStream, Handle, is_timeout};
 use crate::{Transport, WireError};
@@ -491,7 +491,7 @@ impl Shared {
             match self.next_work() {
                 Work::Data(chunk) => {
                     for part in chunk.chunks(MAX_DATA) {
-                        self.write_frame(Kind::Data, part)?;
+                        self.write_frame(FrameKind::Data, part)?;
                         let mut state = self.lock();
                         if state.goodbye.is_some() || state.incoming.is_some() {
                             break;
@@ -504,7 +504,7 @@ impl Shared {
                     state.outbox_cost = state.outbox_cost.saturating_sub(CHUNK_OVERHEAD);
                     self.to_owner.notify_all();
                 }
-                Work::KeepAlive => self.write_frame(Kind::KeepAlive, &[])?,
+                Work::KeepAlive => self.write_frame(FrameKind::KeepAlive, &[])?,
                 Work::Goodbye(last) => return self.write_frame(last.kind(), last.reason.as_bytes()),
                 Work::End => return Ok(()),
             }
@@ -538,7 +538,7 @@ impl Shared {
         }
     }
 
-    fn write_frame(&self, kind: Kind, payload: &[u8]) -> Result<(), Failure> {
+    fn write_frame(&self, kind: FrameKind, payload: &[u8]) -> Result<(), Failure> {
         let head = frame::head(kind, payload.len());
         let mut done = 0;
         while done < head.len() + payload.len() {
@@ -608,17 +608,18 @@ impl Shared {
         let mut payload = vec![0; len];
         self.fill(input, &mut payload, heard)?;
         match kind {
-            Kind::Data if len > 0 => {
+            FrameKind::Data if len > 0 => {
                 self.deliver(payload);
                 // Time that this side let pass without reading is not the peer's silence.
                 *heard = Instant::now();
             }
-            Kind::Data | Kind::KeepAlive => {}
-            Kind::Abort | Kind::Later => {
+            FrameKind::Data | FrameKind::KeepAlive => {}
+            FrameKind::Abort | FrameKind::Later => {
                 return Err(match String::from_utf8(payload) {
-                    Ok(reason) => {
-                        Failure::Aborted(Farewell { later: kind == Kind::Later, reason: printable(&reason) })
-                    }
+                    Ok(reason) => Failure::Aborted(Farewell {
+                        later: kind == FrameKind::Later,
+                        reason: printable(&reason),
+                    }),
                     Err(_) => Failure::Misbehaved {
                         what: "an abort's reason",
                         found: "other bytes".into(),

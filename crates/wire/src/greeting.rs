@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 
 use crate::WireError;
 use crate::error::{io_error, is_closed};
-use crate::frame::{self, Kind};
+use crate::frame::{self, FrameKind};
 use crate::stream::{ByteStream, Handle, Side, is_timeout};
 
 /// Both sides must run the same framing and the same meaning of the bytes in it.
@@ -146,7 +146,7 @@ pub fn turn_away(stream: &dyn ByteStream, first: &[u8], reason: &str) {
     let mut answer = greeting(WIRE_VERSION).to_vec();
     if first.starts_with(MAGIC) {
         answer.extend_from_slice(&second_part(None, &[]));
-        answer.extend_from_slice(&frame::head(Kind::Abort, reason.len()));
+        answer.extend_from_slice(&frame::head(FrameKind::Abort, reason.len()));
         answer.extend_from_slice(reason);
     }
     let _ = Handle(stream).write_all(if speaks_http(first) { HTTP_REFUSAL } else { &answer });

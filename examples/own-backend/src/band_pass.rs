@@ -161,7 +161,7 @@ impl FloatOperator for FloatBandPass {
         Demand::Power(self.bound)
     }
 
-    fn apply(&self, of: &float::Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &float::FloatOperands<'_>) -> Vec<f32> {
         of.first().1.iter().map(|&x| if (0.0..self.bound).contains(&x) { x } else { 0.0 }).collect()
     }
 }

@@ -19,7 +19,7 @@ use jaguar_graph::network::{Linear, Shape, Weights};
 use jaguar_graph::reference::linear_exact;
 use jaguar_linear::backend::{
     Backend, BackendError, BackendId, ChosenRing, Domain, Geometry, Layer, LayerError, Layers, Model, Online,
-    Output, Party, Request, Rlwe, Traffic, Work,
+    Output, BackendParty, Request, Rlwe, Traffic, Work,
 };
 use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
 use jaguar_linear::product::Hardware;
@@ -208,7 +208,7 @@ impl Layers for ToyLayers {
         Arc::new(ToyModel { layers: self, cpu: hardware.cpu, weights: weights.to_vec() })
     }
 
-    fn client(self: Arc<Self>, _: Cpu, _: [u8; 32]) -> Box<dyn Party> {
+    fn client(self: Arc<Self>, _: Cpu, _: [u8; 32]) -> Box<dyn BackendParty> {
         Box::new(Client(self))
     }
 }
@@ -227,14 +227,14 @@ impl Model for ToyModel {
         Vec::new()
     }
 
-    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn Party> {
+    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn BackendParty> {
         Box::new(Server(self))
     }
 }
 
 struct Client(Arc<ToyLayers>);
 
-impl Party for Client {
+impl BackendParty for Client {
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
         Ok(Box::new(ClientOnline(self.0.of(node).clone())))
     }
@@ -259,7 +259,7 @@ impl Online for ClientOnline {
 
 struct Server(Arc<ToyModel>);
 
-impl Party for Server {
+impl BackendParty for Server {
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
         Ok(Box::new(ServerOnline { model: Arc::clone(&self.0), node, theirs: Zeroizing::default() }))
     }

@@ -4,7 +4,7 @@ use std::thread;
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Limits, Prediction, Reveal, connect};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
@@ -100,7 +100,7 @@ fn agree(kit: &Kit, model: Model) {
     let limits = Limits { allow_insecure_backends: true, ..Limits::default() };
     let got = thread::scope(|scope| {
         scope.spawn(|| service.serve(server, &mut |_| ()).unwrap());
-        let ready = connect(kit, client, &limits).unwrap().prepare_client(Place::Memory).unwrap();
+        let ready = connect(kit, client, &limits).unwrap().prepare_client(HintPlace::Memory).unwrap();
         let prepared = ready.prepare_query(&mut NoProgress).unwrap();
         let (prediction, report, ready) = prepared.run(&input, &mut NoProgress).unwrap();
         assert!(report.online.bytes_up > 0);

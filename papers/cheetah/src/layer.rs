@@ -22,8 +22,8 @@ use super::{
     ServerPrepared, Upload, Windows,
 };
 use jaguar_linear::backend::{
-    self, Backend, BackendError, BackendId, Domain, Geometry, LayerError, Layers, Model, Online, Output,
-    Party, Request, Rlwe, Traffic, Work,
+    self, Backend, BackendError, BackendId, BackendParty, Domain, Geometry, LayerError, Layers, Model,
+    Online, Output, Request, Rlwe, Traffic, Work,
 };
 use jaguar_linear::constants::{Measured, Probe};
 use jaguar_linear::product::Hardware;
@@ -191,7 +191,7 @@ impl<E: Encoding + 'static> Layers for RnsLayers<E> {
         Arc::new(RnsModel { layers: self, cpu, servers })
     }
 
-    fn client(self: Arc<Self>, cpu: Cpu, _: [u8; 32]) -> Box<dyn Party> {
+    fn client(self: Arc<Self>, cpu: Cpu, _: [u8; 32]) -> Box<dyn BackendParty> {
         Box::new(Client { layers: self, cpu, secrets: Vec::new() })
     }
 }
@@ -298,7 +298,7 @@ impl<E: Encoding + 'static> Model for RnsModel<E> {
         Vec::new()
     }
 
-    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn Party> {
+    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn BackendParty> {
         Box::new(Server { model: self, keys: Vec::new(), prg: Prg::from_os() })
     }
 }
@@ -311,7 +311,7 @@ struct Client<E> {
     secrets: Vec<Secret>,
 }
 
-impl<E: Encoding + 'static> Party for Client<E> {
+impl<E: Encoding + 'static> BackendParty for Client<E> {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         channel.enter(Stage::Client, "keys");
         for layer in self.layers.rings() {
@@ -366,7 +366,7 @@ struct Server<E> {
     prg: Prg,
 }
 
-impl<E: Encoding + 'static> Party for Server<E> {
+impl<E: Encoding + 'static> BackendParty for Server<E> {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         channel.enter(Stage::Client, "keys");
         for layer in self.model.layers.rings() {

@@ -14,7 +14,7 @@ use super::places::Places;
 use super::server::Server;
 use jaguar_cheetah::Cheetah;
 use jaguar_linear::backend::{
-    self, Backend, BackendId, ChosenRing, LayerError, Layers, Model, Party, Planned, Request, Rlwe,
+    self, Backend, BackendId, BackendParty, ChosenRing, LayerError, Layers, Model, Planned, Request, Rlwe,
 };
 use jaguar_linear::constants::Probe;
 use jaguar_linear::inputs::{LISTED, MAX_LISTED};
@@ -174,7 +174,7 @@ impl Layers for FregataLayers {
         Arc::new(FregataModel { layers: self, engine, products })
     }
 
-    fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn Party> {
+    fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn BackendParty> {
         let engine = Arc::clone(&self.engine).client(cpu, public);
         Box::new(Client::new(self, engine, Prg::from_os()))
     }
@@ -189,7 +189,7 @@ impl Model for FregataModel {
         self.engine.hint(node, parts, hint_key)
     }
 
-    fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party> {
+    fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn BackendParty> {
         let engine = Arc::clone(&self.engine).party(hint_key);
         Box::new(Server::new(self, engine))
     }

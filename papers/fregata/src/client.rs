@@ -9,13 +9,13 @@ use zeroize::Zeroizing;
 
 use super::Mask;
 use super::layer::FregataLayers;
-use jaguar_linear::backend::{BackendError, Online, Output, Party};
+use jaguar_linear::backend::{BackendError, BackendParty, Online, Output};
 
 /// The client's side of a session.
 pub(super) struct Client {
     layers: Arc<FregataLayers>,
     /// The engine's client.
-    engine: Box<dyn Party>,
+    engine: Box<dyn BackendParty>,
     /// Masks come from it.
     prg: Prg,
     /// By node: sent, and the answer not taken yet.
@@ -31,12 +31,12 @@ struct Sent {
 }
 
 impl Client {
-    pub(super) fn new(layers: Arc<FregataLayers>, engine: Box<dyn Party>, prg: Prg) -> Self {
+    pub(super) fn new(layers: Arc<FregataLayers>, engine: Box<dyn BackendParty>, prg: Prg) -> Self {
         Self { layers, engine, prg, sent: HashMap::new(), ready: HashMap::new() }
     }
 }
 
-impl Party for Client {
+impl BackendParty for Client {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         self.engine.setup(channel)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 pub use jaguar_gpu::GpuError;
 use jaguar_gpu::{Gpu, Loaded, Shape};
 use jaguar_graph::network::Weights;
-use jaguar_linear::product::{Device, Hardware, Processor, Product, ProductShape, Running};
+use jaguar_linear::product::{Device, DeviceProduct, Hardware, Processor, ProductShape, Running};
 use jaguar_ring::cpu::Cpu;
 use zeroize::Zeroizing;
 
@@ -68,7 +68,7 @@ impl Device for OnGpu {
         format!("GPU ({})", self.gpu.name())
     }
 
-    fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn Product> {
+    fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn DeviceProduct> {
         let on_processor = self.processor.load(shape, weights);
         let described = described(&shape);
         if described.check().is_err() {
@@ -114,11 +114,11 @@ fn with_exponents(shape: &ProductShape<'_>, weights: &Weights) -> Zeroizing<Vec<
 struct ProductOnGpu {
     loaded: Loaded,
     bits: u32,
-    on_processor: Arc<dyn Product>,
+    on_processor: Arc<dyn DeviceProduct>,
     tell: Tell,
 }
 
-impl Product for ProductOnGpu {
+impl DeviceProduct for ProductOnGpu {
     fn begin(self: Arc<Self>, x: &[u64]) -> Box<dyn Running> {
         match self.loaded.run(x) {
             Ok(words) => Box::new(Done { words: Zeroizing::new(words), bits: self.bits }),

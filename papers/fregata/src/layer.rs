@@ -10,7 +10,7 @@ use super::places::Places;
 use jaguar_linear::backend::{self, Domain, Geometry, Layers, Model, Planned, Traffic, Work};
 use jaguar_linear::constants::Measured;
 use jaguar_linear::jaguar::{Rings, positions};
-use jaguar_linear::product::{Product, product_len};
+use jaguar_linear::product::{DeviceProduct, product_len};
 
 /// What both parties know of one layer.
 #[derive(Clone, Debug)]
@@ -204,11 +204,11 @@ pub(super) struct FregataModel {
     pub(super) layers: Arc<FregataLayers>,
     pub(super) engine: Arc<dyn Model>,
     /// By node.
-    pub(super) products: Vec<Option<Arc<dyn Product>>>,
+    pub(super) products: Vec<Option<Arc<dyn DeviceProduct>>>,
 }
 
 impl FregataModel {
-    pub(super) fn product(&self, node: usize) -> Arc<dyn Product> {
+    pub(super) fn product(&self, node: usize) -> Arc<dyn DeviceProduct> {
         Arc::clone(self.products.get(node).and_then(Option::as_ref).expect("the plan's layers have weights"))
     }
 }

@@ -7,25 +7,25 @@ use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
 use super::layer::FregataModel;
-use jaguar_linear::backend::{BackendError, Online, Output, Party};
+use jaguar_linear::backend::{BackendError, BackendParty, Online, Output};
 use jaguar_linear::product::Running;
 
 /// The server's side of a session.
 pub(super) struct Server {
     model: Arc<FregataModel>,
     /// The engine's server.
-    engine: Box<dyn Party>,
+    engine: Box<dyn BackendParty>,
     /// By node: r, for one run.
     ready: HashMap<usize, Zeroizing<Vec<u64>>>,
 }
 
 impl Server {
-    pub(super) fn new(model: Arc<FregataModel>, engine: Box<dyn Party>) -> Self {
+    pub(super) fn new(model: Arc<FregataModel>, engine: Box<dyn BackendParty>) -> Self {
         Self { model, engine, ready: HashMap::new() }
     }
 }
 
-impl Party for Server {
+impl BackendParty for Server {
     fn setup(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         self.engine.setup(channel)
     }

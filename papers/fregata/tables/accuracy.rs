@@ -12,7 +12,7 @@ use jaguar_graph::import::{Options, import_file};
 use jaguar_graph::network::Operators;
 use jaguar_plan::{BackendId, Choices};
 use jaguar_report::accuracy::labelled::labelled;
-use jaguar_report::accuracy::{Place, Score, classes, measure, private, same_network, spread};
+use jaguar_report::accuracy::{Ranking, Score, classes, measure, private, same_network, spread};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -88,14 +88,14 @@ pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> R
             Ok(measure(model, Some(&graph), &source, labelled.class)?)
         };
         let runs = pictures.par_iter().map(run).collect::<Result<Vec<_>>>()?;
-        let integer: Vec<Place> = runs.iter().map(|run| run.integer).collect();
-        let float: Vec<Place> =
+        let integer: Vec<Ranking> = runs.iter().map(|run| run.integer).collect();
+        let float: Vec<Ranking> =
             runs.iter().map(|run| run.float).collect::<Option<_>>().context("no float network")?;
         let some = spread(runs.iter().collect(), args.private);
         let private = if some.is_empty() {
             None
         } else {
-            let beside: Vec<Place> = some.iter().map(|run| run.integer).collect();
+            let beside: Vec<Ranking> = some.iter().map(|run| run.integer).collect();
             let choices = Choices::among(&model.network, &[backend])?;
             let places = private(&kit(), bundle.clone(), choices, &some, &mut NoProgress)?;
             Some(Score::new(&places, &beside, &[1]))
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_wrong_class_shows() {
-        let place = |rank, first| Place { rank, first };
+        let place = |rank, first| Ranking { rank, first };
         let float = [place(0, 3), place(0, 4), place(1, 5), place(0, 6)];
         let integer = [place(0, 3), place(2, 9), place(1, 5), place(0, 6)];
         let found = Found {

@@ -3,7 +3,7 @@
 use super::Measured;
 use super::matrices::{self, CHEAPEST_TILING, COLUMN_BY_COLUMN, PAPER_TILING};
 use super::paper::{ACTIVATIONS, LAYERS, MAX_POOLS, Nonlinear, STATED};
-use crate::e2e::{ByKind, Kind, Run, Stage};
+use crate::e2e::{ByKind, NodeKind, Run, Stage};
 use crate::paper::PROGRAMS;
 use crate::plot::{self, Dots};
 use crate::report::{Goal, Table, Target};
@@ -155,7 +155,7 @@ fn schedule(runs: &[Measured]) -> Table {
     }
 }
 
-fn kind(stage: &Stage, kind: Kind) -> &ByKind {
+fn kind(stage: &Stage, kind: NodeKind) -> &ByKind {
     stage.kinds.iter().find(|of| of.kind == kind).expect("every kind is counted")
 }
 
@@ -164,7 +164,7 @@ fn nonlinear(runs: &[Measured]) -> Table {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let gib = |bytes: u64| format!("{:.3}", bytes as f64 / f64::from(1 << 30));
     for (which, name, published) in
-        [(Kind::Relu, "activations", &ACTIVATIONS), (Kind::MaxPool, "max-pools", &MAX_POOLS)]
+        [(NodeKind::Relu, "activations", &ACTIVATIONS), (NodeKind::MaxPool, "max-pools", &MAX_POOLS)]
     {
         let measured: Vec<&Measured> = of(runs, "networks").collect();
         for (i, one) in measured.iter().enumerate() {

@@ -13,7 +13,7 @@ use super::search::{self, Wanted};
 use super::server::{HyenaModel, Server};
 use super::{Form, Layer, SlotRings};
 use jaguar_linear::backend::{
-    self, Backend, BackendId, KeyBytes, LayerError, Layers, Model, Party, Request, Rlwe,
+    self, Backend, BackendId, BackendParty, KeyBytes, LayerError, Layers, Model, Request, Rlwe,
 };
 use jaguar_linear::constants::Probe;
 use jaguar_linear::product::Hardware;
@@ -182,7 +182,7 @@ impl Layers for HyenaLayers {
         Arc::new(self.with_weights(cpu, weights))
     }
 
-    fn client(self: Arc<Self>, cpu: Cpu, _: [u8; 32]) -> Box<dyn Party> {
+    fn client(self: Arc<Self>, cpu: Cpu, _: [u8; 32]) -> Box<dyn BackendParty> {
         Box::new(Client::new(self, cpu, Prg::from_os()))
     }
 }
@@ -195,7 +195,7 @@ impl Model for HyenaModel {
         Vec::new()
     }
 
-    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn Party> {
+    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn BackendParty> {
         Box::new(Server::new(self, Prg::from_os()))
     }
 }

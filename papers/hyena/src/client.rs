@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::layer::HyenaLayers;
 use super::{Encoding, Layer, Tools, response_ring};
-use jaguar_linear::backend::{BackendError, Online, Output, Party};
+use jaguar_linear::backend::{BackendError, BackendParty, Online, Output};
 
 /// The client's side of a session.
 pub(super) struct Client {
@@ -49,7 +49,7 @@ fn send_half(
     Ok(channel.send(&pack::pack(b.residues(), bits))?)
 }
 
-impl Party for Client {
+impl BackendParty for Client {
     /// 1. A secret, and what is published of it: always the same for a seed.
     fn send_keys(
         &mut self,

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use super::client::{TOGETHER, checked, encode, seeds};
 use super::layer::HyenaLayers;
 use super::{Encoding, Form, Layer, Places, Tools, response_ring};
-use jaguar_linear::backend::{BackendError, ClientKeys, Online, Output, Party};
+use jaguar_linear::backend::{BackendError, BackendParty, ClientKeys, Online, Output};
 
 /// One layer with its weights.
 pub(super) struct ServerLayer {
@@ -473,7 +473,7 @@ pub(super) fn without_primes(
     ciphertext
 }
 
-impl Party for Server {
+impl BackendParty for Server {
     /// 1.
     fn take_keys(
         &mut self,

@@ -17,7 +17,7 @@ use super::client::{Client, encode};
 use super::layer::HyenaLayers;
 use super::server::{Keys, Server, walsh_hadamard, without_primes};
 use super::*;
-use jaguar_linear::backend::{self, Layers, Online, Party, Request};
+use jaguar_linear::backend::{self, BackendParty, Layers, Online, Request};
 
 const WEIGHT_BITS: u32 = 10;
 /// Of a client's keys.
@@ -136,7 +136,7 @@ impl Case {
         let layer = layers.layer(2).unwrap();
         let [x_client, x_server] = self.shares(layer.input().modulus);
         let (mut to_server, mut to_client) = memory_pair();
-        let party = |mut party: Box<dyn Party>, channel: &mut Channel, x: &[u64]| {
+        let party = |mut party: Box<dyn BackendParty>, channel: &mut Channel, x: &[u64]| {
             let mut outputs = Vec::new();
             for _ in 0..2 {
                 party.begin_query(channel).unwrap();

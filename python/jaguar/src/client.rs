@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jaguar_compile::samples::Axes;
 use jaguar_engine::client::{Connected, Limits, Reveal, connect_for, together};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::kept::keeper::{self, Keeper};
 use jaguar_engine::report::{Predicted, caveat};
 use jaguar_engine::stop::Stop;
@@ -158,8 +158,8 @@ impl Inner {
         task: &Task,
     ) -> Result<Session, Failure> {
         let place = match &self.cache {
-            None => Place::Memory,
-            Some(folder) => Place::FolderOrMemory(folder.clone(), PATIENCE),
+            None => HintPlace::Memory,
+            Some(folder) => HintPlace::FolderOrMemory(folder.clone(), PATIENCE),
         };
         let row = *lock(&self.row);
         let mut options = keeper::Options::new(self.keep, place);
@@ -219,7 +219,7 @@ impl Inner {
         task.stops(&stop);
         let mut heard = Heard { task, unwinds: false };
         // To keep it is what this is for: a folder that fails is an error.
-        let place = Place::Folder(folder.clone());
+        let place = HintPlace::Folder(folder.clone());
         let ready = self.dial(images, &stop)?.prepare_client_at(place, &mut heard)?;
         let (there, all) = ready.hint();
         ready.fetch_hint(&mut heard)?.leave()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jaguar_compile::samples::Axes;
 use jaguar_compile::{Event, InputMap, Options, Preprocessing, Warning, Widths, compile};
 use jaguar_graph::agreement::Agreement;
-use jaguar_graph::signs::Stage;
+use jaguar_graph::signs::SearchStage;
 use jaguar_report::compiled::Found;
 use jaguar_ring::cpu::Cpu;
 use pyo3::prelude::*;
@@ -150,8 +150,8 @@ fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
         Event::TryingSamples(done, of) => task.at("imitating private runs", *done, *of, ""),
         Event::Tried(bits, _) => task.at("trying activation bits", 0, 0, &bits.to_string()),
         Event::Warning(warning) => task.warning(with_options(warning, given)),
-        Event::Signs(Stage::Layers(done, of)) => task.at("measuring layers", *done, *of, ""),
-        Event::Signs(Stage::Check(number, done, of)) => {
+        Event::Signs(SearchStage::Layers(done, of)) => task.at("measuring layers", *done, *of, ""),
+        Event::Signs(SearchStage::Check(number, done, of)) => {
             task.at("checking choices", *done, *of, &number.to_string());
         }
         _ => {}

@@ -14,7 +14,7 @@ use jaguar_plan::{Allowed, Choices, Kit, Plan, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated};
 use jaguar_report::accuracy::labelled::labelled;
-use jaguar_report::accuracy::{Place, Run, Score, classes, measure, private, same_network, spread, tops};
+use jaguar_report::accuracy::{Ranking, Run, Score, classes, measure, private, same_network, spread, tops};
 use jaguar_report::tables::memory::MemoryNeeds;
 use jaguar_report::tables::plan::Planned;
 use jaguar_report::terminal::in_one_line;
@@ -372,9 +372,9 @@ fn evaluate(
         // (Nobody else has anything of this run: it may be unwound.)
         Some(private(&kit(), bundle.clone(), choices, &sample, &mut Heard { task, unwinds: true })?)
     };
-    let integer: Vec<Place> = runs.iter().map(|run| run.integer).collect();
-    let floats: Option<Vec<Place>> = runs.iter().map(|run| run.float).collect();
-    let on_those: Vec<Place> = sample.iter().map(|run| run.integer).collect();
+    let integer: Vec<Ranking> = runs.iter().map(|run| run.integer).collect();
+    let floats: Option<Vec<Ranking>> = runs.iter().map(|run| run.float).collect();
+    let on_those: Vec<Ranking> = sample.iter().map(|run| run.integer).collect();
     let answer = json!({
         "model": format!("{} ({})", model.network.name, bundle.id()),
         "labels_by": labels_by,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jaguar_engine::bundle::Bundle;
-use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::memory::{Load, Side};
 use jaguar_plan::{Choices, Plan, PlanError};
 
 use super::Findings;
@@ -32,7 +32,7 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
         }
     };
     let load = Load::single(jaguar_report::terminal::threads());
-    match warning_of_memory(network, &plan, load, Party::Server) {
+    match warning_of_memory(network, &plan, load, Side::Server) {
         Some(warning) => {
             findings.warn("model memory", warning, "jaguar plan MODEL --clients N shows what it needs")
         }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use jaguar_engine::EngineError;
 use jaguar_engine::client::{Connected, Limits, Reveal, connect};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_net::tls::Certificate;
 use jaguar_net::{Address, Steps};
-use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::memory::{Load, Side};
 use jaguar_report::tables::plan::words;
 use jaguar_report::terminal::in_one_line;
 use jaguar_report::terminal::table::bytes;
@@ -185,7 +185,7 @@ fn session(channel: Channel, cache: &Cache<'_>, findings: &mut Findings) {
         format!("serves {name} (model {model}), reveals {reveals}; agreed after {took:.0} ms"),
     );
     needs(&connected, cache, findings);
-    let measured = connected.prepare_client(Place::Memory).and_then(|ready| {
+    let measured = connected.prepare_client(HintPlace::Memory).and_then(|ready| {
         let (link, ready) = ready.measure_link()?;
         ready.leave().map(|()| link)
     });
@@ -212,7 +212,7 @@ fn session(channel: Channel, cache: &Cache<'_>, findings: &mut Findings) {
 fn needs(connected: &Connected, Cache(cache): &Cache<'_>, findings: &mut Findings) {
     let (network, plan) = (connected.network(), connected.plan());
     let load = Load::single(jaguar_report::terminal::threads());
-    match warning_of_memory(network, plan, load, Party::Client) {
+    match warning_of_memory(network, plan, load, Side::Client) {
         Some(warning) => {
             findings.warn("query memory", warning, "end other programs, or raise the container's limit")
         }

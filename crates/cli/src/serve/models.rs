@@ -10,7 +10,7 @@ use jaguar_engine::bundle::{Bundle, ModelId};
 use jaguar_engine::is_model_name;
 use jaguar_engine::server::{Common, Service};
 use jaguar_linear::product::Hardware;
-use jaguar_plan::memory::{Load, Party};
+use jaguar_plan::memory::{Load, Side};
 use jaguar_plan::{Allowed, Choices, Plan, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, store};
@@ -203,7 +203,7 @@ impl Builder {
         }
         let plan = Plan::new(&bundle.model.network, self.choose(&spec.options, &bundle)?)?;
         let load = Load::single(threads());
-        notes::warn(warning_of_memory(&bundle.model.network, &plan, load, Party::Server));
+        notes::warn(warning_of_memory(&bundle.model.network, &plan, load, Side::Server));
         let limits = (Allowed::default(), load, room());
         let (backends, most) = (spec.options.backends.named(), spec.options.max_batch);
         let (batches, left_out) =

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use jaguar_engine::client::{Limits, connect_to};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_net::{Dialer, Token, tls};
 use jaguar_wire::{Channel, framed};
@@ -220,7 +220,7 @@ fn not_for_others(dialers: Vec<Dialer>, model: &str) {
             .expect("greeted")
     };
     let [alice, bob] = &dialers[..] else { panic!("two") };
-    let ready = connect(alice).prepare_client(Place::Memory).expect("set up");
+    let ready = connect(alice).prepare_client(HintPlace::Memory).expect("set up");
     let (ready, kept) = ready.keep_query(&mut NoProgress).expect("kept");
     kept.expect("room");
     let (ticket, ready) = ready.ticket().expect("a ticket");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jaguar_graph::network::NodeId;
 #[cfg(feature = "server")]
 use jaguar_linear::backend::ClientKeys;
-use jaguar_linear::backend::{KeyBytes, Layers, Online, Party};
+use jaguar_linear::backend::{BackendParty, KeyBytes, Layers, Online};
 use jaguar_plan::Plan;
 use jaguar_wire::{Channel, Stage};
 
@@ -16,7 +16,7 @@ const KEYS: &str = "keys";
 
 /// One role's parties in a session: one for each backend of the plan, in the plan's order.
 pub(crate) struct Backends {
-    parties: Vec<Box<dyn Party>>,
+    parties: Vec<Box<dyn BackendParty>>,
     /// By party: the keys that a server keeps for a client.
     keys: Vec<KeyBytes>,
     /// By node: the index of the backend that runs it.
@@ -25,7 +25,7 @@ pub(crate) struct Backends {
 
 impl Backends {
     /// Makes a party of each backend.
-    pub fn new(plan: &Plan, party: impl FnMut(&Arc<dyn Layers>) -> Box<dyn Party>) -> Self {
+    pub fn new(plan: &Plan, party: impl FnMut(&Arc<dyn Layers>) -> Box<dyn BackendParty>) -> Self {
         let of_node =
             (0..plan.steps.len()).map(|id| plan.backends.iter().position(|b| b.layer(id).is_some()));
         let keys = plan.backends.iter().map(|layers| layers.client_keys()).collect();
@@ -37,14 +37,14 @@ impl Backends {
     pub fn deviate(
         &mut self,
         plan: &Plan,
-        mut wrap: impl FnMut(Box<dyn Party>, &Arc<dyn Layers>) -> Box<dyn Party>,
+        mut wrap: impl FnMut(Box<dyn BackendParty>, &Arc<dyn Layers>) -> Box<dyn BackendParty>,
     ) {
         let honest = std::mem::take(&mut self.parties);
         self.parties = honest.into_iter().zip(&plan.backends).map(|(p, layers)| wrap(p, layers)).collect();
     }
 
     /// The parties with keys that a server keeps.
-    fn keepers(&mut self) -> impl Iterator<Item = (usize, &mut Box<dyn Party>, KeyBytes)> {
+    fn keepers(&mut self) -> impl Iterator<Item = (usize, &mut Box<dyn BackendParty>, KeyBytes)> {
         let all = self.parties.iter_mut().zip(&self.keys).enumerate();
         all.filter(|(_, (_, keys))| keys.sent > 0).map(|(i, (party, &keys))| (i, party, keys))
     }
@@ -113,7 +113,7 @@ impl Backends {
         Ok(self.of(node).prepare(node, hint, channel)?)
     }
 
-    fn of(&mut self, node: NodeId) -> &mut dyn Party {
+    fn of(&mut self, node: NodeId) -> &mut dyn BackendParty {
         let party = self.of_node[node].expect("a linear layer has a backend");
         &mut *self.parties[party]
     }

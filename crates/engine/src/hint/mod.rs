@@ -6,7 +6,7 @@
 //! goes on at the first block that is missing or damaged. The file names model and plan, so that it is never used with
 //! another.
 //!
-//! A query needs the hint but no file: where the disk fails, and the client allows it ([`Place::FolderOrMemory`]),
+//! A query needs the hint but no file: where the disk fails, and the client allows it ([`HintPlace::FolderOrMemory`]),
 //! memory takes over.
 
 #[cfg(feature = "files")]
@@ -61,7 +61,7 @@ pub fn blocks(plan: &Plan) -> Vec<Block> {
 
 /// Where a client keeps its hint.
 #[derive(Clone)]
-pub enum Place {
+pub enum HintPlace {
     /// In the cache folder, and nowhere else: what cannot be kept is an error, and so is a file that another process
     /// fetches.
     #[cfg(feature = "files")]
@@ -77,7 +77,7 @@ pub enum Place {
 }
 
 #[cfg(feature = "files")]
-impl<P: AsRef<Path>> From<P> for Place {
+impl<P: AsRef<Path>> From<P> for HintPlace {
     fn from(folder: P) -> Self {
         Self::Folder(folder.as_ref().to_owned())
     }
@@ -205,7 +205,7 @@ impl Hint {
     /// When the disk fails, or another process is using the file; never for a place that may be in memory.
     #[cfg_attr(not(feature = "files"), expect(unused_variables, reason = "only a disk gives reason to tell"))]
     pub fn open(
-        place: &Place,
+        place: &HintPlace,
         model: ModelId,
         plan: &Plan,
         nonce: [u8; 32],
@@ -224,15 +224,15 @@ impl Hint {
         let new = Identity::new(nonce);
         let in_memory = || begun(Box::<MemoryStore>::default(), 0, new.clone(), false);
         match place {
-            Place::Memory => Ok(in_memory()),
-            Place::Shared(hint) if (hint.model, hint.plan) == (model, digest) => {
+            HintPlace::Memory => Ok(in_memory()),
+            HintPlace::Shared(hint) if (hint.model, hint.plan) == (model, digest) => {
                 let have = blocks(plan).len();
                 Ok(begun(Box::new(hint.store.clone()), have, hint.identity.clone(), false))
             }
             // Of another model: of no use here.
-            Place::Shared(_) => Ok(in_memory()),
+            HintPlace::Shared(_) => Ok(in_memory()),
             #[cfg(feature = "files")]
-            Place::Folder(folder) => {
+            HintPlace::Folder(folder) => {
                 let (store, have, identity) =
                     file::open(folder, model, plan, &new, Duration::ZERO, progress)?;
                 let mut hint = begun(Box::new(store), have, identity, false);
@@ -240,7 +240,7 @@ impl Hint {
                 Ok(hint)
             }
             #[cfg(feature = "files")]
-            Place::FolderOrMemory(folder, patience) => {
+            HintPlace::FolderOrMemory(folder, patience) => {
                 match file::open(folder, model, plan, &new, *patience, progress) {
                     Ok((store, have, identity)) => {
                         let mut hint = begun(Box::new(store), have, identity, true);
@@ -273,15 +273,15 @@ impl Hint {
 
     /// Where another session of this process finds the hint when it is complete. `folder`: where this one was to keep
     /// it.
-    pub fn place(&self, folder: &Place) -> Place {
+    pub fn place(&self, folder: &HintPlace) -> HintPlace {
         match self.store.memory() {
-            Some(memory) if self.have == self.blocks.len() => Place::Shared(SharedHint {
+            Some(memory) if self.have == self.blocks.len() => HintPlace::Shared(SharedHint {
                 store: memory.clone(),
                 identity: self.identity.clone(),
                 model: self.model,
                 plan: self.plan,
             }),
-            Some(_) => Place::Memory,
+            Some(_) => HintPlace::Memory,
             None => folder.clone(),
         }
     }

@@ -24,7 +24,7 @@ use jaguar_plan::Plan;
 
 use crate::client::{Connected, Kept, Prediction, Ready, Reveal, Runner, check_input, only};
 use crate::error::EngineError;
-use crate::hint::Place;
+use crate::hint::HintPlace;
 use crate::kept::stock::{NoRoom, Stock, prepared_bytes};
 use crate::progress::{NoProgress, Progress};
 use crate::report::Report;
@@ -43,14 +43,14 @@ pub struct Options {
     /// answer has the machine and the link to itself.
     pub overlap: bool,
     /// Where the hint is kept.
-    pub place: Place,
+    pub place: HintPlace,
     /// Whether reports tell when both parties did what.
     pub timeline: bool,
 }
 
 impl Options {
     /// `keep` queries in at most 2 GiB, with the hint at `place`.
-    pub fn new(keep: u32, place: impl Into<Place>) -> Self {
+    pub fn new(keep: u32, place: impl Into<HintPlace>) -> Self {
         Self { keep, memory: 2 << 30, total: None, overlap: false, place: place.into(), timeline: false }
     }
 }

@@ -31,7 +31,7 @@ fn every_operation_agrees_with_the_reference_layer_by_layer() {
         for bundle in [everything(), reduced()] {
             let choices = said_to_leak(&bundle.model.network, backend);
             assert_ne!(choices.comparison, Comparison::Sealed);
-            let checks = verify(bundle, choices, Reveal::Logits, &[input(1, 3 * 17 * 15)], Place::Memory);
+            let checks = verify(bundle, choices, Reveal::Logits, &[input(1, 3 * 17 * 15)], HintPlace::Memory);
             let checks = checks.unwrap();
             for layer in &checks[0].layers {
                 assert!(layer.wrong == 0 && layer.reduced == 0, "{backend}: {layer:?}");
@@ -59,7 +59,7 @@ fn a_client_refuses_what_it_has_not_accepted() {
     assert!(error.to_string().contains("no comparisons are called 'said-to-leak'"), "{error}");
     // What was accepted is in every report.
     let (report, served) = session(&service, |channel| {
-        let ready = connect(channel, &accepting()).unwrap().prepare_client(Place::Memory).unwrap();
+        let ready = connect(channel, &accepting()).unwrap().prepare_client(HintPlace::Memory).unwrap();
         let prepared = ready.prepare_query(&mut NoProgress).unwrap();
         let (_, report, ready) = prepared.run(&input(5, 3 * 17 * 15), &mut NoProgress).unwrap();
         ready.leave().unwrap();
@@ -84,7 +84,7 @@ fn a_server_refuses_what_it_has_not_accepted() {
     let (comparison, served) = session(&service, |channel| {
         let connected = connect(channel, &accepting()).unwrap();
         let comparison = connected.plan().choices.comparison;
-        connected.prepare_client(Place::Memory).unwrap().leave().unwrap();
+        connected.prepare_client(HintPlace::Memory).unwrap().leave().unwrap();
         comparison
     });
     served.unwrap();

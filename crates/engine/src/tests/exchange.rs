@@ -31,7 +31,7 @@ fn exchanges_are_as_planned_under_either_schedule() {
         for schedule in [Schedule::Streamed, Schedule::LayerByLayer] {
             let (reports, served) = session(&service, |channel| {
                 let ready =
-                    connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap();
+                    connect(channel, &Limits::default()).unwrap().prepare_client(HintPlace::Memory).unwrap();
                 let mut ready = ready.with_schedule(schedule).fetch_hint(&mut NoProgress).unwrap();
                 let mut reports = Vec::new();
                 for _ in 0..2 {
@@ -97,7 +97,7 @@ fn a_layer_without_its_exchange_is_an_error() {
         let service = Service::new(bundle, choices, Reveal::Logits).unwrap();
         let (_, served) = session(&service, |channel| {
             let mut ready =
-                connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap();
+                connect(channel, &Limits::default()).unwrap().prepare_client(HintPlace::Memory).unwrap();
             let channel = ready.channel();
             channel.send_message(&Request::Query { timeline: false }).unwrap();
             channel.send(&[7; 1000]).and_then(|()| channel.flush()).unwrap();

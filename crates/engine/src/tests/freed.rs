@@ -186,7 +186,7 @@ fn run(service: &Service, reveal: Reveal, seen: Option<&Seen>) -> Vec<Vec<u8>> {
             with_insecure_fixed_randomness([SEEDS[0]; 32], || {
                 let mut ready = connect(Channel::new(recorder), &Limits::default())
                     .unwrap()
-                    .prepare_client(Place::Memory)
+                    .prepare_client(HintPlace::Memory)
                     .unwrap();
                 let x = Zeroizing::new(input(9, 3 * 17 * 15));
                 for _ in 0..2 {

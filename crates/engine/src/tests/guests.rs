@@ -74,8 +74,8 @@ fn queries_are_counted_before_they_are_answered() {
     let x = input(5, 3 * 17 * 15);
     let mut answered = 0;
     let (got, served, asked) = guest_session(&service, (2, None), |channel| {
-        let mut ready =
-            connect_to(channel, Some("resnet-18_v1.5"), &Limits::default())?.prepare_client(Place::Memory)?;
+        let mut ready = connect_to(channel, Some("resnet-18_v1.5"), &Limits::default())?
+            .prepare_client(HintPlace::Memory)?;
         for _ in 0..3 {
             ready = ready.prepare_query(&mut NoProgress)?.run(&x, &mut NoProgress)?.2;
             answered += 1;
@@ -105,7 +105,7 @@ fn a_query_counts_when_it_is_prepared() {
         let count = |images| day.count(images);
         let guest = Guest { query: Some(&count), ..Guest::default() };
         let (got, served, _) = guest_session_of(&service, &guest, |channel| {
-            let ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
+            let ready = connect(channel, &Limits::default())?.prepare_client(HintPlace::Memory)?;
             let mut ready = ready.prepare_query(&mut NoProgress)?.run(&x, &mut NoProgress)?.2;
             assert_eq!(day.had(), 1, "{backend}");
             let mut kept = Vec::new();
@@ -143,7 +143,7 @@ fn a_query_without_a_hint_does_not_count() {
     let guest = Guest { hints: Some(&hints), query: Some(&count), ..Guest::default() };
     for (session, kept) in [false, false, true].into_iter().enumerate() {
         let (got, ..) = guest_session_of(&service, &guest, |channel| {
-            let ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
+            let ready = connect(channel, &Limits::default())?.prepare_client(HintPlace::Memory)?;
             match kept {
                 true => ready.keep_query(&mut NoProgress).map(drop),
                 false => ready.prepare_query(&mut NoProgress).map(drop),
@@ -168,7 +168,7 @@ fn masks_that_are_not_liked_are_paid_for() {
         let guest = Guest { client: Some("token alice"), query: Some(&count), ..Guest::default() };
         for session in 0..3 {
             let (got, served, _) = guest_session_of(&service, &guest, |channel| {
-                let mut ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
+                let mut ready = connect(channel, &Limits::default())?.prepare_client(HintPlace::Memory)?;
                 for _ in 0..4 {
                     let (next, kept) = ready.keep_query(&mut NoProgress)?;
                     seen += usize::from(kept.is_ok());
@@ -189,7 +189,7 @@ fn a_ticket_is_its_clients_own() {
     let x = input(5, 3 * 17 * 15);
     let guest = |client| Guest { client, ..Guest::default() };
     let (got, served, _) = guest_session_of(&service, &guest(Some("token alice")), |channel| {
-        let ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
+        let ready = connect(channel, &Limits::default())?.prepare_client(HintPlace::Memory)?;
         let (ready, kept) = ready.keep_query(&mut NoProgress)?;
         let (ticket, ready) = ready.ticket()?;
         for other in [Some("token bob"), Some("certificate alice"), None] {
@@ -218,7 +218,7 @@ fn an_address_has_hints_of_its_own_and_models_share_those_of_all() {
     let services = [(); 2].map(|()| service(everything()).sharing(&common));
     let fetch = |service: &Service, budget: &HintBudget| {
         let (got, ..) = guest_session(service, (0, Some(budget)), |channel| {
-            let ready = connect(channel, &Limits::default())?.prepare_client(Place::Memory)?;
+            let ready = connect(channel, &Limits::default())?.prepare_client(HintPlace::Memory)?;
             ready.fetch_hint(&mut NoProgress)?.leave()
         });
         got.err().unwrap_or_default()

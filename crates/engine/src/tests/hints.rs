@@ -159,7 +159,7 @@ fn setup_bytes(service: &Service, cache: &Scratch) -> u64 {
 fn the_hint_file_is_shared_when_complete() {
     let cache = Scratch::new("share");
     let service = service(everything());
-    let place = Place::from(&cache.0);
+    let place = HintPlace::from(&cache.0);
     let open = || Hint::open(&place, service.model(), service.plan(), [1; 32], &mut NoProgress);
     let fetching = open().unwrap();
     let Err(error) = open() else { panic!("two processes fetch into one file") };
@@ -198,7 +198,7 @@ fn hints_are_made_at_a_pace() {
     let service = service(everything()).with_limits(limits);
     let clock = Arc::new(TestClock::default());
     // With a name of its own, or that of the hint in a folder; `Ok` is how many bytes of hint came.
-    let ask = |place: Place, with_query: bool| -> Result<u64, String> {
+    let ask = |place: HintPlace, with_query: bool| -> Result<u64, String> {
         let (client_end, server_end) = memory_transports();
         let client_end = Channel::new(client_end);
         let server_end = Channel::with_clock(server_end, clock.clone());
@@ -226,27 +226,27 @@ fn hints_are_made_at_a_pace() {
     let whole = service.plan().hint_bytes() as u64;
     // Who asks for nothing spends nothing.
     let (left, served) = session(&service, |channel| {
-        connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap().leave()
+        connect(channel, &Limits::default()).unwrap().prepare_client(HintPlace::Memory).unwrap().leave()
     });
     left.and(served).unwrap();
     let cache = Scratch::new("pace");
-    assert_eq!(ask(Place::from(&cache.0), false), Ok(whole));
-    assert_eq!(ask(Place::Memory, true), Ok(whole));
+    assert_eq!(ask(HintPlace::from(&cache.0), false), Ok(whole));
+    assert_eq!(ask(HintPlace::Memory, true), Ok(whole));
     for with_query in [false, true] {
-        let refused = ask(Place::Memory, with_query).unwrap_err();
+        let refused = ask(HintPlace::Memory, with_query).unwrap_err();
         assert!(refused.contains("come back in 60 s"), "{refused}");
     }
     // A client with its hint asks for none.
-    assert_eq!(ask(Place::from(&cache.0), true), Ok(0));
+    assert_eq!(ask(HintPlace::from(&cache.0), true), Ok(0));
     // A client that has lost its hint, and asks under its old name.
     let file = hint_in(&cache);
     let sound = std::fs::read(&file).unwrap();
     std::fs::write(&file, &sound[..sound.len() - service.plan().hint_bytes()]).unwrap();
-    assert!(ask(Place::from(&cache.0), false).unwrap_err().contains("come back in 60 s"));
+    assert!(ask(HintPlace::from(&cache.0), false).unwrap_err().contains("come back in 60 s"));
     clock.0.store(60, std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(ask(Place::from(&cache.0), false), Ok(whole));
+    assert_eq!(ask(HintPlace::from(&cache.0), false), Ok(whole));
     assert_eq!(std::fs::read(&file).unwrap(), sound);
-    assert!(ask(Place::Memory, false).is_err());
+    assert!(ask(HintPlace::Memory, false).is_err());
 }
 
 /// What a server sends to a client with this name, of this model, is part of the protocol: a client that was cut off goes on with
@@ -281,7 +281,7 @@ fn the_bytes_of_a_hint_are_those_of_the_protocol_version() {
     file[8..40].copy_from_slice(hash.as_bytes());
     std::fs::write(&path, &file).unwrap();
     let service = service(Bundle::read(&path, kit().operators()).unwrap());
-    let place = Place::from(&folder.0);
+    let place = HintPlace::from(&folder.0);
     drop(Hint::open(&place, service.model(), service.plan(), [7; 32], &mut NoProgress).unwrap());
     let (_, served) = session(&service, |channel| {
         let ready = connect(channel, &Limits::default()).unwrap().prepare_client(&folder.0).unwrap();

@@ -231,7 +231,7 @@ fn a_keeper_tops_up_over_tcp() {
         connect(Channel::new(tcp), &Limits::default())
     };
     let mut keeper =
-        Keeper::open(Arc::new(dial), keeper::Options::new(3, Place::Memory), &mut NoProgress).unwrap();
+        Keeper::open(Arc::new(dial), keeper::Options::new(3, HintPlace::Memory), &mut NoProgress).unwrap();
     assert!(keeper.no_runner().is_none());
     for round in 0..2 {
         assert_eq!(keeper.wait_until_ready(3), 3);

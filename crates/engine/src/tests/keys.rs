@@ -6,7 +6,7 @@ use jaguar_plan::{Choices, Plan};
 use super::cheetah::deferred;
 use super::{Scratch, backend, connect, input, session, verify};
 use crate::client::{Limits, Prediction, Reveal};
-use crate::hint::Place;
+use crate::hint::HintPlace;
 use crate::progress::NoProgress;
 use crate::report::Report;
 use crate::server::{KeepLimits, Service};
@@ -19,7 +19,7 @@ fn service() -> Service {
 }
 
 /// A session of one query by a client that keeps its own at `place`.
-fn ask(service: &Service, place: Place) -> (Prediction, Report) {
+fn ask(service: &Service, place: HintPlace) -> (Prediction, Report) {
     let (result, served) = session(service, |channel| {
         let ready = connect(channel, &Limits::default()).unwrap().prepare_client(place).unwrap();
         let prepared = ready.prepare_query(&mut NoProgress).unwrap();
@@ -43,7 +43,7 @@ fn keys_are_sent_once() {
     let keys = service.plan().client_keys();
     assert!(keys.sent > 1 << 20 && keys.kept > keys.sent as u64);
     let [mine, other] = ["keys-mine", "keys-other"].map(Scratch::new);
-    let place = |folder: &Scratch| Place::from(&folder.0);
+    let place = |folder: &Scratch| HintPlace::from(&folder.0);
 
     // 1. The first session sends them. A byte comes down that asks for them.
     let (first, report) = ask(&service, place(&mine));
@@ -71,7 +71,7 @@ fn keys_are_sent_once() {
 fn a_server_without_room_is_sent_them_again() {
     let kept = service().plan().client_keys().kept;
     let [mine, other] = ["keys-room-mine", "keys-room-other"].map(Scratch::new);
-    let up = |service: &Service, folder: &Scratch| ask(service, Place::from(&folder.0)).1.client.bytes_up;
+    let up = |service: &Service, folder: &Scratch| ask(service, HintPlace::from(&folder.0)).1.client.bytes_up;
     // Room for one: who comes last has it.
     let one = service().with_keep_limits(KeepLimits { keys: 2 * kept - 1, ..KeepLimits::default() });
     let sent = up(&one, &mine);
@@ -89,7 +89,7 @@ fn a_server_without_room_is_sent_them_again() {
 fn the_seed_stays_in_a_private_file() {
     let folder = Scratch::new("keys-file");
     let service = service();
-    ask(&service, Place::from(&folder.0));
+    ask(&service, HintPlace::from(&folder.0));
     let hints = folder.0.join("hints");
     let file = std::fs::read_dir(hints).unwrap().next().unwrap().unwrap();
     let content = std::fs::read(file.path()).unwrap();

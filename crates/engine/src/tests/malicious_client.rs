@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use jaguar_linear::backend::{BackendError, ClientKeys, Domain, Layers, Online, Output, Party};
+use jaguar_linear::backend::{BackendError, BackendParty, ClientKeys, Domain, Layers, Online, Output};
 use zeroize::Zeroizing;
 
 use super::*;
@@ -43,12 +43,12 @@ fn shifted(x: &[u64], by: Option<&Vec<i64>>, domain: Domain) -> Vec<u64> {
 
 /// A client's part in a session that lies about its shares, and in nothing else.
 struct Deviating {
-    honest: Box<dyn Party>,
+    honest: Box<dyn BackendParty>,
     layers: Arc<dyn Layers>,
     lies: Current,
 }
 
-impl Party for Deviating {
+impl BackendParty for Deviating {
     fn send_keys(
         &mut self,
         seed: &[u8; 32],
@@ -501,7 +501,7 @@ fn attack(network: Builder, backend: BackendId, guard_bits: u32, budget: usize) 
     let choices = Choices::standard(&bundle.model.network, backend);
     let service = Service::new(bundle, choices, Reveal::Logits).unwrap();
     let (attack, served) = session(&service, |channel| {
-        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(Place::Memory).unwrap();
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(HintPlace::Memory).unwrap();
         let mut attack = Attack::new(ready, budget);
         let _ = attack.run();
         attack.ready.take().unwrap().leave().unwrap();

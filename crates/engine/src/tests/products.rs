@@ -58,7 +58,7 @@ fn guarded_products_hold_noise() {
     let network = guarded().model.network;
     let choices = Choices::standard(&network, Kit::JAGUAR);
     let x: Vec<i64> = inputs(1)[0].iter().map(|v| v << GUARD_BITS).collect();
-    let checks = verify(guarded(), choices, Reveal::Logits, &vec![x; ASKED], Place::Memory);
+    let checks = verify(guarded(), choices, Reveal::Logits, &vec![x; ASKED], HintPlace::Memory);
     let checks = checks.unwrap();
     let unit = f64::from(1 << GUARD_BITS);
     for (id, node) in network.nodes.iter().enumerate() {
@@ -78,7 +78,7 @@ fn guarded_products_hold_noise() {
 fn products_in_batches_and_beside_other_comparisons() {
     for images in [2, 4] {
         let choices = Choices::standard(&products().model.network, Kit::JAGUAR).of_images(images);
-        let checks = verify(products(), choices, Reveal::Logits, &inputs(3), Place::Memory).unwrap();
+        let checks = verify(products(), choices, Reveal::Logits, &inputs(3), HintPlace::Memory).unwrap();
         assert_eq!(checks.len(), 3);
         for layer in checks.iter().flat_map(|check| &check.layers) {
             assert_eq!(layer.wrong, 0, "{layer:?} of {images}");
@@ -88,7 +88,7 @@ fn products_in_batches_and_beside_other_comparisons() {
     let choices = said_to_leak(&network, Kit::JAGUAR);
     assert_ne!(choices.comparison, Comparison::Sealed);
     Plan::accepting_leaks(&network, choices.clone()).unwrap();
-    let checks = verify(products(), choices, Reveal::Label, &inputs(1), Place::Memory).unwrap();
+    let checks = verify(products(), choices, Reveal::Label, &inputs(1), HintPlace::Memory).unwrap();
     assert!(checks[0].layers.iter().all(|layer| layer.wrong == 0), "{checks:?}");
 }
 

@@ -65,7 +65,7 @@ fn whole() -> Window {
 
 /// What a server's backend makes, and when: stands before a party of a real backend and notes it.
 struct Noted {
-    party: Box<dyn backend::Party>,
+    party: Box<dyn backend::BackendParty>,
     plane: Vec<usize>,
     sent: Transcript,
     made: Arc<Mutex<Vec<Made>>>,
@@ -81,7 +81,7 @@ struct Made {
     sent: u64,
 }
 
-impl backend::Party for Noted {
+impl backend::BackendParty for Noted {
     fn prepare(
         &mut self,
         node: usize,
@@ -356,7 +356,7 @@ fn guarded_layers_hold_noise_and_keep_their_bounds() {
     let network = bundle.model.network.clone();
     let x = input(5, network.nodes[0].shape.iter().product());
     let choices = Choices::standard(&network, Kit::JAGUAR);
-    let checks = verify(bundle, choices, Reveal::Logits, &vec![x; ASKED], Place::Memory).unwrap();
+    let checks = verify(bundle, choices, Reveal::Logits, &vec![x; ASKED], HintPlace::Memory).unwrap();
     let unit = f64::from(1 << GUARD_BITS);
     for (id, node) in network.nodes.iter().enumerate() {
         for layer in checks.iter().map(|check| &check.layers[id]) {

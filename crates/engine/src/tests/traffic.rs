@@ -191,7 +191,7 @@ fn traffic(case: Case, seed: u8, cpus: [Cpu; 2]) -> [Vec<u8>; 2] {
         with_insecure_fixed_randomness([seed; 32], || {
             let channel = Channel::with_clock(recorder, clock());
             let connected = connect(channel, &limits).unwrap().with_cpu(cpus[0]);
-            let ready = connected.prepare_client(Place::Memory).unwrap();
+            let ready = connected.prepare_client(HintPlace::Memory).unwrap();
             let prepared = ready.prepare_query(&mut NoProgress).unwrap();
             let (_, report, ready) = prepared.run(&x, &mut NoProgress).unwrap();
             // No time was taken from another clock.

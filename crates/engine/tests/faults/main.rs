@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use jaguar_engine::EngineError;
 use jaguar_engine::client::connect;
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_wire::double::link::{At, Fault};
 use jaguar_wire::{Channel, Clock, Side};
@@ -120,7 +120,7 @@ fn a_clock_that_jumps_changes_no_answer() {
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| service.serve(Channel::with_clock(server, clock()), &mut |_| ()));
         let connected = connect(&kit(), Channel::with_clock(client, clock()), &way.limits).expect("greeted");
-        let mut ready = connected.prepare_client(Place::Memory).expect("set up").with_timeline();
+        let mut ready = connected.prepare_client(HintPlace::Memory).expect("set up").with_timeline();
         for query in 0..2 {
             let prepared = ready.prepare_query(&mut NoProgress).expect("prepared");
             let (prediction, report, next) =

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jaguar_engine::EngineError;
 use jaguar_engine::client::{Connected, Limits, Prediction, connect};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_wire::Channel;
@@ -125,7 +125,7 @@ fn ask(
     };
     let answered = |prediction| answers.lock().expect("no panic").push(prediction);
     let progress = &mut NoProgress;
-    let mut ready = dial()?.prepare_client(Place::Memory)?;
+    let mut ready = dial()?.prepare_client(HintPlace::Memory)?;
     match script {
         Script::Queries => {
             ready = ready.with_timeline();

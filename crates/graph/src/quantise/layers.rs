@@ -21,7 +21,7 @@ const ROUNDING: f64 = 1e-5;
 
 /// One node's values over all images.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Layer {
+pub struct LayerStatistics {
     /// The largest absolute float value on the calibration images: the histogram reaches from minus this to this.
     pub range: f64,
     /// How many values were compared.
@@ -66,7 +66,7 @@ pub struct Image {
 }
 
 /// Runs the float network that `model` was made from by the ranges of the `calibration` images, and the integer network, on
-/// those and the `others`, tensors as [`crate::image_input::tensor`] makes them. Returns one [`Layer`] a node and one
+/// those and the `others`, tensors as [`crate::image_input::tensor`] makes them. Returns one [`LayerStatistics`] a node and one
 /// [`Image`] an image. `heard` is told how many images are done, after each.
 ///
 /// # Errors
@@ -77,13 +77,17 @@ pub fn compare(
     model: &Model,
     [calibration, others]: [&[Vec<f32>]; 2],
     heard: &mut dyn FnMut(usize),
-) -> Result<(Vec<Layer>, Vec<Image>), QuantiseError> {
+) -> Result<(Vec<LayerStatistics>, Vec<Image>), QuantiseError> {
     let mut graph = graph.clone();
     let mut ranges = measure(cpu, &graph, calibration)?;
     equalise(&mut graph, &mut ranges);
     let largest = |ranges: &Vec<f64>| ranges.iter().copied().fold(0.0, f64::max);
-    let mut layers: Vec<Layer> =
-        graph.nodes.iter().zip(&ranges).map(|(node, ranges)| Layer::new(&node.op, largest(ranges))).collect();
+    let mut layers: Vec<LayerStatistics> = graph
+        .nodes
+        .iter()
+        .zip(&ranges)
+        .map(|(node, ranges)| LayerStatistics::new(&node.op, largest(ranges)))
+        .collect();
     let heads = Heads::new(&model.network);
     let mut images = Vec::with_capacity(calibration.len() + others.len());
     for (index, image) in calibration.iter().chain(others).enumerate() {
@@ -117,7 +121,7 @@ pub fn compare(
     Ok((layers, images))
 }
 
-impl Layer {
+impl LayerStatistics {
     fn new(op: &Op, range: f64) -> Self {
         let clips = op.sign() == Sign::NonNegative;
         Self {

@@ -15,8 +15,8 @@ use zeroize::Zeroizing;
 use super::constants::{RINGS, RingCosts, Rings, on_line, parameters, positions};
 use super::{ClientPrepared, Layer, ServerLayer, ServerPrepared, Upload, Widths, prepare};
 use crate::backend::{
-    self, Backend, BackendError, BackendId, ChosenRing, Domain, Geometry, LayerError, Layers, Model, Online,
-    Output, Party, Request, Rlwe, Traffic, Work,
+    self, Backend, BackendError, BackendId, BackendParty, ChosenRing, Domain, Geometry, LayerError, Layers,
+    Model, Online, Output, Request, Rlwe, Traffic, Work,
 };
 use crate::constants::{Measured, Probe};
 use crate::inputs::{LISTED, MAX_LISTED};
@@ -147,7 +147,7 @@ impl Layers for JaguarLayers {
         Arc::new(JaguarModel { layers: self, servers, ring, public, p1 })
     }
 
-    fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn Party> {
+    fn client(self: Arc<Self>, cpu: Cpu, public: [u8; 32]) -> Box<dyn BackendParty> {
         let ring = Ring::new(cpu, self.params);
         let public = PublicSeed(public);
         let p1 = public.p1(&self.params);
@@ -292,7 +292,7 @@ impl Model for JaguarModel {
         self.of(node).hint(&self.ring, &self.public, &self.p1, hint_key, parts)
     }
 
-    fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn Party> {
+    fn party(self: Arc<Self>, hint_key: &[u8; 32]) -> Box<dyn BackendParty> {
         let secrets = self.layers.secrets();
         Box::new(Server { model: self, secrets, hint_key: Zeroizing::new(*hint_key), query: None })
     }
@@ -308,7 +308,7 @@ struct Client {
     query: Option<(Vec<QuerySecret>, [u8; 32])>,
 }
 
-impl Party for Client {
+impl BackendParty for Client {
     fn begin_query(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         let mut secrets: Vec<_> =
             (0..self.layers.secrets()).map(|_| QuerySecret::fresh(&self.ring)).collect();
@@ -370,7 +370,7 @@ struct Server {
     query: Option<(Vec<ZeroKey>, [u8; 32])>,
 }
 
-impl Party for Server {
+impl BackendParty for Server {
     fn begin_query(&mut self, channel: &mut Channel) -> Result<(), BackendError> {
         let ring = &self.model.ring;
         let mut keys = Vec::with_capacity(self.secrets);

@@ -10,7 +10,7 @@ use jaguar_ring::gemm::{PackedWeights, TILE, Term, spa_gemm, spa_gemm_part};
 use jaguar_ring::he::power_of_two::{PublicSeed, Rerandomiser, Ring, ZeroKey, server_share};
 use jaguar_ring::planes::LimbPlanes;
 use jaguar_ring::product::WideNtt;
-use jaguar_ring::spectral::{BLOCK, Product, Spectral, SpectralRows, SpectralWeights, Wanted};
+use jaguar_ring::spectral::{BLOCK, Spectral, SpectralProduct, SpectralRows, SpectralWeights, Wanted};
 use jaguar_wire::{Channel, WireError, pack};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -191,7 +191,7 @@ impl ServerLayer {
         if !self.may_transform {
             return None;
         }
-        let product = Product {
+        let product = SpectralProduct {
             n: layout.ring_dim(),
             bits: params.modulus_bits(),
             rows: layout.ciphertexts_per_tile(),
@@ -586,7 +586,7 @@ fn transformed_online(
 ) -> Option<(Spectral, SpectralWeights)> {
     let layout = &layer.layout;
     let len = layout.tiles().iter().map(|tile| layout.export_len(tile)).max()?;
-    let product = Product {
+    let product = SpectralProduct {
         n: layout.ring_dim(),
         bits: layer.params.modulus_bits() - layer.low_zeros(),
         rows: layout.ciphertexts_per_tile(),

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use jaguar_wire::Channel;
 
 use super::{PlaintextLayers, SEED_BYTES};
-use crate::backend::{BackendError, Online, Output, Party};
+use crate::backend::{BackendError, BackendParty, Online, Output};
 
 /// The client's side of a session.
 pub(super) struct Client {
     pub(super) layers: Arc<PlaintextLayers>,
 }
 
-impl Party for Client {
+impl BackendParty for Client {
     /// 1. The server's seed, and of it the output share.
     fn prepare(
         &mut self,

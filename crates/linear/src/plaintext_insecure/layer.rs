@@ -12,7 +12,7 @@ use super::client::Client;
 use super::server::Server;
 use super::{Layer, PlaintextLayers, PlaintextModel, SEED_BYTES};
 use crate::backend::{
-    self, Backend, BackendId, Geometry, LayerError, Layers, Model, Party, Request, Rlwe, Traffic, Work,
+    self, Backend, BackendId, BackendParty, Geometry, LayerError, Layers, Model, Request, Rlwe, Traffic, Work,
 };
 use crate::constants::{Measured, Probe};
 use crate::product::Hardware;
@@ -111,7 +111,7 @@ impl Layers for PlaintextLayers {
         Arc::new(self.with_weights(cpu, weights))
     }
 
-    fn client(self: Arc<Self>, _: Cpu, _: [u8; 32]) -> Box<dyn Party> {
+    fn client(self: Arc<Self>, _: Cpu, _: [u8; 32]) -> Box<dyn BackendParty> {
         Box::new(Client { layers: self })
     }
 }
@@ -180,7 +180,7 @@ impl Model for PlaintextModel {
         Vec::new()
     }
 
-    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn Party> {
+    fn party(self: Arc<Self>, _: &[u8; 32]) -> Box<dyn BackendParty> {
         Box::new(Server { model: self, prg: Prg::from_os() })
     }
 }

@@ -7,7 +7,7 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::Channel;
 
 use super::{Layer, PlaintextModel, SEED_BYTES};
-use crate::backend::{BackendError, Online, Output, Party};
+use crate::backend::{BackendError, BackendParty, Online, Output};
 
 /// The server's side of a session.
 pub(super) struct Server {
@@ -16,7 +16,7 @@ pub(super) struct Server {
     pub(super) prg: Prg,
 }
 
-impl Party for Server {
+impl BackendParty for Server {
     /// 1. A seed for the client.
     fn prepare(
         &mut self,

@@ -50,7 +50,7 @@ fn run(
         12,
     );
     let (mut to_server, mut to_client) = memory_pair();
-    let party = |mut party: Box<dyn backend::Party>, channel: &mut Channel, x: &[u64]| {
+    let party = |mut party: Box<dyn backend::BackendParty>, channel: &mut Channel, x: &[u64]| {
         party.setup(channel).unwrap();
         party.begin_query(channel).unwrap();
         let mut online: Box<dyn Online> = party.prepare(3, &[], channel).unwrap();
@@ -167,7 +167,7 @@ fn the_wire_format_is_as_recorded() {
         let weights =
             Weights { weights: vec![1; 108], exponents: vec![], bias: Bias::PerChannel(vec![0; 4]) };
         let model = Arc::clone(&layers).with_weights(Cpu::detect(), &[None, None, None, Some(weights)]);
-        let mut server: Box<dyn backend::Party> =
+        let mut server: Box<dyn backend::BackendParty> =
             Box::new(Server { model: Arc::new(model), prg: Prg::new([4; 32]) });
         let mut client = layers.client(Cpu::detect(), [0; 32]);
         let x = vec![5; 108];

@@ -12,7 +12,7 @@ pub trait Device: Send + Sync {
 
     /// Takes the weights of one layer over an input of `in_shape`: they stay there. Words are modulo `2^bits`, weights
     /// below `2^(weight_bits − 1)` in absolute value before their exponents.
-    fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn Product>;
+    fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn DeviceProduct>;
 }
 
 /// What a product is of.
@@ -29,7 +29,7 @@ pub struct ProductShape<'a> {
 }
 
 /// One layer's weights, where its products are computed.
-pub trait Product: Send + Sync {
+pub trait DeviceProduct: Send + Sync {
     /// Takes one query's input, `[C, H, W]`, whose bits above [`ProductShape::bits`] are ignored. May begin to compute.
     fn begin(self: Arc<Self>, x: &[u64]) -> Box<dyn Running>;
 }

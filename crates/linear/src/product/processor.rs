@@ -16,7 +16,7 @@ use jaguar_ring::planes::LimbPlanes;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Device, Product, ProductShape, Running, channels_together};
+use super::{Device, DeviceProduct, ProductShape, Running, channels_together};
 
 /// The processor, with the instructions of a `Cpu` and the threads of the current rayon pool.
 pub struct Processor(pub Cpu);
@@ -26,7 +26,7 @@ impl Device for Processor {
         "processor".into()
     }
 
-    fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn Product> {
+    fn load(&self, shape: ProductShape<'_>, weights: &Weights) -> Arc<dyn DeviceProduct> {
         Arc::new(OnProcessor::new(Kernel::of(self.0), shape, weights))
     }
 }
@@ -135,7 +135,7 @@ impl OnProcessor {
     }
 }
 
-impl Product for OnProcessor {
+impl DeviceProduct for OnProcessor {
     fn begin(self: Arc<Self>, x: &[u64]) -> Box<dyn Running> {
         let ([channels, h, w], [rows, columns]) = (self.in_shape, &self.axes);
         assert_eq!(x.len(), channels * h * w, "input of another shape");

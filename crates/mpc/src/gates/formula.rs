@@ -64,7 +64,7 @@ impl Circuit {
 
 /// What the operands are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FormulaKind {
     /// Both operands as they are.
     Less,
     /// Shares of one value.
@@ -75,7 +75,7 @@ enum Kind {
 
 /// A comparison: how operands become planes, which digits are looked up, how they are combined.
 pub struct Formula {
-    kind: Kind,
+    kind: FormulaKind,
     bits: u32,
     pub(crate) digits: Vec<Digit>,
     /// Wire and plane of a bit that each party XORs in by itself.
@@ -148,7 +148,7 @@ fn split(from: u32, to: u32, m: u32) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Formula {
-    fn start(kind: Kind, bits: u32, digits: Vec<Digit>, local: Option<usize>) -> Self {
+    fn start(kind: FormulaKind, bits: u32, digits: Vec<Digit>, local: Option<usize>) -> Self {
         let mut circuit = Circuit::default();
         for _ in 0..digits.iter().map(Digit::width).sum() {
             circuit.wire(0);
@@ -180,7 +180,7 @@ impl Formula {
 
     /// One result: the client's operand < the server's, both of `bits` bits.
     pub(crate) fn less(bits: u32, m: u32) -> Self {
-        let mut this = Self::start(Kind::Less, bits, Self::low_digits(0, bits, m), None);
+        let mut this = Self::start(FormulaKind::Less, bits, Self::low_digits(0, bits, m), None);
         this.outputs = vec![this.reduce_low()];
         this
     }
@@ -189,7 +189,8 @@ impl Formula {
     /// carry out of the lower n − 1 bits is ¬x_c < x_s there. The carry out of the lowest `ignored` bits is taken
     /// for zero. n is at least 3, m from 1 to 4, `ignored` at most n - 2.
     pub fn sign(n: u32, m: u32, ignored: u32) -> Self {
-        let mut this = Self::start(Kind::Sign, n, Self::low_digits(ignored, n - 1, m), Some(n as usize - 1));
+        let mut this =
+            Self::start(FormulaKind::Sign, n, Self::low_digits(ignored, n - 1, m), Some(n as usize - 1));
         let carry = this.reduce_low();
         let (local, _) = this.local.expect("just made");
         this.outputs = vec![this.circuit.xor(carry, local)];
@@ -229,7 +230,7 @@ impl Formula {
                 table: if top { Table::Top { z } } else { Table::Middle { z } },
             });
         }
-        let mut this = Self::start(Kind::Clip { j }, n, digits, None);
+        let mut this = Self::start(FormulaKind::Clip { j }, n, digits, None);
         let mut low = this.leaves();
         let mut high = low.split_off(lows);
         let c = &mut this.circuit;
@@ -258,8 +259,8 @@ impl Formula {
     /// The client's operand as planes.
     pub(crate) fn client_cell(&self, x: u64) -> u64 {
         match self.kind {
-            Kind::Less => x & self.mask(),
-            Kind::Sign | Kind::Clip { .. } => !x & self.mask(),
+            FormulaKind::Less => x & self.mask(),
+            FormulaKind::Sign | FormulaKind::Clip { .. } => !x & self.mask(),
         }
     }
 
@@ -267,8 +268,8 @@ impl Formula {
     pub(crate) fn server_cell(&self, x: u64) -> u64 {
         let x = x & self.mask();
         match self.kind {
-            Kind::Less | Kind::Sign => x,
-            Kind::Clip { j } => x | ((x >> j).wrapping_sub(1) & (self.mask() >> j)) << self.bits,
+            FormulaKind::Less | FormulaKind::Sign => x,
+            FormulaKind::Clip { j } => x | ((x >> j).wrapping_sub(1) & (self.mask() >> j)) << self.bits,
         }
     }
 

@@ -19,10 +19,10 @@ use jaguar_ring::cpu::secret;
 /// assert_eq!(p.bits(), 17);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Modulus(Kind);
+pub struct Modulus(ModulusKind);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum ModulusKind {
     /// 2^bits.
     PowerOfTwo(u32),
     Odd(Odd),
@@ -90,13 +90,13 @@ impl Modulus {
     /// When `bits` is not in 1..=63.
     pub const fn power_of_two(bits: u32) -> Self {
         assert!(1 <= bits && bits <= 63, "shares have 1 to 63 bits");
-        Self(Kind::PowerOfTwo(bits))
+        Self(ModulusKind::PowerOfTwo(bits))
     }
 
     /// The odd number `p`; `None` unless it is odd and 3 ≤ `p` < 2^62.
     pub const fn odd(p: u64) -> Option<Self> {
         if p & 1 == 1 && p >= 3 && p >> Self::MAX_ODD_BITS == 0 {
-            Some(Self(Kind::Odd(Odd::new(p))))
+            Some(Self(ModulusKind::Odd(Odd::new(p))))
         } else {
             None
         }
@@ -105,24 +105,24 @@ impl Modulus {
     /// The modulus itself: at most 2^63.
     pub const fn value(self) -> u64 {
         match self.0 {
-            Kind::PowerOfTwo(bits) => 1 << bits,
-            Kind::Odd(odd) => odd.p,
+            ModulusKind::PowerOfTwo(bits) => 1 << bits,
+            ModulusKind::Odd(odd) => odd.p,
         }
     }
 
     /// Its logarithm, if it is a power of two.
     pub const fn log2(self) -> Option<u32> {
         match self.0 {
-            Kind::PowerOfTwo(bits) => Some(bits),
-            Kind::Odd(_) => None,
+            ModulusKind::PowerOfTwo(bits) => Some(bits),
+            ModulusKind::Odd(_) => None,
         }
     }
 
     /// Bits of a residue, as it is packed: the logarithm of the modulus, rounded up.
     pub const fn bits(self) -> u32 {
         match self.0 {
-            Kind::PowerOfTwo(bits) => bits,
-            Kind::Odd(odd) => 64 - odd.p.leading_zeros(),
+            ModulusKind::PowerOfTwo(bits) => bits,
+            ModulusKind::Odd(odd) => 64 - odd.p.leading_zeros(),
         }
     }
 
@@ -135,8 +135,8 @@ impl Modulus {
     #[inline]
     pub fn reduce(self, x: u64) -> u64 {
         match self.0 {
-            Kind::PowerOfTwo(bits) => x & (u64::MAX >> (64 - bits)),
-            Kind::Odd(odd) => odd.reduce(x),
+            ModulusKind::PowerOfTwo(bits) => x & (u64::MAX >> (64 - bits)),
+            ModulusKind::Odd(odd) => odd.reduce(x),
         }
     }
 
@@ -145,8 +145,8 @@ impl Modulus {
     #[inline]
     pub fn reduce_wide(self, x: u128) -> u64 {
         match self.0 {
-            Kind::PowerOfTwo(_) => self.reduce(x as u64),
-            Kind::Odd(odd) => {
+            ModulusKind::PowerOfTwo(_) => self.reduce(x as u64),
+            ModulusKind::Odd(odd) => {
                 let carried = self.add(odd.reduce(u64::MAX), 1);
                 self.add(odd.mul(odd.reduce((x >> 64) as u64), carried), odd.reduce(x as u64))
             }
@@ -157,8 +157,8 @@ impl Modulus {
     #[inline]
     pub fn add(self, x: u64, y: u64) -> u64 {
         match self.0 {
-            Kind::PowerOfTwo(_) => self.reduce(x.wrapping_add(y)),
-            Kind::Odd(odd) => odd.below(x + y),
+            ModulusKind::PowerOfTwo(_) => self.reduce(x.wrapping_add(y)),
+            ModulusKind::Odd(odd) => odd.below(x + y),
         }
     }
 
@@ -166,8 +166,8 @@ impl Modulus {
     #[inline]
     pub fn sub(self, x: u64, y: u64) -> u64 {
         match self.0 {
-            Kind::PowerOfTwo(_) => self.reduce(x.wrapping_sub(y)),
-            Kind::Odd(odd) => {
+            ModulusKind::PowerOfTwo(_) => self.reduce(x.wrapping_sub(y)),
+            ModulusKind::Odd(odd) => {
                 let difference = x.wrapping_sub(y);
                 difference.wrapping_add(odd.p & if_negative(difference))
             }
@@ -184,8 +184,8 @@ impl Modulus {
     #[inline]
     pub fn mul(self, x: u64, y: u64) -> u64 {
         match self.0 {
-            Kind::PowerOfTwo(_) => self.reduce(x.wrapping_mul(y)),
-            Kind::Odd(odd) => odd.mul(x, y),
+            ModulusKind::PowerOfTwo(_) => self.reduce(x.wrapping_mul(y)),
+            ModulusKind::Odd(odd) => odd.mul(x, y),
         }
     }
 
@@ -198,8 +198,8 @@ impl Modulus {
     #[inline]
     pub fn from_signed(self, x: i64) -> u64 {
         match self.0 {
-            Kind::PowerOfTwo(_) => self.reduce(x as u64),
-            Kind::Odd(odd) => {
+            ModulusKind::PowerOfTwo(_) => self.reduce(x as u64),
+            ModulusKind::Odd(odd) => {
                 let size = odd.reduce(x.unsigned_abs());
                 size ^ ((size ^ self.neg(size)) & if_negative(x as u64))
             }
@@ -210,8 +210,8 @@ impl Modulus {
     #[inline]
     pub fn centred(self, x: u64) -> i64 {
         match self.0 {
-            Kind::PowerOfTwo(bits) => (x << (64 - bits)) as i64 >> (64 - bits),
-            Kind::Odd(odd) => {
+            ModulusKind::PowerOfTwo(bits) => (x << (64 - bits)) as i64 >> (64 - bits),
+            ModulusKind::Odd(odd) => {
                 let above = if_negative((odd.p / 2).wrapping_sub(x));
                 x as i64 - (odd.p & above) as i64
             }
@@ -228,8 +228,8 @@ impl Modulus {
 impl fmt::Display for Modulus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Kind::PowerOfTwo(bits) => write!(f, "2^{bits}"),
-            Kind::Odd(odd) => write!(f, "{}", odd.p),
+            ModulusKind::PowerOfTwo(bits) => write!(f, "2^{bits}"),
+            ModulusKind::Odd(odd) => write!(f, "{}", odd.p),
         }
     }
 }

@@ -12,7 +12,7 @@ use jaguar_compile::samples::{Axes, FitError, Source};
 use jaguar_engine::EngineError;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Prediction, Reveal};
-use jaguar_engine::hint::Place as HintPlace;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::Progress;
 use jaguar_engine::verify::verify_heard;
 use jaguar_graph::float::Graph;
@@ -61,14 +61,14 @@ pub enum AccuracyError {
 
 /// What one picture gave: how many classes come before the right one, and which is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Ranking {
     /// How many classes come before the right one.
     pub rank: usize,
     /// Which comes first.
     pub first: usize,
 }
 
-impl Place {
+impl Ranking {
     /// Of `class` among these logits; of equal ones the first comes first.
     pub fn new<T: PartialOrd + Copy>(logits: &[T], class: usize) -> Self {
         let before = |(i, v): (usize, &T)| *v > logits[class] || (*v == logits[class] && i < class);
@@ -92,7 +92,7 @@ pub struct Score {
 
 impl Score {
     /// Of `places` beside the integer network's, of the same pictures.
-    pub fn new(places: &[Place], integer: &[Place], tops: &[usize]) -> Self {
+    pub fn new(places: &[Ranking], integer: &[Ranking], tops: &[usize]) -> Self {
         let part = |n: usize| n as f64 / places.len().max(1) as f64;
         let within = |k: usize| places.iter().filter(|p| p.rank < k).count();
         let same = places.iter().zip(integer).filter(|(a, b)| a.first == b.first).count();
@@ -167,9 +167,9 @@ pub struct Run {
     /// The right class.
     pub class: usize,
     /// By the integer network, exactly.
-    pub integer: Place,
+    pub integer: Ranking,
     /// By the float network, if there is one.
-    pub float: Option<Place>,
+    pub float: Option<Ranking>,
     /// What is unusual about the picture.
     pub warning: Option<String>,
 }
@@ -185,14 +185,14 @@ pub fn measure(
     class: usize,
 ) -> Result<Run, AccuracyError> {
     let input = source.input(&model.network)?;
-    let integer = Place::new(reference::run(Cpu::detect(), model, &input.integers)?.output(), class);
+    let integer = Ranking::new(reference::run(Cpu::detect(), model, &input.integers)?.output(), class);
     let float = match graph {
         None => None,
         Some(graph) => {
             let image = &model.network.input.image;
             let tensor = source.tensor(image, graph.input_shape(), Axes::of_graph(graph))?;
             let logits = graph.forward(Cpu::detect(), &tensor).ok_or(AccuracyError::Float)?;
-            Some(Place::new(&logits, class))
+            Some(Ranking::new(&logits, class))
         }
     };
     Ok(Run { input: input.integers, class, integer, float, warning: input.warning })
@@ -208,12 +208,12 @@ pub fn private(
     choices: Choices,
     runs: &[&Run],
     progress: &mut dyn Progress,
-) -> Result<Vec<Place>, EngineError> {
+) -> Result<Vec<Ranking>, EngineError> {
     let inputs: Vec<Vec<i64>> = runs.iter().map(|run| run.input.clone()).collect();
     let checks = verify_heard(kit, bundle, choices, Reveal::Logits, &inputs, HintPlace::Memory, progress)?;
     let places = checks.iter().zip(runs).map(|(check, run)| match &check.prediction {
-        Prediction::Logits(logits) => Place::new(logits, run.class),
-        Prediction::Label(label) => Place { rank: usize::from(*label != run.class), first: *label },
+        Prediction::Logits(logits) => Ranking::new(logits, run.class),
+        Prediction::Label(label) => Ranking { rank: usize::from(*label != run.class), first: *label },
     });
     Ok(places.collect())
 }
@@ -258,8 +258,8 @@ mod tests {
     #[test]
     fn ranks_and_ties() {
         let logits = [3, 5, 5, 1];
-        assert_eq!([0, 1, 2, 3].map(|c| Place::new(&logits, c).rank), [2, 0, 1, 3]);
-        assert_eq!(Place::new(&logits, 3).first, 1);
+        assert_eq!([0, 1, 2, 3].map(|c| Ranking::new(&logits, c).rank), [2, 0, 1, 3]);
+        assert_eq!(Ranking::new(&logits, 3).first, 1);
         assert_eq!(tops(&[], 10).unwrap(), [1, 5]);
         assert_eq!(tops(&[], 4).unwrap(), [1]);
         assert_eq!(tops(&[5, 2, 5], 5).unwrap(), [2, 5]);

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::terminal::table::{bytes, count, plain, trimmed};
 use jaguar_graph::network::Network;
 use jaguar_plan::Plan;
-use jaguar_plan::batch::{self, Cost, Layer, TooLarge};
+use jaguar_plan::batch::{self, BatchedLayer, Cost, TooLarge};
 use jaguar_plan::predict::Site;
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ pub fn left_out(found: &TooLarge, option: &str) -> String {
 #[derive(Debug, Serialize)]
 pub struct BatchCosts {
     images: usize,
-    layers: Vec<Layer>,
+    layers: Vec<BatchedLayer>,
     /// All layers, in a query of one image and in one of all.
     single: Cost,
     batch: Cost,

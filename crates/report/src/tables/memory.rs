@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::terminal::table::{bytes, count, plain, trimmed};
 use jaguar_graph::network::Network;
-use jaguar_plan::memory::{Load, Memory, Party, PartyMemory, Remedy, Room, memory, remedies};
+use jaguar_plan::memory::{Load, Memory, PartyMemory, Remedy, Room, Side, memory, remedies};
 use jaguar_plan::{Allowed, BackendId, Plan};
 use serde::Serialize;
 
@@ -54,26 +54,26 @@ impl MemoryNeeds {
             };
             Needs { parts, total, fits, instead }
         };
-        let (client, server) = (needs(Party::Client, client), needs(Party::Server, server));
+        let (client, server) = (needs(Side::Client, client), needs(Side::Server, server));
         Self { load, client, server, room }
     }
 
-    fn of(&self, party: Party) -> &Needs {
+    fn of(&self, party: Side) -> &Needs {
         match party {
-            Party::Client => &self.client,
-            Party::Server => &self.server,
+            Side::Client => &self.client,
+            Side::Server => &self.server,
         }
     }
 
     /// What to say before `party` runs here, if its memory is too little.
-    pub fn warning(&self, party: Party) -> Option<String> {
+    pub fn warning(&self, party: Side) -> Option<String> {
         let (needs, room) = (self.of(party), self.room?);
         if needs.fits? {
             return None;
         }
         let who = match party {
-            Party::Client => "the client",
-            Party::Server => "the server",
+            Side::Client => "the client",
+            Side::Server => "the server",
         };
         let mut text = format!(
             "{who} takes about {} at its fullest, and {} are {}: it may be ended by the system.",
@@ -127,7 +127,7 @@ impl fmt::Display for MemoryNeeds {
             Some(room) => write!(f, "; {} are {}", bytes(room.bytes), room.bound.words())?,
             None => write!(f, "; what is free here is not known")?,
         }
-        for warning in [Party::Client, Party::Server].into_iter().filter_map(|party| self.warning(party)) {
+        for warning in [Side::Client, Side::Server].into_iter().filter_map(|party| self.warning(party)) {
             write!(f, "\nWARNING: {warning}")?;
         }
         Ok(())

@@ -31,7 +31,7 @@ pub struct Planned<'a> {
     leaks: Option<String>,
     link: Option<Link>,
     placement: Option<Placement>,
-    layers: Vec<Layer<'a>>,
+    layers: Vec<LayerRow<'a>>,
     prediction: Prediction,
     memory: MemoryNeeds,
     /// What a query of several images costs beside queries of one.
@@ -54,7 +54,7 @@ pub struct Planned<'a> {
 }
 
 #[derive(Serialize)]
-struct Layer<'a> {
+struct LayerRow<'a> {
     name: &'a str,
     operation: String,
     shape: [usize; 3],
@@ -218,10 +218,10 @@ fn rings(plan: &Plan) -> String {
     plan.backends.iter().map(|layers| layers.describe()).collect::<Vec<_>>().join("; ")
 }
 
-fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<Layer<'a>> {
+fn layers<'a>(network: &'a Network, plan: &Plan) -> Vec<LayerRow<'a>> {
     let one = |(node, step): (&'a jaguar_graph::network::Node, &Step)| {
         let layer = step.layer.as_ref();
-        Layer {
+        LayerRow {
             name: &node.name,
             operation: network.describe(&node.op),
             shape: node.shape,

@@ -52,7 +52,7 @@ const MAX_WEIGHT_BITS: u32 = 15;
 
 /// What is computed: the first words of `out[d] = sum over t of weights[d][t] * X^(-offset(t)) * row(t)`.
 #[derive(Clone, Copy, Debug)]
-pub struct Product<'a> {
+pub struct SpectralProduct<'a> {
     /// Words of a row.
     pub n: usize,
     /// Words are modulo `2^bits`.
@@ -222,8 +222,8 @@ impl Spectral {
     ///
     /// # Panics
     /// As [`with_lanes`](Self::with_lanes).
-    pub fn best(kernel: Kernel, product: Product<'_>, outs: usize) -> Option<Spectral> {
-        let Product { n, terms, .. } = product;
+    pub fn best(kernel: Kernel, product: SpectralProduct<'_>, outs: usize) -> Option<Spectral> {
+        let SpectralProduct { n, terms, .. } = product;
         if terms.is_empty() {
             return None;
         }
@@ -249,8 +249,8 @@ impl Spectral {
     /// # Panics
     /// If n and `lanes` are not powers of two with `32 <= lanes < n <= 128 * lanes`, if `bits` is not in `1..=64`, if there are
     /// no terms, if there is no such row, or if no such words are there to be wanted.
-    pub fn with_lanes(kernel: Kernel, product: Product<'_>, lanes: usize) -> Option<Spectral> {
-        let Product { n, bits, rows, terms, weight_bits, wanted } = product;
+    pub fn with_lanes(kernel: Kernel, product: SpectralProduct<'_>, lanes: usize) -> Option<Spectral> {
+        let SpectralProduct { n, bits, rows, terms, weight_bits, wanted } = product;
         assert!(n.is_power_of_two() && lanes.is_power_of_two() && MIN_LANES <= lanes && lanes < n);
         assert!(n / lanes <= MAX_LENGTH && (1..=64).contains(&bits) && !terms.is_empty());
         assert!(wanted.parts.is_power_of_two() && wanted.count() <= n && wanted.len > 0, "{wanted:?} of {n}");
@@ -473,8 +473,8 @@ const NEAR_BYTES: f64 = (8 << 20) as f64;
 /// which are the smaller part, half within 6.5%, and some have cost twice as much. Other processors and kernels have
 /// other constants, and the rule keeps these: a wrong choice costs time only. `--example choice` shows how much, and writes what constants
 /// can be fitted to.
-fn cost(product: &Product<'_>, lanes: usize, pairs: &Pairs, outs: usize) -> Option<f64> {
-    let Product { n, bits, rows, terms, weight_bits, wanted } = *product;
+fn cost(product: &SpectralProduct<'_>, lanes: usize, pairs: &Pairs, outs: usize) -> Option<f64> {
+    let SpectralProduct { n, bits, rows, terms, weight_bits, wanted } = *product;
     let primes = primes_for(bits, terms.len(), weight_bits)? as f64;
     let read = wanted.lanes(n, lanes);
     let (blocks, tiled) = (outs.div_ceil(BLOCK), outs.next_multiple_of(TILE));
@@ -497,8 +497,8 @@ fn cost(product: &Product<'_>, lanes: usize, pairs: &Pairs, outs: usize) -> Opti
 
 /// The same of [`spa_gemm`](crate::gemm::spa_gemm), part by part, with the planes that it reads, fitted to the same
 /// products: half within 3%, nine of ten within 20%, the largest have cost half as much again.
-fn gemm_cost(product: &Product<'_>, outs: usize) -> f64 {
-    let Product { n, bits, rows, terms, wanted: Wanted { parts, len }, .. } = *product;
+fn gemm_cost(product: &SpectralProduct<'_>, outs: usize) -> f64 {
+    let SpectralProduct { n, bits, rows, terms, wanted: Wanted { parts, len }, .. } = *product;
     let limbs = f64::from(bits.div_ceil(16).max(2));
     // Vectors of positions are computed whole.
     let [len, wanted] = [parts * len.next_multiple_of(Line::WORDS), parts * len].map(|x| x as f64);

@@ -111,10 +111,16 @@ fn check(case: &Case) {
     let packed = PackedWeights::new(outs, terms.len(), weight_bits, &weights);
     let expected = oracle(bits, &rows, &terms, &weights, n);
     for kernel in Kernel::all(Cpu::detect()) {
-        let product =
-            Product { n, bits, rows: row_count, terms: &terms, weight_bits, wanted: Wanted::first(n) };
+        let product = SpectralProduct {
+            n,
+            bits,
+            rows: row_count,
+            terms: &terms,
+            weight_bits,
+            wanted: Wanted::first(n),
+        };
         for wanted in wanted_of(n) {
-            let plan = Spectral::with_lanes(kernel, Product { wanted, ..product }, lanes);
+            let plan = Spectral::with_lanes(kernel, SpectralProduct { wanted, ..product }, lanes);
             let plan = plan.expect("a product that six primes cover");
             let transformed = plan.rows(|row, words| words.copy_from_slice(&rows[row]));
             let mut seen = vec![0; outs];
@@ -216,7 +222,7 @@ fn what_it_does_not_cover() {
         let wanted = Wanted::first(256);
         Spectral::with_lanes(
             Kernel::SCALAR,
-            Product { n: 256, bits, rows: 3, terms, weight_bits, wanted },
+            SpectralProduct { n: 256, bits, rows: 3, terms, weight_bits, wanted },
             64,
         )
     };
@@ -232,7 +238,7 @@ fn what_it_does_not_cover() {
     let packed: Vec<Term> = (0..288).map(|i| term(0, i / 9 * 64 + i % 9 / 3 * 8 + i % 3)).collect();
     let best = |rows, terms: &[Term], outs| {
         let wanted = Wanted::first(2048);
-        let product = Product { n: 2048, bits: 48, rows, terms, weight_bits: 12, wanted };
+        let product = SpectralProduct { n: 2048, bits: 48, rows, terms, weight_bits: 12, wanted };
         Spectral::best(Kernel::of(Cpu::detect()), product, outs)
     };
     let plan = best(1, &packed, 512).expect("a packed layer");
@@ -269,9 +275,9 @@ fn taps_in_pairs() {
     assert_eq!(found.numbers.len(), 9 + 2 + 4);
 }
 
-fn one_term(weight_bits: u32) -> Product<'static> {
+fn one_term(weight_bits: u32) -> SpectralProduct<'static> {
     let terms = &[Term { row: 0, offset: 3 }];
-    Product { n: 64, bits: 48, rows: 1, terms, weight_bits, wanted: Wanted::first(64) }
+    SpectralProduct { n: 64, bits: 48, rows: 1, terms, weight_bits, wanted: Wanted::first(64) }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::thread;
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::Reveal;
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::server::Service;
 use jaguar_fregata::pmax_leaky::with_products_seen;
@@ -56,7 +56,7 @@ fn queries(service: &Service, images: &[Vec<i64>], seed: u8) -> Vec<Query> {
             })
         });
         let seen = with_insecure_fixed_randomness([seed + 1; 32], || {
-            let mut ready = connected(client_end).prepare_client(Place::Memory).unwrap();
+            let mut ready = connected(client_end).prepare_client(HintPlace::Memory).unwrap();
             let mut seen = Vec::new();
             for image in images {
                 let mut shares = Shares::new();

@@ -7,7 +7,7 @@ use std::thread;
 
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::client::{Connected, Limits, Reveal, connect};
-use jaguar_engine::hint::Place;
+use jaguar_engine::hint::HintPlace;
 use jaguar_engine::progress::NoProgress;
 use jaguar_engine::report::Predicted;
 use jaguar_engine::server::Service;
@@ -67,7 +67,7 @@ fn every_operation_agrees_with_the_reference_layer_by_layer() {
         assert_ne!(choices.comparison, Comparison::Sealed);
         let guard_bits = bundle.model.network.guard_bits;
         let inputs = [0, 1].map(|query| input(query).iter().map(|v| v << guard_bits).collect::<Vec<_>>());
-        let checks = verify(&kit, bundle, choices, reveal, &inputs, Place::Memory).unwrap();
+        let checks = verify(&kit, bundle, choices, reveal, &inputs, HintPlace::Memory).unwrap();
         for layer in checks.iter().flat_map(|check| &check.layers) {
             assert!(layer.wrong == 0 && layer.reduced == 0, "{layer:?}");
         }
@@ -82,7 +82,7 @@ fn bytes_and_rounds_are_those_of_the_plan() {
     let (client_end, server_end) = memory_pair();
     let reports = thread::scope(|scope| {
         let server = scope.spawn(|| service.serve(server_end, &mut |_| ()));
-        let mut ready = connected(client_end).prepare_client(Place::Memory).unwrap();
+        let mut ready = connected(client_end).prepare_client(HintPlace::Memory).unwrap();
         let mut reports = Vec::new();
         for _ in 0..2 {
             let prepared = ready.prepare_query(&mut NoProgress).unwrap();
@@ -221,7 +221,7 @@ fn views(service: &Service, images: &[Vec<i64>]) -> [Vec<Vec<u64>>; 2] {
                 }
             })
         });
-        let mut ready = connected(client_end).prepare_client(Place::Memory).unwrap();
+        let mut ready = connected(client_end).prepare_client(HintPlace::Memory).unwrap();
         let mut seen = Vec::new();
         for image in images {
             let mut shares = Shares::new();

@@ -19,7 +19,7 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, ensure};
 use jaguar_graph::network::{BLOCK_SIZES, BlockKind, Blocks, Linear, possible_sizes};
 use jaguar_hyena::{BlockPacking, Form, Places, Wanted, search};
-use jaguar_linear::backend::{Layers, Party, Request};
+use jaguar_linear::backend::{BackendParty, Layers, Request};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, memory_pair};
@@ -117,8 +117,8 @@ struct Ready {
     /// Bytes of a plaintext in memory.
     plaintext_bytes: u64,
     model_ms: f64,
-    client: (Box<dyn Party>, Channel),
-    server: (Box<dyn Party>, Channel),
+    client: (Box<dyn BackendParty>, Channel),
+    server: (Box<dyn BackendParty>, Channel),
     shares: [Vec<u64>; 2],
 }
 

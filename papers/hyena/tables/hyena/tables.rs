@@ -5,7 +5,7 @@ use super::networks::{Layer, Linears, Stored};
 use super::paper::{self, ABLATION, GOAL, LEAST_RATIO, MEMORY, NETWORKS};
 use super::units::Seconds;
 use super::{DEFAULT, Figures, Measured, Operations};
-use crate::e2e::{Kind, Run};
+use crate::e2e::{NodeKind, Run};
 use crate::plot::{self, Dots};
 use crate::report::{Goal, Table, Target};
 use crate::statistics::significant;
@@ -321,7 +321,7 @@ fn networks(linears: &[Linears], runs: &[Measured]) -> Table {
             let linear: f64 = [&one.run.offline, &one.run.online]
                 .iter()
                 .flat_map(|stage| &stage.kinds)
-                .filter(|kind| kind.kind == Kind::Linear)
+                .filter(|kind| kind.kind == NodeKind::Linear)
                 .map(|kind| kind.client_seconds + kind.server_seconds)
                 .sum();
             let row = |what: &str, seconds: f64, mib: String| {

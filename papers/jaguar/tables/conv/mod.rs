@@ -23,7 +23,7 @@ use jaguar_wire::pack;
 use serde::Serialize;
 
 use super::limits::Peaks;
-use super::paper::{CONVOLUTIONS, Kind};
+use super::paper::{CONVOLUTIONS, ConvolutionKind};
 use super::plot::{self, Dots};
 use super::report::{Goal, Output, Report, Table, Target};
 use super::setting::{Instructions, Setting};
@@ -150,7 +150,7 @@ fn measure(cpu: Cpu, conv: &Conv, args: &Args, peaks: &Peaks, threads: usize) ->
 
 #[derive(Serialize)]
 struct Group {
-    kind: Kind,
+    kind: ConvolutionKind,
     split: bool,
     cases: usize,
     /// The Cheetah backend's server over the published form's.
@@ -459,7 +459,7 @@ fn plot(figures: &Figures) -> Dots {
     }
 }
 
-fn group_name(kind: Kind, split: bool) -> String {
+fn group_name(kind: ConvolutionKind, split: bool) -> String {
     format!("{}, {}", format!("{kind:?}").to_lowercase(), layout_name(split))
 }
 

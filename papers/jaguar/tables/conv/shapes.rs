@@ -4,12 +4,12 @@ use jaguar_graph::network::{Linear, Shape};
 use serde::Serialize;
 
 use super::SHIFT;
-use crate::paper::{Kind, OPEN_CHEETAH_CONVOLUTIONS};
+use crate::paper::{ConvolutionKind, OPEN_CHEETAH_CONVOLUTIONS};
 
 /// A square convolution with "same" padding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Conv {
-    pub kind: Kind,
+    pub kind: ConvolutionKind,
     pub size: usize,
     pub channels_in: usize,
     pub channels_out: usize,
@@ -19,12 +19,12 @@ pub struct Conv {
 
 impl Conv {
     pub fn new(size: usize, channels_in: usize, channels_out: usize, kernel: usize, stride: usize) -> Self {
-        let kind = if kernel == 1 { Kind::Pointwise } else { Kind::Dense };
+        let kind = if kernel == 1 { ConvolutionKind::Pointwise } else { ConvolutionKind::Dense };
         Self { kind, size, channels_in, channels_out, kernel, stride }
     }
 
     pub fn depthwise(size: usize, channels: usize, stride: usize) -> Self {
-        Self { kind: Kind::Depthwise, ..Self::new(size, channels, channels, 3, stride) }
+        Self { kind: ConvolutionKind::Depthwise, ..Self::new(size, channels, channels, 3, stride) }
     }
 
     pub fn name(&self) -> String {
@@ -36,7 +36,7 @@ impl Conv {
     pub fn spec(&self) -> Linear {
         Linear {
             stride: [self.stride; 2],
-            groups: if self.kind == Kind::Depthwise { self.channels_in } else { 1 },
+            groups: if self.kind == ConvolutionKind::Depthwise { self.channels_in } else { 1 },
             ..Linear::same(self.channels_out, self.kernel, SHIFT)
         }
     }
@@ -139,7 +139,7 @@ pub fn open_cheetah(conv: &Conv) -> Option<f64> {
     let key = (conv.size, conv.channels_in, conv.channels_out, conv.kernel, conv.stride);
     let row = OPEN_CHEETAH_CONVOLUTIONS
         .iter()
-        .find(|r| (r.0, r.1, r.2, r.3, r.4) == key && conv.kind != Kind::Depthwise);
+        .find(|r| (r.0, r.1, r.2, r.3, r.4) == key && conv.kind != ConvolutionKind::Depthwise);
     row.map(|r| r.5)
 }
 
@@ -150,7 +150,7 @@ mod tests {
     fn multiply_adds(convs: &[Conv]) -> usize {
         let one = |c: &Conv| {
             let side = c.size / c.stride;
-            let depth = if c.kind == Kind::Depthwise { 1 } else { c.channels_in };
+            let depth = if c.kind == ConvolutionKind::Depthwise { 1 } else { c.channels_in };
             side * side * c.channels_out * depth * c.kernel * c.kernel
         };
         convs.iter().map(one).sum()

@@ -125,7 +125,7 @@ pub struct Stage {
     pub bytes_down: u64,
     pub rounds: u64,
     pub limit: Limit,
-    /// In the order of [`Kind::ALL`].
+    /// In the order of [`NodeKind::ALL`].
     pub kinds: Vec<ByKind>,
 }
 
@@ -138,7 +138,7 @@ impl Stage {
 /// What layers of one kind took together.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ByKind {
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// Of the client's time, waiting for the server included.
     pub wall_seconds: f64,
     pub client_seconds: f64,
@@ -149,7 +149,7 @@ pub struct ByKind {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum NodeKind {
     Linear,
     Relu,
     MaxPool,
@@ -157,7 +157,7 @@ pub enum Kind {
     Rest,
 }
 
-impl Kind {
+impl NodeKind {
     pub const ALL: [Self; 4] = [Self::Linear, Self::Relu, Self::MaxPool, Self::Rest];
 }
 

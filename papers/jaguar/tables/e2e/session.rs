@@ -17,7 +17,7 @@ use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
 
-use super::{ByKind, Kind, Run, Stage};
+use super::{ByKind, NodeKind, Run, Stage};
 use crate::kit::kit;
 use crate::limits::{Limit, Peaks};
 use crate::statistics::median;
@@ -180,12 +180,12 @@ fn random_input(network: &Network, query: u64) -> Vec<i64> {
         .collect()
 }
 
-fn kind(op: &Op) -> Kind {
+fn kind(op: &Op) -> NodeKind {
     match op.part() {
-        Part::Linear => Kind::Linear,
-        Part::Activation => Kind::Relu,
-        Part::MaxPool => Kind::MaxPool,
-        Part::Input | Part::Product | Part::Local => Kind::Rest,
+        Part::Linear => NodeKind::Linear,
+        Part::Activation => NodeKind::Relu,
+        Part::MaxPool => NodeKind::MaxPool,
+        Part::Input | Part::Product | Part::Local => NodeKind::Rest,
     }
 }
 
@@ -213,7 +213,7 @@ fn stages(network: &Network, reports: &[Report]) -> [Stage; 2] {
     let of = |seconds: fn(&Report) -> f64, all: fn(&Report) -> &Cost, of_row: fn(&Row) -> &Cost| {
         let total = all(&reports[0]);
         let mut kinds: Vec<ByKind> =
-            Kind::ALL.into_iter().map(|kind| ByKind::of(kind, network, reports, of_row)).collect();
+            NodeKind::ALL.into_iter().map(|kind| ByKind::of(kind, network, reports, of_row)).collect();
         // Keys, the result and the server's report belong to no node.
         let bytes: u64 = kinds.iter().map(|k| k.bytes).sum();
         let rounds: u64 = kinds.iter().map(|k| k.rounds).sum();
@@ -239,7 +239,7 @@ fn stages(network: &Network, reports: &[Report]) -> [Stage; 2] {
 }
 
 impl ByKind {
-    fn of(kind: Kind, network: &Network, reports: &[Report], of_row: fn(&Row) -> &Cost) -> Self {
+    fn of(kind: NodeKind, network: &Network, reports: &[Report], of_row: fn(&Row) -> &Cost) -> Self {
         let rows = |report: &'_ Report| -> Vec<Cost> {
             let nodes = network.nodes.iter().zip(&report.rows);
             let nodes = nodes.filter(|(node, _)| self::kind(&node.op) == kind);

@@ -3,7 +3,7 @@
 use jaguar_plan::predict::Total;
 use jaguar_profile::Imitated;
 
-use super::{Kind, Run};
+use super::{NodeKind, Run};
 use crate::paper::{self, NETWORKS, PROGRAMS};
 use crate::plot::{self, Dots};
 use crate::report::{Goal, Table, Target};
@@ -268,10 +268,10 @@ fn kinds(runs: &[Run]) -> Table {
         for (name, phase) in [("before the input", &run.offline), ("online", &run.online)] {
             for part in &phase.kinds {
                 let kind = match part.kind {
-                    Kind::Linear => "linear",
-                    Kind::Relu => "ReLU",
-                    Kind::MaxPool => "max-pool",
-                    Kind::Rest => "rest",
+                    NodeKind::Linear => "linear",
+                    NodeKind::Relu => "ReLU",
+                    NodeKind::MaxPool => "max-pool",
+                    NodeKind::Rest => "rest",
                 };
                 rows.push(vec![
                     run.network.clone(),

@@ -1,7 +1,7 @@
 //! The sum in floating point.
 
 use super::Add;
-use crate::float::{Demand, FloatOperator, Operands};
+use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network;
 use crate::ops::operator::Known;
 
@@ -14,7 +14,7 @@ impl FloatOperator for Add {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         of.first().1.iter().zip(of.inputs[1].1).map(|(a, b)| a + b).collect()
     }
 }

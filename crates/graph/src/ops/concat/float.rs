@@ -1,7 +1,7 @@
 //! Values one after the other, in floating point.
 
 use super::Concat;
-use crate::float::{Demand, FloatOperator, Operands};
+use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network;
 use crate::ops::operator::Known;
 
@@ -14,7 +14,7 @@ impl FloatOperator for Concat {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         of.inputs.iter().flat_map(|(_, x)| x.iter().copied()).collect()
     }
 }

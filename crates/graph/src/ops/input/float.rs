@@ -1,7 +1,7 @@
 //! The input of a float graph.
 
 use super::Input;
-use crate::float::{Demand, FloatOperator, Operands};
+use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network;
 use crate::ops::operator::Known;
 
@@ -15,7 +15,7 @@ impl FloatOperator for Input {
     }
 
     /// It is given, not computed.
-    fn apply(&self, _: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, _: &FloatOperands<'_>) -> Vec<f32> {
         Vec::new()
     }
 }

@@ -1,6 +1,6 @@
 //! Linear layers in floating point, and the affine maps that become part of them.
 
-use crate::float::{Affine, Bias, Demand, FloatOperator, Linear, Op, Operands};
+use crate::float::{Affine, Bias, Demand, FloatOperands, FloatOperator, Linear, Op};
 use crate::ir::kernel::convolve;
 use crate::network::{self, Shape};
 use crate::ops::operator::Known;
@@ -23,7 +23,7 @@ impl FloatOperator for Linear {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         let (shape, x) = of.first();
         let mut values = convolve(of.cpu, &self.spec, shape, &self.weights, x);
         self.bias.add_to(of.output, &mut values);
@@ -46,7 +46,7 @@ impl FloatOperator for Affine {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         let (shape, x) = of.first();
         let mut values = x.to_vec();
         for (plane, mul) in values.chunks_exact_mut(shape[1] * shape[2]).zip(&self.mul) {

@@ -1,6 +1,6 @@
 //! Max-pooling in floating point.
 
-use crate::float::{Affine, Bias, Demand, FloatOperator, Op, Operands};
+use crate::float::{Affine, Bias, Demand, FloatOperands, FloatOperator, Op};
 use crate::network::{self, Shape};
 use crate::ops::operator::Known;
 use crate::ops::window::{Window, pool};
@@ -18,7 +18,7 @@ impl FloatOperator for MaxPool {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         let (shape, x) = of.first();
         pool(&self.0, shape, x, f32::NEG_INFINITY, f32::max, |best, _| best)
     }

@@ -1,6 +1,6 @@
 //! The product in floating point.
 
-use crate::float::{Demand, FloatOperator, Operands};
+use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network;
 use crate::ops::operator::Known;
 
@@ -23,7 +23,7 @@ impl FloatOperator for Product {
         Demand::Shifted(self.gain)
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         let (x, factors) = (of.first().1, of.inputs[1].1);
         let [first, second] = self.offsets;
         let each = x.len() / factors.len();

@@ -1,7 +1,7 @@
 //! Moves in floating point: the same as of integers.
 
 use super::{Rearrange, rearrange};
-use crate::float::{Demand, FloatOperator, Operands};
+use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network::{self, Shape};
 use crate::ops::operator::Known;
 
@@ -14,7 +14,7 @@ impl FloatOperator for Rearrange {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         let (shape, x) = of.first();
         rearrange(self, shape, of.output, x)
     }

@@ -1,6 +1,6 @@
 //! ReLU in floating point.
 
-use crate::float::{Demand, FloatOperator, Growth, Operands};
+use crate::float::{Demand, FloatOperands, FloatOperator, Growth};
 use crate::network;
 use crate::ops::operator::Known;
 
@@ -17,7 +17,7 @@ impl FloatOperator for Relu {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         of.first().1.iter().map(|v| v.max(0.0)).collect()
     }
 

@@ -1,7 +1,7 @@
 //! A ReLU with a slope below zero: there during an import only. It becomes a ReLU and a linear layer.
 
 use super::float::Relu;
-use crate::float::{Demand, FloatOperator, Growth, Linear, Op, Operands};
+use crate::float::{Demand, FloatOperands, FloatOperator, Growth, Linear, Op};
 use crate::network::{self, NodeId, Rearrange, Shape};
 use crate::ops::concat::Concat;
 use crate::ops::operator::Known;
@@ -23,7 +23,7 @@ impl FloatOperator for Prelu {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         let (shape, x) = of.first();
         let mut values = x.to_vec();
         for (plane, slope) in values.chunks_exact_mut(shape[1] * shape[2]).zip(&self.slope) {

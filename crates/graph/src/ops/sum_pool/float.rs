@@ -1,7 +1,7 @@
 //! Average pooling in floating point. It becomes a sum, and the division part of what takes it.
 
 use super::real_places_multiple;
-use crate::float::{Affine, Bias, Demand, FloatOperator, Linear, Op, Operands, Settled};
+use crate::float::{Affine, Bias, Demand, FloatOperands, FloatOperator, Linear, Op, Settled};
 use crate::limits::MAX_POOL_GAIN;
 use crate::network::{self, Shape};
 use crate::ops::operator::Known;
@@ -25,7 +25,7 @@ impl FloatOperator for AveragePool {
         Demand::Nothing
     }
 
-    fn apply(&self, of: &Operands<'_>) -> Vec<f32> {
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         let (shape, x) = of.first();
         let whole = (self.window.kernel[0] * self.window.kernel[1]) as f32;
         let mean = |sum, real| sum / if self.count_padding { whole } else { real as f32 };
