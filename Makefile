@@ -70,8 +70,12 @@ sbom: toolchain
 	  echo 'skip: cyclonedx-python-lib cannot be installed: target/sbom.cdx.json is not checked against the schema'; \
 	fi
 
+# What leaks by design is built for its attacks alone: the workspace's build, as it was, with one feature more.
+LEAKY = $(CARGO) test --workspace --locked --features jaguar-fregata/pmax-leaky --test 'pmax_leaky*'
+
 test: lint docs test-fhe test-circulant-if-torch
 	$(CARGO) test --workspace --locked
+	$(LEAKY)
 	CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}" $(CARGO) test --manifest-path examples/own-backend/Cargo.toml --locked
 	$(MAKE) test-python
 
@@ -185,6 +189,7 @@ lint: toolchain lint-fhe
 	$(CARGO) clippy --package jaguar-cli --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-fuzz --features coverage --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-gpu --features cuda --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package jaguar-fregata --package jaguar-bench --features pmax-leaky --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features client --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-engine --no-default-features --features server --locked -- -D warnings
 	$(MAKE) rustdoc
@@ -235,7 +240,7 @@ fuzz: toolchain
 # Times, then (with valgrind) branches and addresses that depend on secrets: of single steps, and of whole sessions by the program that
 # ships. Memcheck's findings in the two planted cases are meant.
 test-timing: toolchain
-	$(CARGO) build --release --locked --package jaguar-fuzz --example timing
+	$(CARGO) build --release --locked --package jaguar-fuzz --example timing --features pmax-leaky
 	$(CARGO) build --release --locked --package jaguar-cli
 	"$${CARGO_TARGET_DIR:-target}/release/examples/timing"
 	@if command -v valgrind >/dev/null; then \

@@ -3,7 +3,8 @@ backend's folder and the kits names a backend, that operators are named in their
 
     python3 tools/check_layers.py
 
-It also checks that one crate alone asks the processor for its features. Prints every violation and exits with 1 if there is
+It also checks that one crate alone asks the processor for its features, and that what leaks by design is named in its paper's folder alone
+and built by no default. Prints every violation and exits with 1 if there is
 one. Needs Python 3.11 and nothing else.
 """
 
@@ -35,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "linear": {"ring", "wire", "mpc", "graph"},
     "cheetah": {"ring", "wire", "mpc", "graph", "linear"},
     "gpu": set(),
-    "fregata": {"ring", "wire", "graph", "linear", "cheetah", "gpu"},
+    "fregata": {"ring", "wire", "ot", "mpc", "graph", "linear", "cheetah", "gpu"},
     "hyena": {"ring", "wire", "mpc", "graph", "linear"},
     "plan": {"mpc", "graph", "linear", "cheetah"},
     "compile": {"ring", "graph", "plan"},
@@ -63,6 +64,9 @@ ARROWS: dict[str, set[str]] = {
         "report",
     },
 }
+
+# Crates whose tests may use some above them: a paper's protocol is attacked in whole sessions.
+TESTS_ABOVE = {"fregata": {"hyena", "plan", "engine"}}
 
 # Crates that are not in the folder of their name: those of the papers, and those that are no part of a library.
 ELSEWHERE = {
@@ -120,7 +124,7 @@ def violations(crates: Path) -> list[str]:
             for other in sorted(dependencies(manifest, kind, shared) - ARROWS[name]):
                 allowed = ", ".join(sorted(ARROWS[name])) or "no other crate"
                 found.append(f"{path}: {name} must not depend on {other} (it may use {allowed})")
-        below = set(order[: order.index(name)])
+        below = set(order[: order.index(name)]) | TESTS_ABOVE.get(name, set())
         for other in sorted(dependencies(manifest, "dev-dependencies", shared) - below - {name}):
             found.append(f"{path}: the tests of {name} must not use {other}, which is not below it")
     return found
@@ -315,11 +319,53 @@ def asked_processors(tree: Path) -> list[str]:
     return found
 
 
+# A comparison that leaks by design, for measurements: its feature, and how else it is written.
+LEAKY = "pmax-leaky"
+LEAKY_WORD = re.compile("pmax", re.IGNORECASE)
+
+# Where it may be named besides its paper's folder and pages, and why.
+MAY_NAME_LEAKY = {
+    "crates/bench/Cargo.toml": "has the feature that builds the paper's rows",
+    "fuzz/Cargo.toml": "has the feature that fuzzes and times it",
+}
+
+
+def named_leaky(tree: Path) -> list[str]:
+    """Lines that name it outside its paper, comments and tests among them; and what builds it though nobody asked: a default feature, or
+    a dependency with its feature (which a build of the whole workspace would turn on for all)."""
+    found = []
+    files = [path for part in ("crates", "fuzz", "python", "examples") for path in sorted((tree / part).rglob("*"))]
+    for path in files:
+        inside = path.relative_to(tree).as_posix()
+        if path.suffix not in (".rs", ".toml", ".html", ".py", ".pyi", ".md") or inside in MAY_NAME_LEAKY or not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if LEAKY_WORD.search(line):
+                found.append(f"{path}:{number}: names what leaks, which only papers/fregata may: {line.strip()}")
+    for path in [tree / "Cargo.toml", *(path for path in tree.glob("*/**/Cargo.toml") if "target" not in path.parts)]:
+        if not path.exists():
+            continue
+        manifest = tomllib.loads(path.read_text())
+        features, asked, on = manifest.get("features", {}), ["default"], set()
+        while asked:
+            feature = asked.pop()
+            if feature not in on:
+                on.add(feature)
+                asked += features.get(feature, [])
+        if any(feature.split("/")[-1] == LEAKY for feature in on):
+            found.append(f"{path}: builds {LEAKY} by default")
+        kinds = ("dependencies", "dev-dependencies", "build-dependencies")
+        parts = [manifest.get("workspace", {}).get("dependencies", {}), *(t for kind in kinds for t in tables(manifest, kind))]
+        for name, value in (item for part in parts for item in part.items()):
+            if isinstance(value, dict) and LEAKY in value.get("features", []):
+                found.append(f"{path}: asks {name} for {LEAKY}, which a build of the workspace then has everywhere")
+    return found
+
+
 def problems(tree: Path) -> list[str]:
     """Everything that the tree has and must not have."""
-    return violations(tree / "crates") + unused_arrows(tree) + pages_map(tree) + named_backends(tree) + named_operators(tree) + asked_processors(tree) + import_circles.problems(
-        tree
-    )
+    own = violations(tree / "crates") + unused_arrows(tree) + pages_map(tree) + named_backends(tree) + named_operators(tree)
+    return own + asked_processors(tree) + named_leaky(tree) + import_circles.problems(tree)
 
 
 def main() -> int:

@@ -216,6 +216,46 @@ class AskedProcessors(Planted):
         self.assertEqual(self.found("crates/ring/src/lib.rs", told), [])
 
 
+class NamedLeaky(Planted):
+    def found(self, files: dict[str, str]) -> list[str]:
+        with tree(files) as root:
+            return [line.removeprefix(f"{root}/") for line in check_layers.named_leaky(root)]
+
+    def test_every_way_to_name_it_is_found(self):
+        for name, text in (
+            ("crates/plan/src/choices.rs", "use jaguar_fregata::pmax_leaky::PmaxLeaky;"),
+            ("crates/mpc/src/lib.rs", "// as in PMax"),
+            ("crates/engine/src/tests/traffic.rs", 'const NAME: &str = "pmax-leaky";'),
+            ("crates/cli/Cargo.toml", '[features]\npmax-leaky = ["jaguar-fregata/pmax-leaky"]'),
+            ("crates/report/templates/plan.html", "<p>PMAX</p>"),
+            ("python/jaguar/src/lib.rs", "let PmaxLeaky = 1;"),
+            ("fuzz/src/lib.rs", "mod pmax;"),
+        ):
+            self.finds(self.found({name: text}), f"{name}:")
+
+    def test_what_builds_it_unasked_is_found(self):
+        for text, told in (
+            ("[features]\ndefault = ['pmax-leaky']\npmax-leaky = []", "by default"),
+            ("[features]\ndefault = ['tables']\ntables = ['jaguar-fregata/pmax-leaky']", "by default"),
+            ("[dependencies]\njaguar-fregata = { workspace = true, features = ['pmax-leaky'] }", "asks jaguar-fregata"),
+            ("[dev-dependencies]\njaguar-fregata = { path = '..', features = ['cuda', 'pmax-leaky'] }", "asks jaguar-fregata"),
+            ("[target.'cfg(unix)'.dependencies]\njaguar-fregata = { path = '..', features = ['pmax-leaky'] }", "asks"),
+        ):
+            self.finds(self.found({"papers/fregata/Cargo.toml": text}), told)
+        shared = "[workspace.dependencies]\njaguar-fregata = { path = 'x', features = ['pmax-leaky'] }"
+        self.finds(self.found({"Cargo.toml": shared}), "asks jaguar-fregata")
+
+    def test_its_paper_and_features_that_are_off_pass(self):
+        off = "[features]\ndefault = ['clap']\nclap = []\npmax-leaky = ['dep:jaguar-ot']\n"
+        for name, text in (
+            ("papers/fregata/src/pmax_leaky.rs", "pub struct PmaxLeaky;"),
+            ("papers/fregata/Cargo.toml", off),
+            ("crates/bench/Cargo.toml", "[features]\npmax-leaky = ['jaguar-fregata/pmax-leaky']"),
+            ("crates/bench/src/kit.rs", "kit.with_comparisons(jaguar_fregata::COMPARISONS)"),
+        ):
+            self.assertEqual(self.found({name: text}), [], (name, text))
+
+
 class Circles(Planted):
     def circles(self, files: dict[str, str]) -> list[list[str]]:
         """The circles of a crate, families among them, by the names of its files."""

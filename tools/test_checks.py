@@ -272,6 +272,7 @@ class Dependencies(Planted):
             {"tests/a.rs": "use one_thing::A;"},
             {"examples/a.rs": "use one_thing::A;"},
             {"benches/a.rs": "use one_thing::A;"},
+            {"tests/a.rs": '#[path = "../away/file.rs"]\nmod file;', "away/file.rs": "use one_thing::A;"},
             {"src/lib.rs": "#[cfg(test)]\nmod tests {\n    use one_thing::A;\n}"},
             {"src/tests.rs": "use one_thing::A;"},
             {"src/lib.rs": "/// ```\n/// use one_thing::A;\n/// ```\nfn f() {}"},

@@ -56,6 +56,12 @@ def named(code: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){name}\s*::|{used}", code) is not None
 
 
+def taken(paths: list[Path]) -> list[Path]:
+    """Other files that `#[path]` takes in."""
+    told = [path.parent / name for path in paths for name in re.findall(r'^\s*#\[path = "([^"]+)"\]', path.read_text(), re.M)]
+    return sorted({path.resolve() for path in told} - set(paths))
+
+
 def unused(package: dict[str, Any]) -> list[str]:
     """What is wrong with the dependencies of one crate."""
     folder = Path(package["manifest_path"]).parent
@@ -72,11 +78,9 @@ def unused(package: dict[str, Any]) -> list[str]:
         path for path in source if "tests" not in Path(os.path.relpath(path, folder)).parts and not path.stem.endswith("tests")
     ]
     # A file of another crate that `#[path]` takes in is code of this one.
-    taken = [
-        path.parent / name for path in runs for name in re.findall(r'^\s*#\[path = "([^"]+)"\]', path.read_text(), re.M)
-    ]
-    runs += [path.resolve() for path in taken if path.resolve() not in runs]
+    runs += taken(runs)
     others = [path for part in ("tests", "examples", "benches") for path in sorted((folder / part).rglob("*.rs"))]
+    others += taken(others)
     code = {
         None: code_of(runs, tests_too=False),
         "dev": code_of(source + runs + others, tests_too=True),

@@ -17,12 +17,13 @@
 use std::fs;
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use jaguar_fuzz::doubles::{Recording, Replay};
 use jaguar_mpc::{
-    ArgmaxParams, Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PmaxLeakyParams, PoolParams,
-    PoolShape, Pooling, ProductParams, Range, Relu6Params, ReluParams, TruncateParams, run_blocks,
+    ArgmaxParams, Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape,
+    Pooling, ProductParams, Range, Relu6Params, ReluParams, TruncateParams, run_blocks,
 };
 use jaguar_net::TokenFile;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
@@ -478,7 +479,7 @@ impl Case for Transfer {
 /// follows from them.
 struct Online {
     name: String,
-    layer: Box<dyn Nonlinear>,
+    layer: Arc<dyn Nonlinear>,
     role: Role,
     bits: u32,
     heard: Vec<Vec<u8>>,
@@ -495,7 +496,7 @@ impl Online {
         layer.prepare(party, channel).expect("a sound preparation")
     }
 
-    fn new(name: &str, layer: Box<dyn Nonlinear>, role: Role, bits: u32) -> Self {
+    fn new(name: &str, layer: Arc<dyn Nonlinear>, role: Role, bits: u32) -> Self {
         let (a, b) = memory_transports();
         let ((a, client), (b, server)) = (Recording::new(a), Recording::new(b));
         let run = |role, mut channel: Channel| {
@@ -517,8 +518,8 @@ impl Online {
 
     /// Every kind of layer, at this party.
     fn all(role: Role) -> impl Iterator<Item = Self> {
-        fn each<P>(count: usize, params: P) -> Box<Elementwise<P>> {
-            Box::new(Elementwise { count, params })
+        fn each<P>(count: usize, params: P) -> Arc<Elementwise<P>> {
+            Arc::new(Elementwise { count, params })
         }
         let shape = PoolShape { channels: 2, size: [16; 2], kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
         // (Each takes as much as ten others to prepare.)
@@ -527,13 +528,13 @@ impl Online {
         let full = Range::Full { digit: 4 };
         let signed = Range::Signed;
         let cut = TruncateParams { bits: 16, out_bits: 16, shift: 4, range: signed };
-        let layers: [(&str, Box<dyn Nonlinear>, u32); 12] = [
+        let layers: [(&str, Arc<dyn Nonlinear>, u32); 10] = [
             ("ReLU", each(VALUES, ReluParams::new(16)), 16),
             ("ReLU to an odd modulus", each(VALUES, ReluParams { output: odd, ..ReluParams::new(16) }), 16),
             ("clip", each(VALUES, Relu6Params::new(16, 11)), 16),
-            ("max-pool", Box::new(Pooling { shape, params: PoolParams::new(16) }), 16),
+            ("max-pool", Arc::new(Pooling { shape, params: PoolParams::new(16) }), 16),
             // (Of 16 places: with other shares than the recorded ones, any place may come out.)
-            ("argmax", Box::new(ArgmaxParams { count: 16, bits: 16, digit: 4 }), 16),
+            ("argmax", Arc::new(ArgmaxParams { count: 16, bits: 16, digit: 4 }), 16),
             ("product of values", each(VALUES / 8, product), product.ring_bits()),
             ("truncation", each(VALUES, cut), 16),
             ("extension", each(VALUES, ExtendParams { bits: 16, output: wide, range: signed }), 16),
@@ -547,14 +548,18 @@ impl Online {
                 each(VALUES, ExtendParams { bits: 16, output: odd, range: signed }),
                 16,
             ),
-            ("PMax", each(VALUES, PmaxLeakyParams::new(23, 5)), 23),
-            (
-                "clip by PMax",
-                each(VALUES, PmaxLeakyParams { log2_six: Some(11), ..PmaxLeakyParams::new(23, 5) }),
-                23,
-            ),
         ];
-        layers.into_iter().map(move |(name, layer, bits)| Self::new(name, layer, role, bits))
+        // By other comparisons, with 5 bits more.
+        let compared: [(&str, Arc<dyn Nonlinear>); 2] =
+            [("ReLU", each(VALUES, ReluParams::new(23))), ("clip", each(VALUES, Relu6Params::new(23, 11)))];
+        let by = jaguar_fregata::COMPARISONS.iter().flat_map(move |by| {
+            let instead = |(name, layer): &(&str, Arc<dyn Nonlinear>)| {
+                Some((format!("{name} by {}", by.name()), by.instead(&**layer, 5)?, 23))
+            };
+            compared.iter().filter_map(instead).collect::<Vec<_>>()
+        });
+        let own = layers.into_iter().map(|(name, layer, bits)| (name.to_owned(), layer, bits));
+        own.chain(by).map(move |(name, layer, bits)| Self::new(&name, layer, role, bits))
     }
 }
 

@@ -9,9 +9,11 @@ use jaguar_linear::plaintext_insecure;
 use jaguar_plan::Kit;
 use jaguar_ring::prg::Prg;
 
-/// Every backend that there is, those that protect nothing among them.
+/// Every backend that there is, those that protect nothing among them; and comparisons that leak, if this is built with
+/// them.
 pub fn kit() -> Kit {
-    Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL).with(plaintext_insecure::ALL)
+    let all = Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL).with(plaintext_insecure::ALL);
+    all.with_comparisons(jaguar_fregata::COMPARISONS)
 }
 
 /// A network under construction.

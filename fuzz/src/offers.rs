@@ -102,7 +102,7 @@ pub fn is_taken(input: &[u8]) -> bool {
     let length = script.word();
     let (parameters, described) = (script.bytes(length), script.rest());
     let said = [offered(parameters), message(described)].concat();
-    let limits = Limits { allow_insecure_backends: true, accept_sign_leakage: true, ..Limits::default() };
+    let limits = Limits { allow_insecure_backends: true, accept_leaks: true, ..Limits::default() };
     let Ok(connected) = connect(&models::kit(), Replay::channel(vec![said]), &limits) else { return false };
     // What a client makes of it before and behind a query.
     let network = connected.network();
@@ -129,8 +129,10 @@ pub fn network_seeds() -> Vec<Vec<u8>> {
         seeds.extend(
             models::kit().backends().iter().map(|&id| seed(&Choices::standard(&network, id), &network)),
         );
-        let leaking = Choices::standard(&network, Kit::JAGUAR).leaking_signs(&network);
-        seeds.extend(leaking.ok().map(|choices| seed(&choices, &network)));
+        let by = |&by| Choices::standard(&network, Kit::JAGUAR).comparing_by(&network, by).ok();
+        seeds.extend(
+            models::kit().comparisons().iter().filter_map(by).map(|choices| seed(&choices, &network)),
+        );
     }
     seeds
 }

@@ -1,11 +1,10 @@
 //! Oblivious transfer, and every nonlinear protocol on correlations of a dealer: both roles.
 
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use jaguar_mpc::{
-    ArgmaxParams, Elementwise, ExtendParams, Modulus, MpcError, Nonlinear, Party, PmaxLeakyParams,
-    PmaxLeakyPooling, PoolParams, PoolShape, Pooling, ProductParams, Range, Relu6Params, ReluParams,
-    TruncateParams, run_blocks,
+    ArgmaxParams, Elementwise, ExtendParams, Modulus, MpcError, Nonlinear, Party, PoolParams, PoolShape,
+    Pooling, ProductParams, Range, Relu6Params, ReluParams, TruncateParams, run_blocks,
 };
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
 use jaguar_ot::{Bin, Block, CotSource, Cots, Instances, OtError, Role, Width};
@@ -93,37 +92,42 @@ fn oblivious_transfer(input: &[u8]) {
 }
 
 /// Every layer, small.
-fn layers() -> Vec<Box<dyn Nonlinear>> {
+fn layers() -> Vec<Arc<dyn Nonlinear>> {
     let count = 20;
     let ring = Modulus::power_of_two;
     let shape = PoolShape { channels: 2, size: [4, 5], kernel: [3, 2], stride: [2, 1], pads: [1, 0, 1, 1] };
     let extend = |range| ExtendParams { bits: 16, output: ring(28), range };
     let truncate = TruncateParams { bits: 28, out_bits: 16, shift: 12, range: Range::Signed };
-    let leaking = PmaxLeakyParams::new(28, 8);
     let odd = Modulus::odd(1_000_003).expect("it is odd");
-    vec![
-        Box::new(Elementwise { count, params: ReluParams::new(16) }),
-        Box::new(Elementwise {
+    let own: [Arc<dyn Nonlinear>; 12] = [
+        Arc::new(Elementwise { count, params: ReluParams::new(16) }),
+        Arc::new(Elementwise {
             count,
             params: ReluParams { output: ring(40), digit: 1, ignored: 3, bits: 16 },
         }),
-        Box::new(Elementwise { count, params: Relu6Params::new(16, 10) }),
-        Box::new(Pooling { shape, params: PoolParams { bits: 16, digit: 4, ignored: 0 } }),
-        Box::new(ArgmaxParams { count, bits: 16, digit: 4 }),
-        Box::new(Elementwise { count, params: extend(Range::Signed) }),
-        Box::new(Elementwise { count, params: extend(Range::NonNegative) }),
-        Box::new(Elementwise { count, params: extend(Range::Full { digit: 3 }) }),
-        Box::new(Elementwise { count, params: ExtendParams { output: odd, ..extend(Range::Signed) } }),
-        Box::new(Elementwise { count, params: truncate }),
-        Box::new(Elementwise {
+        Arc::new(Elementwise { count, params: Relu6Params::new(16, 10) }),
+        Arc::new(Pooling { shape, params: PoolParams { bits: 16, digit: 4, ignored: 0 } }),
+        Arc::new(ArgmaxParams { count, bits: 16, digit: 4 }),
+        Arc::new(Elementwise { count, params: extend(Range::Signed) }),
+        Arc::new(Elementwise { count, params: extend(Range::NonNegative) }),
+        Arc::new(Elementwise { count, params: extend(Range::Full { digit: 3 }) }),
+        Arc::new(Elementwise { count, params: ExtendParams { output: odd, ..extend(Range::Signed) } }),
+        Arc::new(Elementwise { count, params: truncate }),
+        Arc::new(Elementwise {
             count,
             params: TruncateParams { range: Range::Full { digit: 4 }, ..truncate },
         }),
-        Box::new(Elementwise { count, params: ProductParams { out_bits: 24, shift: 20, offsets: [-3, 5] } }),
-        Box::new(Elementwise { count, params: leaking }),
-        Box::new(Elementwise { count, params: PmaxLeakyParams { log2_six: Some(10), ..leaking } }),
-        Box::new(PmaxLeakyPooling { shape, bits: 28, factor_bits: 8 }),
-    ]
+        Arc::new(Elementwise { count, params: ProductParams { out_bits: 24, shift: 20, offsets: [-3, 5] } }),
+    ];
+    // By other comparisons, with 8 bits more.
+    let compared: [Arc<dyn Nonlinear>; 3] = [
+        Arc::new(Elementwise { count, params: ReluParams::new(28) }),
+        Arc::new(Elementwise { count, params: Relu6Params::new(28, 10) }),
+        Arc::new(Pooling { shape, params: PoolParams::new(28) }),
+    ];
+    let by = jaguar_fregata::COMPARISONS.iter();
+    let instead = by.flat_map(|by| compared.iter().filter_map(|layer| by.instead(&**layer, 8)));
+    own.into_iter().chain(instead).collect()
 }
 
 fn walk(layer: &dyn Nonlinear, role: Role, mut channel: Channel) -> Result<(), MpcError> {
@@ -140,7 +144,7 @@ fn walk(layer: &dyn Nonlinear, role: Role, mut channel: Channel) -> Result<(), M
 
 /// A byte that says the layer and the role, then changes to what it hears.
 fn nonlinear(input: &[u8]) {
-    type Layers = Vec<(Box<dyn Nonlinear>, OnceLock<Both>)>;
+    type Layers = Vec<(Arc<dyn Nonlinear>, OnceLock<Both>)>;
     static LAYERS: LazyLock<Layers> =
         LazyLock::new(|| layers().into_iter().map(|layer| (layer, OnceLock::new())).collect());
     let mut script = Script::new(input);

@@ -26,11 +26,15 @@ enum Course {
     Queries,
     /// Two queries are kept, and run in turn; a label.
     Kept,
-    /// One query with comparisons that leak.
+    /// One query by comparisons of the kit that leak, if it has such.
     Leaking,
 }
 
-const COURSES: [Course; 3] = [Course::Queries, Course::Kept, Course::Leaking];
+/// The last one is left out where the kit has no comparisons.
+fn courses() -> &'static [Course] {
+    const ALL: [Course; 3] = [Course::Queries, Course::Kept, Course::Leaking];
+    if models::kit().comparisons().is_empty() { &ALL[..2] } else { &ALL }
+}
 
 /// A session that was recorded: what each party heard.
 struct Recorded {
@@ -76,7 +80,7 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 fn limits() -> Limits {
-    Limits { allow_insecure_backends: true, accept_sign_leakage: true, ..Limits::default() }
+    Limits { allow_insecure_backends: true, accept_leaks: true, ..Limits::default() }
 }
 
 fn model(backend: &str) -> Model {
@@ -96,9 +100,9 @@ fn service(backend: &str, course: Course) -> Service {
     choices.instances = Instances { bits: Bin::B512, vectors: Bin::B512 };
     let reveal = if course == Course::Kept { Reveal::Label } else { Reveal::Logits };
     if course == Course::Leaking {
-        choices = choices.leaking_signs(network).expect("a ring for it");
+        choices = choices.comparing_by(network, models::kit().comparisons()[0]).expect("a ring for it");
     }
-    let allowed = Allowed { insecure_backends: true, sign_leakage: true };
+    let allowed = Allowed { insecure_backends: true, leaks: true };
     let plan = Plan::allowing(network, choices, allowed).expect("a plan");
     let service =
         Service::with_plan(jaguar_ring::cpu::Cpu::detect().into(), bundle, plan, reveal).expect("a server");
@@ -174,11 +178,10 @@ pub fn goes_through(backend: &'static str, input: &[u8]) -> bool {
     let mut script = Script::new(input);
     let how = usize::from(script.byte());
     let of_backend = RECORDED.iter().find(|(name, _)| *name == backend).expect("a backend");
-    let course = how / 2 % COURSES.len();
-    let make = || {
-        std::thread::spawn(move || Arc::new(record(backend, COURSES[course]))).join().expect("it goes well")
-    };
-    let recorded = of_backend.1[course].get_or_init(make).clone();
+    let number = how / 2 % courses().len();
+    let course = courses()[number];
+    let make = || std::thread::spawn(move || Arc::new(record(backend, course))).join().expect("it goes well");
+    let recorded = of_backend.1[number].get_or_init(make).clone();
     let heard = if how.is_multiple_of(2) { &recorded.client } else { &recorded.server };
     let mut chunks = heard.clone();
     script.change(&mut chunks);
@@ -186,7 +189,7 @@ pub fn goes_through(backend: &'static str, input: &[u8]) -> bool {
     // An error, or a wrong answer: both are fine. (With the recorded role's own randomness: the peer's check of oblivious transfers
     // holds for no other.)
     if how.is_multiple_of(2) {
-        fixed(CLIENT, || converse(channel, COURSES[course]).is_ok())
+        fixed(CLIENT, || converse(channel, course).is_ok())
     } else {
         fixed(SERVER, || recorded.service.serve(channel, &mut |_| ()).is_ok())
     }

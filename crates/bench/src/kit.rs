@@ -1,10 +1,11 @@
-//! What is measured: the standard kit, and the papers' backends.
+//! What is measured: the standard kit, and the papers' backends and comparisons.
 
 use jaguar_plan::{BackendId, Kit};
 
 /// All of it.
 pub fn kit() -> Kit {
-    Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL)
+    let kit = Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL);
+    kit.with_comparisons(jaguar_fregata::COMPARISONS)
 }
 
 /// One backend of it.

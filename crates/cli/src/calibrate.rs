@@ -109,7 +109,7 @@ fn show(machine: &Machine, kit: &Kit) {
     );
     for kind in Kind::ALL {
         for digit in DIGITS {
-            let digitless = matches!(kind, Kind::Extension | Kind::PmaxLeaky);
+            let digitless = kind == Kind::Extension;
             if digitless && digit != DIGITS[0] {
                 continue;
             }

@@ -9,7 +9,6 @@ use jaguar_report::terminal::say;
 use jaguar_report::terminal::table::bytes;
 
 use crate::batch;
-use crate::leakage::AcceptSignLeakage;
 use crate::predict::{Dial, NO_CACHE, cache};
 use crate::progress::Bars;
 use crate::reach::Reach;
@@ -20,8 +19,6 @@ const HINT: &str = "The hint";
 #[derive(clap::Args)]
 #[command(next_help_heading = HINT)]
 pub struct Args {
-    #[command(flatten)]
-    leakage: AcceptSignLeakage,
     #[command(flatten)]
     reach: Reach,
     /// How many images a query will have.
@@ -38,9 +35,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let limits = args.leakage.limits();
     let (model, link, images) = (args.reach.model.clone(), args.link, args.batch);
-    let dial = Dial { dialer: args.reach.dialer()?, model, link, timeline: false, limits, images };
+    let dial = Dial { dialer: args.reach.dialer()?, model, link, timeline: false, images };
     let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
     let connected = dial.connect()?;
     let model = format!("{} ({})", connected.network().name, connected.model());

@@ -20,7 +20,6 @@ mod fetch;
 mod guard;
 mod help;
 mod kit;
-mod leakage;
 mod log;
 mod memory;
 mod notes;

@@ -19,14 +19,8 @@ pub fn tell(note: Note) {
 }
 
 /// What is to be said, before it runs, if what `party` has to do will not fit this machine's memory, and what would.
-pub fn warning_of_memory(
-    network: &Network,
-    plan: &Plan,
-    allowed: Allowed,
-    load: Load,
-    party: Side,
-) -> Option<String> {
-    MemoryNeeds::new(network, plan, allowed, load, room(), &crate::kit::standard()).warning(party)
+pub fn warning_of_memory(network: &Network, plan: &Plan, load: Load, party: Side) -> Option<String> {
+    MemoryNeeds::new(network, plan, Allowed::default(), load, room(), &crate::kit::standard()).warning(party)
 }
 
 /// Prints a warning to standard error, if there is one.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use jaguar_engine::bundle::{Bundle, files};
 use jaguar_plan::memory::Load;
-use jaguar_plan::{Choices, Plan, batch as batches};
+use jaguar_plan::{Allowed, Choices, Plan, batch as batches};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, store};
 use jaguar_report::cost;
@@ -16,7 +16,6 @@ use jaguar_ring::cpu::Cpu;
 
 use crate::batch;
 use crate::guard::GuardBits;
-use crate::leakage::AcceptSignLeakage;
 use crate::notes::tell;
 use crate::page;
 use crate::security::Security;
@@ -35,8 +34,6 @@ pub struct Args {
     model: PathBuf,
     #[command(flatten)]
     guard_bits: GuardBits,
-    #[command(flatten)]
-    leakage: AcceptSignLeakage,
     #[command(flatten)]
     memory: protocol::WeightMemory,
     #[command(flatten)]
@@ -121,9 +118,8 @@ pub fn run(args: &Args) -> Result<()> {
             )?
         }
     };
-    let choices = args.leakage.apply(choices, network)?;
-    let allowed = args.leakage.allowed();
-    let single = Plan::allowing(network, choices, allowed)?;
+    let allowed = Allowed::default();
+    let single = Plan::new(network, choices)?;
     let plan = batches::plan(network, &single.choices, args.backends.named(), args.batch, allowed)?;
     if args.security {
         let security = Security::new(&bundle, &plan);

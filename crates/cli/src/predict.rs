@@ -18,8 +18,8 @@ use jaguar_engine::report::{Predicted, Report, caveat};
 use jaguar_engine::{Stock, prepared_bytes};
 use jaguar_graph::network::Network;
 use jaguar_net::Dialer;
-use jaguar_plan::batch;
 use jaguar_plan::memory::{Load, Side};
+use jaguar_plan::{Allowed, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, link, store};
 use jaguar_report::tables::cost;
@@ -31,7 +31,6 @@ use serde::Serialize;
 
 use crate::batch::{Shared, size as batch_size};
 use crate::kit::kit;
-use crate::leakage::{self, AcceptSignLeakage};
 use crate::notes::{collect, warn, warning_of_memory};
 use crate::one_round::{self, Protocol};
 use crate::page;
@@ -53,8 +52,6 @@ pub struct Args {
     /// Images are JPEG, PNG, WebP, BMP, PNM or the first frame of a GIF; tensors are in the model's layout.
     #[arg(help_heading = None, required_unless_present = "stdin")]
     inputs: Vec<PathBuf>,
-    #[command(flatten)]
-    leakage: AcceptSignLeakage,
     #[command(flatten)]
     reach: Reach,
     /// How to compute.
@@ -221,7 +218,6 @@ pub fn run(args: &Args) -> Result<()> {
         model: args.reach.model.clone(),
         link: args.link,
         timeline: args.trace.is_some(),
-        limits: args.leakage.limits(),
         images: args.batch,
     };
     let connected = dial.connect()?;
@@ -236,10 +232,6 @@ pub fn run(args: &Args) -> Result<()> {
         None => None,
     };
     let model = format!("{} ({})", connected.network().name, connected.model());
-    let leaks = leakage::warning(connected.plan());
-    if let Some(warning) = &leaks {
-        bars.line(&format!("warning: {warning}"));
-    }
     if !args.json {
         say!(
             "model {model} at {}, protocol {}",
@@ -275,9 +267,9 @@ pub fn run(args: &Args) -> Result<()> {
         eprintln!("note: {keep} prepared queries hold up to {here} here and {there} at the server");
     }
     let load = Load { clients: 1, kept: keep, threads: threads() };
-    let allowed = args.leakage.allowed();
-    let warning = warning_of_memory(connected.network(), connected.plan(), allowed, load, Side::Client);
-    let too_large = |room| batch::too_large(connected.network(), connected.plan(), allowed, load, room);
+    let warning = warning_of_memory(connected.network(), connected.plan(), load, Side::Client);
+    let too_large =
+        |room| batch::too_large(connected.network(), connected.plan(), Allowed::default(), load, room);
     if let Some(found) = room().and_then(too_large) {
         bail!("{}", jaguar_report::tables::batch::too_large(&found, "--batch "));
     }
@@ -310,7 +302,7 @@ pub fn run(args: &Args) -> Result<()> {
         if let Some(trace) = &mut trace {
             trace.add(&names.join(", "), &report);
         }
-        let warnings: Vec<String> = leaks.iter().cloned().chain(bars.take_warnings()).collect();
+        let warnings: Vec<String> = bars.take_warnings();
         inputs.answered += asked.len();
         if let Some(rows) = &mut inputs.rows {
             for ((path, _), prediction) in asked.iter().zip(&predictions) {
@@ -497,7 +489,6 @@ pub struct Dial {
     pub model: Option<String>,
     pub link: Option<Imitated>,
     pub timeline: bool,
-    pub limits: Limits,
     /// How many images a query has.
     pub images: u32,
 }
@@ -505,7 +496,7 @@ pub struct Dial {
 impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
         let channel = link::channel(self.dialer.connect(Options::default())?, self.link);
-        let limits = self.limits.of_images(self.images);
+        let limits = Limits::default().of_images(self.images);
         connect_for(&kit(), channel, self.model.as_deref(), &limits, self.images)
     }
 

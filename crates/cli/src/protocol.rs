@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use jaguar_plan::predict::Aim;
-use jaguar_plan::{BackendId, Choices, UnknownBackend, WEIGHT_MEMORY};
+use jaguar_plan::{BackendId, Choices, UnknownName, WEIGHT_MEMORY};
 
 use crate::kit;
 
@@ -67,6 +67,6 @@ impl Backends {
 }
 
 /// The backend of a name.
-pub fn parse(name: &str) -> Result<BackendId, UnknownBackend> {
+pub fn parse(name: &str) -> Result<BackendId, UnknownName> {
     kit::kit().backend(name)
 }

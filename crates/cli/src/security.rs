@@ -8,7 +8,7 @@ use std::fmt;
 use jaguar_engine::bundle::Bundle;
 use jaguar_graph::network::Op;
 use jaguar_mpc::cost::{LpnSize, Width};
-use jaguar_plan::{Comparison, Plan};
+use jaguar_plan::Plan;
 use serde::{Deserialize, Serialize};
 
 const RLWE_RECORD: &str = include_str!("../../../params/rlwe.json");
@@ -161,7 +161,7 @@ impl Security {
             adversary: "semi-honest: both parties follow the protocol and look at what they receive",
             assumptions: assumptions(plan),
             bounds: bounds(bundle, plan),
-            learns: learns(plan),
+            learns: learns(),
             weaknesses: weaknesses(bundle, plan),
         }
     }
@@ -249,8 +249,8 @@ fn bounds(bundle: &Bundle, plan: &Plan) -> Vec<Bound> {
     found
 }
 
-fn learns(plan: &Plan) -> Vec<Learns> {
-    let mut found = vec![
+fn learns() -> Vec<Learns> {
+    vec![
         Learns {
             who: "client",
             learns: "the logits, or the label only (serve --reveal label); the public part: shapes, widths, shifts, scales; \
@@ -259,11 +259,7 @@ fn learns(plan: &Plan) -> Vec<Learns> {
         },
         Learns { who: "server", learns: "that a query was made, when, from where, by which client name".into() },
         Learns { who: "someone on the wire", learns: "sizes and times; with --tls off the messages too".into() },
-    ];
-    if let Some(warning) = plan.choices.comparison.warning() {
-        found.push(Learns { who: "both", learns: warning });
-    }
-    found
+    ]
 }
 
 fn weaknesses(bundle: &Bundle, plan: &Plan) -> Vec<Weakness> {
@@ -290,9 +286,6 @@ fn weaknesses(bundle: &Bundle, plan: &Plan) -> Vec<Weakness> {
     let reduced = |op: &Op| op.ignored().is_some_and(|ignored| ignored > network.guard_bits.max(1));
     if network.nodes.iter().any(|node| reduced(&node.op)) {
         found.push(row(10, "signs of reduced precision: logits depend on how shares fall"));
-    }
-    if plan.choices.comparison != Comparison::Sealed {
-        found.push(row(11, "PMax: one query gives a first layer's weights away, and much of the image"));
     }
     if plan.backends.iter().any(|layers| layers.rlwe().is_empty()) {
         found.push(row(12, "a backend that protects nothing: for tests"));
@@ -367,7 +360,7 @@ mod tests {
     fn weaknesses_have_the_numbers_of_the_page() {
         let page = include_str!("../../../SECURITY.md");
         let source = include_str!("security.rs");
-        for number in [1, 2, 4, 5, 9, 10, 11, 12] {
+        for number in [1, 2, 4, 5, 9, 10, 12] {
             assert!(page.contains(&format!("\n| {number} | ")), "row {number}");
             assert!(
                 source.contains(&format!("row({number}, ")) || source.contains(&format!("number: {number},")),

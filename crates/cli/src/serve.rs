@@ -28,7 +28,6 @@ use tracing::{error, info, warn};
 
 use crate::batch;
 use crate::guard::GuardBits;
-use crate::leakage::AcceptSignLeakage;
 use crate::log::{self, TARGET};
 use crate::one_round::{self, OneRound, Protocol};
 use crate::protocol;
@@ -142,8 +141,6 @@ pub struct ModelOptions {
     guard_bits: GuardBits,
     #[command(flatten)]
     backends: protocol::Backends,
-    #[command(flatten)]
-    leakage: AcceptSignLeakage,
     /// What clients learn.
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,

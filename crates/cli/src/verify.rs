@@ -17,7 +17,6 @@ use jaguar_report::terminal::table::{plain, trimmed};
 use jaguar_ring::cpu::Cpu;
 
 use crate::guard::GuardBits;
-use crate::leakage::AcceptSignLeakage;
 use crate::notes::{collect, tell};
 use crate::{kit, protocol};
 
@@ -32,8 +31,6 @@ pub struct Args {
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     guard_bits: GuardBits,
-    #[command(flatten)]
-    leakage: AcceptSignLeakage,
     #[command(flatten)]
     backends: protocol::Backends,
     #[command(flatten)]
@@ -79,10 +76,6 @@ pub fn run(args: &Args) -> Result<()> {
             planner::choose_within(network, args.backends.named(), &site, None, args.memory.bytes())?
         }
     };
-    let choices = args.leakage.apply(choices, &bundle.model.network)?;
-    if let Some(warning) = choices.comparison.warning() {
-        eprintln!("warning: {warning}");
-    }
     let caveat = caveat(&bundle.model.network);
     let checks = verify(&kit::kit(), bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);

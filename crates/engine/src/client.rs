@@ -52,9 +52,9 @@ pub struct Limits {
     pub ciphertext_bytes: u64,
     /// **Insecure**: whether the server may choose backends that protect nothing. For tests.
     pub allow_insecure_backends: bool,
-    /// **Leaks signs and sizes**: whether the server may choose comparisons that do ([`jaguar_plan::Comparison::PmaxLeaky`]). For
-    /// measurements.
-    pub accept_sign_leakage: bool,
+    /// **Leaks**: whether the server may choose comparisons of the kit that tell a party something, as they say
+    /// ([`jaguar_plan::Comparison::caveat`]). For measurements.
+    pub accept_leaks: bool,
     /// How long the server may send no data while this client waits for some. (That its process lives is not data.) It must
     /// be longer than the server computes on its slowest layer, with all other clients beside.
     pub stalled: Duration,
@@ -81,7 +81,7 @@ impl Default for Limits {
             prepared_bytes: 2 << 30,
             ciphertext_bytes: 2 << 30,
             allow_insecure_backends: false,
-            accept_sign_leakage: false,
+            accept_leaks: false,
             stalled: Duration::from_secs(900),
         }
     }
@@ -196,10 +196,7 @@ fn greet(
     for effort in &efforts {
         within("places of a max-pool's windows", effort.places, MAX_POOL_PLACES)?;
     }
-    let allowed = Allowed {
-        insecure_backends: limits.allow_insecure_backends,
-        sign_leakage: limits.accept_sign_leakage,
-    };
+    let allowed = Allowed { insecure_backends: limits.allow_insecure_backends, leaks: limits.accept_leaks };
     let plan = Plan::allowing(&network, choices, allowed)?;
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
     let traffic = plan.layers().map(|layer| layer.traffic());
@@ -616,11 +613,16 @@ impl Prepared {
         self.run_observed(input, progress, &mut |_, _| ())
     }
 
-    pub(crate) fn run_observed(
+    /// As [`run_batch`](Self::run_batch); `shares` hears this party's share of every node's value, all images of it: to
+    /// look at what a client that follows the protocol has.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_observed(
         self,
         input: &[i64],
         progress: &mut dyn Progress,
-        shares: ShareObserver<'_>,
+        shares: &mut dyn FnMut(usize, &[u64]),
     ) -> Result<(Vec<Prediction>, Report, Ready), EngineError> {
         let Self { mut ready, query } = self;
         let connected = &mut ready.connected;

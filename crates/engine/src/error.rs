@@ -193,8 +193,8 @@ impl EngineError {
             Self::Wire(e @ (WireError::PeerMisbehaved { .. } | WireError::Idle { .. })) => e.to_string(),
             Self::Ot(OtError::PeerMisbehaved { .. }) => "you broke the protocol: oblivious transfer".into(),
             Self::Wire(_) | Self::Ot(_) | Self::Mpc(_) => "the connection failed on the other side".into(),
-            Self::Plan(PlanError::SignLeakage) => {
-                "the plan's comparisons leak (PMax), and the client does not accept that (--accept-sign-leakage)".into()
+            Self::Plan(PlanError::Leaks(_)) => {
+                "the plan's comparisons leak, and the client does not accept that".into()
             }
             Self::Plan(_) => "the network cannot be planned".into(),
             Self::InLayer { source, .. } | Self::AtStep { source, .. } => source.for_peer(),

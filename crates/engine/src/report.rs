@@ -78,7 +78,7 @@ pub struct Row {
 pub struct Report {
     /// What was run.
     pub protocol: String,
-    /// What the protocol tells the parties beyond the result: see [`jaguar_plan::Comparison::warning`].
+    /// What the protocol tells the parties beyond the result: see [`jaguar_plan::Comparison::caveat`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaks: Option<String>,
     /// By node.
@@ -134,7 +134,7 @@ impl Report {
         let wall = |spent: &[Spent]| spent.iter().map(|s| s.wall.as_secs_f64()).sum();
         let mut report = Self {
             protocol: plan.choices.names(network),
-            leaks: plan.choices.comparison.warning(),
+            leaks: plan.choices.comparison.caveat(),
             rows: Vec::new(),
             model: sum(Stage::Model),
             client: sum(Stage::Client),

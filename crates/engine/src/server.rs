@@ -253,7 +253,7 @@ impl Service {
         let sizes = (1..32).map(|log| 1 << log).take_while(|&images| images <= most);
         let plan = |images| {
             let choices = self.plan().choices.clone().of_images(images);
-            Plan::accepting_sign_leakage(self.network(), choices)
+            Plan::accepting_leaks(self.network(), choices)
         };
         let plans = sizes.map(plan).collect::<Result<_, _>>()?;
         self.with_batch_plans(plans)
@@ -451,11 +451,16 @@ impl Service {
         self.converse(&mut channel, asked, ears).map_err(|e| give_up(&mut channel, e))
     }
 
-    pub(crate) fn serve_observed(
+    /// As [`serve`](Self::serve); `shares` hears this party's share of every node's value: to look at what a server
+    /// that follows the protocol has.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn serve_observed(
         &self,
         mut channel: Channel,
         observe: &mut dyn FnMut(Notice),
-        shares: ShareObserver<'_>,
+        shares: &mut dyn FnMut(usize, &[u64]),
     ) -> Result<(), EngineError> {
         let asked = greet(&mut channel)?;
         let ears = Ears { observe, shares, guest: &Guest::default() };

@@ -3,6 +3,7 @@
 mod batch;
 mod blocks;
 mod cheetah;
+mod comparisons;
 mod exchange;
 mod freed;
 mod guests;
@@ -11,7 +12,6 @@ mod hostile;
 mod kept;
 mod keys;
 mod malicious_client;
-mod pmax_leaky;
 mod products;
 mod stream;
 mod traffic;
@@ -25,6 +25,7 @@ use jaguar_graph::network::{
 };
 use jaguar_linear::layout::Packing;
 use jaguar_linear::plaintext_insecure;
+use jaguar_plan::double::SAID_TO_LEAK;
 use jaguar_plan::{BackendId, Choices, Kit, PROTOCOL_VERSION, Plan};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::{Prg, with_insecure_fixed_randomness};
@@ -43,9 +44,10 @@ use crate::server::Service;
 use crate::verify::Check;
 use jaguar_graph::bundle::{Bundle, BundleError};
 
-/// Every backend that there is, those that protect nothing among them.
+/// Every backend that there is, those that protect nothing among them; and comparisons that are said to leak.
 fn kit() -> Kit {
-    Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL).with(plaintext_insecure::ALL)
+    let all = Kit::standard().with(jaguar_fregata::ALL).with(jaguar_hyena::ALL).with(plaintext_insecure::ALL);
+    all.with_comparisons(SAID_TO_LEAK)
 }
 
 /// The backend of a name.
@@ -196,6 +198,11 @@ impl Builder {
 /// What a plan follows by default.
 fn standard(bundle: &Bundle) -> Choices {
     Choices::standard(&bundle.model.network, Kit::JAGUAR)
+}
+
+/// The same by comparisons that are said to leak.
+fn said_to_leak(network: &Network, backend: BackendId) -> Choices {
+    Choices::standard(network, backend).comparing_by(network, kit().comparisons()[0]).unwrap()
 }
 
 fn service(bundle: Bundle) -> Service {

@@ -14,7 +14,7 @@ use std::thread;
 
 use jaguar_graph::network::{Network, Ran, Work};
 use jaguar_graph::reference;
-use jaguar_plan::{Allowed, Choices, Comparison, Kit, Plan};
+use jaguar_plan::{Allowed, Choices, Kit, Plan};
 use jaguar_ring::cpu::Cpu;
 use jaguar_wire::memory_pair;
 use serde::Serialize;
@@ -89,12 +89,12 @@ pub fn verify_heard(
     hint: impl Into<HintPlace>,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Check>, EngineError> {
-    let allowed = Allowed { insecure_backends: true, sign_leakage: true };
+    let allowed = Allowed { insecure_backends: true, leaks: true };
     let images = choices.images;
     let service = Service::allowing(Cpu::detect(), bundle, choices.of_images(1), reveal, allowed)?;
     let service = service.with_batches(images)?;
     let plan = service.plans().last().expect("a service has a plan");
-    let limits = Limits { allow_insecure_backends: true, accept_sign_leakage: true, ..Limits::default() };
+    let limits = Limits { allow_insecure_backends: true, accept_leaks: true, ..Limits::default() };
     let (client_end, server_end) = memory_pair();
     let server_shares = Mutex::new(Shares::new());
     thread::scope(|scope| {
@@ -174,8 +174,8 @@ fn compare(service: &Service, plan: &Plan, client: &Shares, server: &Shares) -> 
             (Work::Local(_) | Work::Interactive(_), _) => {
                 let mut exact = reference::apply_op(service.cpu(), &scaled, id, None, &inputs)
                     .expect("values have their nodes' shapes");
-                // (Comparisons that leak are exact.)
-                let reduces = node.op.reduced().filter(|_| plan.choices.comparison == Comparison::Sealed);
+                // (Other comparisons than the operator's own are exact.)
+                let reduces = node.op.reduced().filter(|_| !step.replaced);
                 if let (Some(ignored), Some(signs)) = (reduces, scaled.nodes[id].op.signs()) {
                     let from = node.inputs[0];
                     let (shape, client) = (network.nodes[from].shape, &client[&from][..]);

@@ -40,8 +40,8 @@ pub(crate) const BLOCK_ELEMENTS: usize = 1 << 14;
 /// How many blocks may wait for the peer's next message while further blocks begin.
 const WINDOW: usize = 8;
 
-/// A protocol on one block.
-pub(crate) trait Flights: Send {
+/// A protocol on one block, as one party has it.
+pub trait Flights: Send {
     /// How many steps both parties count.
     fn steps(&self) -> usize;
 
@@ -49,9 +49,15 @@ pub(crate) trait Flights: Send {
     fn start(&mut self, x: &[u64]);
 
     /// Sends (the client, of its shares `x`) or receives (the server) what the client can say offline, if anything.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
     fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError>;
 
     /// Step number `step`, from 0.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError>;
 
     /// The results, after the last step.
@@ -72,7 +78,10 @@ impl Block {
     }
 
     /// The blocks of a layer of `count` elements that have nothing to do with each other: `make` prepares one of so many.
-    pub(crate) fn each<F: Flights + 'static>(
+    ///
+    /// # Errors
+    /// What `make` says.
+    pub fn each<F: Flights + 'static>(
         count: usize,
         mut make: impl FnMut(usize) -> Result<F, MpcError>,
     ) -> Result<Vec<Self>, MpcError> {

@@ -67,7 +67,8 @@ impl Cost {
     }
 
     /// Blocks that share their rounds.
-    pub(crate) fn alongside(self, other: Self) -> Self {
+    #[must_use]
+    pub fn alongside(self, other: Self) -> Self {
         Self {
             client_rounds: self.client_rounds.max(other.client_rounds),
             server_rounds: self.server_rounds.max(other.server_rounds),

@@ -14,15 +14,15 @@
 //! | [`Selections`] | any function of one value by a comparison and a selection, of which the two above are two | `selection.rs` |
 //! | [`MaxPool`] | the largest of each window | `max_pool.rs` |
 //! | [`Argmax`] | the position of the largest, for the client | `argmax.rs` |
-//! | [`PmaxLeaky`] | ReLU and ReLU6 by a comparison that **leaks**, for measurements | `pmax_leaky.rs` |
 //! | [`Extend`] | the same value in another ring | `extend.rs` |
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
 //! | [`Product`] | a·b / 2^s of two shared values | `product.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! To those who plan and run networks the first nine are layers, all alike: a [`Nonlinear`] is a value that can be
-//! checked, priced ([`Cost`]) and prepared into [`Block`]s.
+//! To those who plan and run networks the first eight are layers, all alike: a [`Nonlinear`] is a value that can be
+//! checked, priced ([`Cost`]) and prepared into [`Block`]s. Another crate's protocol is one too, made of the same
+//! [`parts`]; and [`Comparisons`] put others in the place of some.
 //!
 //! | below the protocols | holds |
 //! |---|---|
@@ -33,13 +33,14 @@
 //!
 //! **Security.** Both parties follow the protocol and look at all they receive. Each message is masked by a
 //! pad or a random bit that its receiver does not know and that is used once; the argument stands in each
-//! file's header, with one exception that says so in its name. It rests on the COT source and on its correlation-robust hash. A peer that does not follow
-//! the protocol causes wrong values or an error, never a panic; what it could learn is out of scope.
+//! file's header. It rests on the COT source and on its correlation-robust hash. A peer that does not follow the
+//! protocol causes wrong values or an error, never a panic; what it could learn is out of scope.
 //!
 //! **Buffering.** A run's last message may remain in the channel's buffer, so that it travels with what comes
 //! next. Who sends nothing more calls [`jaguar_wire::Channel::flush`].
 
 mod block;
+mod comparisons;
 pub mod cost;
 mod error;
 mod gates;
@@ -54,6 +55,7 @@ mod shares;
 
 pub use crate::share::Modulus;
 pub use block::{Block, lead, order, run as run_blocks};
+pub use comparisons::Comparisons;
 pub use cost::Cost;
 pub use error::MpcError;
 pub use gates::bits::Bits;
@@ -66,12 +68,18 @@ pub use protocols::compare::{LessThan, NonNegative};
 pub use protocols::extend::{Extend, ExtendParams, Range};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;
-#[cfg(feature = "seen-products")]
-pub use protocols::pmax_leaky::with_products_seen;
-pub use protocols::pmax_leaky::{MOST_FACTOR_BITS, PmaxLeaky, PmaxLeakyParams, PmaxLeakyPooling};
 pub use protocols::product::{Product, ProductParams};
 pub use protocols::relu::{Relu, ReluParams};
 pub use protocols::relu6::{Relu6, Relu6Params};
 pub use protocols::selection::{Selection, Selections};
 pub use protocols::truncate::{Truncate, TruncateParams};
 pub use shares::WIDEST;
+
+/// What protocols are made of, for one that stands in another crate: [`Nonlinear::prepare`] makes [`Block`]s of
+/// something that has [`Flights`](parts::Flights), from correlations that [`Party::draw`] gives.
+pub mod parts {
+    pub use crate::block::Flights;
+    pub use crate::party::{Correlations, Pads, Room};
+    pub use crate::protocols::extend::Rings;
+    pub use crate::protocols::max_pool::{level_counts, tournaments};
+}

@@ -5,6 +5,7 @@
 //! trait in its own file under `protocols/`; whoever plans or runs a network asks the trait and never which protocol
 //! it is.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -27,16 +28,13 @@ pub enum Kind {
     MaxPool,
     /// A wider ring for the same value, and the truncation that needs one.
     Extension,
-    /// Any of the first three by a comparison that leaks.
-    PmaxLeaky,
     /// A product of two shared values.
     Product,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers (`kind as usize`).
-    pub const ALL: [Self; 6] =
-        [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension, Self::PmaxLeaky, Self::Product];
+    pub const ALL: [Self; 5] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension, Self::Product];
 }
 
 /// A nonlinear layer: public parameters, its size included.
@@ -51,7 +49,7 @@ impl Kind {
 /// // The client's part of it can travel before the input, where its share is known by then.
 /// assert_eq!(relu.cost_corrected_early().up + relu.correction_bytes(), cost.up);
 /// ```
-pub trait Nonlinear: Debug + Send + Sync {
+pub trait Nonlinear: Any + Debug + Send + Sync {
     /// Which measured figures tell its time.
     fn kind(&self) -> Kind;
 

@@ -43,7 +43,7 @@ struct Stock {
 }
 
 /// Some correlations of one direction as this party has them, not hashed yet. May be hashed by several threads.
-pub(crate) struct Correlations {
+pub struct Correlations {
     /// Of which the first ones may belong to others.
     halves: Arc<Zeroizing<Vec<Block>>>,
     start: usize,
@@ -54,9 +54,9 @@ pub(crate) struct Correlations {
     sums: Option<Zeroizing<Vec<Block>>>,
 }
 
-/// Room for the pads of one group.
+/// Room for pads: as much as was asked for at once.
 #[derive(Default)]
-pub(crate) struct Room {
+pub struct Room {
     pads: Zeroizing<Vec<Block>>,
     choices: Zeroizing<Vec<bool>>,
 }
@@ -72,7 +72,7 @@ impl Room {
 }
 
 /// The random OTs of bits as this party has them.
-pub(crate) enum Pads<'a> {
+pub enum Pads<'a> {
     /// This party sends: both pads of each.
     Sender(&'a [Block], &'a [Block]),
     /// This party receives: its pad of each, and its choice.
@@ -92,8 +92,12 @@ impl Correlations {
         &self.halves[self.start + at..][..len]
     }
 
-    /// The random OTs made of `len` bits from the `at`-th on. Each is to be asked for once.
-    pub(crate) fn pads<'r>(&self, at: usize, len: usize, room: &'r mut Room) -> Pads<'r> {
+    /// The random OTs made of `len` bits from the `at`-th on. **Each is to be asked for once**: what it masks twice is
+    /// not masked.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn pads<'r>(&self, at: usize, len: usize, room: &'r mut Room) -> Pads<'r> {
         let (halves, number) = (self.halves(at, len), self.number + at as u64);
         match &self.sums {
             Some(sums) => {
@@ -223,8 +227,11 @@ impl<S: CotSource + ?Sized> Party<S> {
     }
 
     /// The next `n` correlations sent by `sender`, from the stock if there is one. After an error there are none: numbers
-    /// and correlations of the two parties may have come apart.
-    pub(crate) fn draw(
+    /// and correlations of the two parties may have come apart. Both parties draw the same, in the same order.
+    ///
+    /// # Errors
+    /// When the connection fails, the peer breaks the protocol, or an earlier draw has failed.
+    pub fn draw(
         &mut self,
         chan: &mut Channel,
         sender: Role,
@@ -265,7 +272,7 @@ impl<S: CotSource + ?Sized> Party<S> {
     }
 
     /// Keeps the room of correlations that have served, since a large one is dear to come by.
-    pub(crate) fn done_with(&mut self, correlations: Correlations) {
+    pub fn done_with(&mut self, correlations: Correlations) {
         if self.spare.len() < SPARE
             && let Some(room) = Arc::into_inner(correlations.halves)
         {

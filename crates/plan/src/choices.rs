@@ -3,74 +3,27 @@
 use jaguar_graph::network::Network;
 use jaguar_linear::backend::{BackendId, ChosenRing};
 use jaguar_linear::layout::Packing;
-use jaguar_mpc::MOST_FACTOR_BITS;
 use jaguar_mpc::cost::Instances;
 use serde::{Deserialize, Serialize};
 
-use crate::kit::{UnknownBackend, in_order, named, rings};
+use crate::comparison::{Comparison, ComparisonsId};
+use crate::kit::{UnknownName, in_order, named, rings};
 use crate::{Plan, PlanError};
-
-/// How ReLUs, ReLU6s and max-pools compare. (An argmax is always sealed.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Comparison {
-    /// Neither party learns a thing.
-    #[default]
-    Sealed,
-    /// Fregata's PMax, for measurements: **the client learns the sign of every value that is compared, and its size
-    /// but for a few possible ones; the server learns the sign.** Values are compared in shares of `factor_bits` more
-    /// bits than they have.
-    PmaxLeaky {
-        /// t: factors are from 1 to 2^t; 1 to 16.
-        factor_bits: u32,
-    },
-}
-
-/// t at most, where it is not given: more bits make every share wider, and hide no more from who asks again.
-const FACTOR_BITS: u32 = 8;
-
-impl Comparison {
-    /// How many bits more than a value its shares have where it is compared.
-    pub fn headroom(self) -> u32 {
-        self.factor_bits().unwrap_or(0)
-    }
-
-    /// t, where comparisons leak.
-    pub(crate) fn factor_bits(self) -> Option<u32> {
-        match self {
-            Self::Sealed => None,
-            Self::PmaxLeaky { factor_bits } => Some(factor_bits),
-        }
-    }
-
-    /// What a person must know of a plan that compares so; nothing of a sealed one.
-    pub fn warning(self) -> Option<String> {
-        match self {
-            Self::Sealed => None,
-            Self::PmaxLeaky { factor_bits } => Some(format!(
-                "comparisons leak (PMax): the client sees every value that a ReLU or a max-pool compares, its sign and \
-                 its size times a random whole number of 1 to {}, so that few sizes are possible, and can compute the \
-                 weights by asking each image once, with guard bits too; the server sees all signs, which tell much \
-                 about the image",
-                1u64 << factor_bits
-            )),
-        }
-    }
-}
 
 /// Which weaknesses a plan may have. By default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// Backends that protect nothing.
     pub insecure_backends: bool,
-    /// Comparisons that leak ([`Comparison::PmaxLeaky`]).
-    pub sign_leakage: bool,
+    /// Comparisons that tell a party something ([`Comparison::caveat`]).
+    pub leaks: bool,
 }
 
 /// The choices of one plan. They are public; the server makes them, its offer carries them, and the client takes only what
-/// [`Choices::check`] accepts. As they are read, backends are names (`Choices<String>`): [`Choices::resolve`].
+/// [`Choices::check`] accepts. As they are read, backends and comparisons are names ([`NamedChoices`]):
+/// [`Choices::resolve`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choices<B = BackendId> {
+pub struct Choices<B = BackendId, C = ComparisonsId> {
     /// By node: which backend runs it, if it is linear.
     pub backends: Vec<B>,
     /// N of the ring, for backends that leave a choice ([`Choices::ring`]).
@@ -84,7 +37,7 @@ pub struct Choices<B = BackendId> {
     /// Which LPN instances the session's correlations come from: larger bins send less, smaller ones stay in the cache.
     pub instances: Instances,
     /// How nonlinear layers compare.
-    pub comparison: Comparison,
+    pub comparison: Comparison<C>,
     /// Bytes that the server may keep of weights as polynomials ([`jaguar_linear::backend::Request::weight_memory`]).
     pub weight_memory: u64,
     /// How many images a query has, its *batch*: a power of two, at most [`MOST_IMAGES`].
@@ -103,21 +56,35 @@ pub const WEIGHT_MEMORY: u64 = 4 << 30;
 /// Bits per digit where nothing else was chosen: the fewest rounds.
 pub const DIGIT: u32 = 4;
 
-impl Choices<String> {
-    /// What these are, as they were read from a file or a peer, where names mean backends `among` these.
+/// Choices as they are read from a file or a peer.
+pub type NamedChoices = Choices<String, String>;
+
+impl NamedChoices {
+    /// What these are, where names mean these `backends` and `comparisons`.
     ///
     /// # Errors
     /// When a name is none of theirs.
-    pub fn resolve(self, among: &[BackendId]) -> Result<Choices, UnknownBackend> {
-        let backends = self.backends.iter().map(|name| named(name, among)).collect::<Result<_, _>>()?;
+    pub fn resolve(
+        self,
+        backends: &[BackendId],
+        comparisons: &[ComparisonsId],
+    ) -> Result<Choices, UnknownName> {
+        let backend = |name: &String| named("no backend is", name, backends, BackendId::name);
+        let comparison = match self.comparison {
+            Comparison::Sealed => Comparison::Sealed,
+            Comparison::By { name, extra_bits } => {
+                let name = named("no comparisons are", &name, comparisons, |by| by.0.name())?;
+                Comparison::By { name, extra_bits }
+            }
+        };
         Ok(Choices {
-            backends,
+            backends: self.backends.iter().map(backend).collect::<Result<_, _>>()?,
             ring_dim: self.ring_dim,
             modulus_bits: self.modulus_bits,
             packings: self.packings,
             digits: self.digits,
             instances: self.instances,
-            comparison: self.comparison,
+            comparison,
             weight_memory: self.weight_memory,
             images: self.images,
         })
@@ -181,21 +148,21 @@ impl Choices {
         }
     }
 
-    /// The same with comparisons that **leak signs and sizes** ([`Comparison::PmaxLeaky`]): with as many bits of factors as the
-    /// ring takes, up to 8. Where it takes none, another one of the backends' rings is taken.
+    /// The same by other comparisons, **with what they tell**: in shares of as many bits more as the ring and they take.
+    /// Where it takes none, another one of the backends' rings is taken.
     ///
     /// # Errors
-    /// When no ring can hold the network with a factor of one bit: what the present one says.
-    pub fn leaking_signs(self, network: &Network) -> Result<Self, PlanError> {
+    /// When no ring can hold the network with one bit more: what the present one says.
+    pub fn comparing_by(self, network: &Network, by: ComparisonsId) -> Result<Self, PlanError> {
         let mut error = None;
         for ring in std::iter::once(self.ring()).chain(rings(&self.backends)) {
-            for factor_bits in (1..=FACTOR_BITS).rev() {
-                let comparison = Comparison::PmaxLeaky { factor_bits };
+            for extra_bits in (1..=by.0.most_extra_bits()).rev() {
+                let comparison = Comparison::By { name: by, extra_bits };
                 let choices = Self { comparison, ..self.clone() }.in_ring(ring);
-                let allowed = Allowed { insecure_backends: true, sign_leakage: true };
+                let allowed = Allowed { insecure_backends: true, leaks: true };
                 match Plan::allowing(network, choices.clone(), allowed) {
                     Ok(_) => return Ok(choices),
-                    Err(e) if factor_bits == 1 => error = error.or(Some(e)),
+                    Err(e) if extra_bits == 1 => error = error.or(Some(e)),
                     Err(_) => {}
                 }
             }
@@ -207,7 +174,8 @@ impl Choices {
     /// one that is not on record as secure.)
     ///
     /// # Errors
-    /// When a backend protects nothing, comparisons leak, or a choice is out of range or for another network.
+    /// When a backend protects nothing, comparisons tell a party something, or a choice is out of range or for another
+    /// network.
     pub fn check(&self, network: &Network) -> Result<(), PlanError> {
         self.check_allowing(network, Allowed::default())
     }
@@ -221,17 +189,7 @@ impl Choices {
         if let Some(backend) = insecure.filter(|_| !allowed.insecure_backends) {
             return Err(PlanError::Choices(format!("the backend {backend} protects nothing")));
         }
-        if let Comparison::PmaxLeaky { factor_bits } = self.comparison {
-            if !allowed.sign_leakage {
-                return Err(PlanError::SignLeakage);
-            }
-            if !(1..=MOST_FACTOR_BITS).contains(&factor_bits) {
-                let text = format!(
-                    "factors of {factor_bits} bits in comparisons (1 to {MOST_FACTOR_BITS} are possible)"
-                );
-                return Err(PlanError::Choices(text));
-            }
-        }
+        self.comparison.check(allowed.leaks)?;
         for (what, count) in [
             ("digits", self.digits.len()),
             ("packings", self.packings.len()),

@@ -9,8 +9,8 @@
 //! Its input may live modulo any power of two (2^(n+f), 2^l) or any odd number. In between, shares are mod 2^b of the network's
 //! scale, the *base* ring: b = n where any layer truncates, and l where all keep their products, as Cheetah has it.
 //!
-//! Where comparisons leak ([`crate::Comparison::PmaxLeaky`]), n and l are t bits larger than values need: a value times a factor of t bits
-//! must not wrap.
+//! Where a kit's comparisons take extra bits ([`crate::Comparison::By`]), n and l are so many bits larger than values
+//! need.
 //!
 //! 1. *Excess, forwards.* ReLU and ReLU6 truncate what they make, as OpenCheetah does, where the sign is known (max-pools and
 //!    residual sums in between pass the excess on, so fewer values are truncated; a sum's other operand is scaled up by each party
@@ -61,8 +61,8 @@ struct Values<'a> {
     product_bits: u32,
     /// b.
     base: u32,
-    /// t: how many bits more than values need their shares have where they are compared, or made and not truncated.
-    headroom: u32,
+    /// How many bits more than values need their shares have where they are compared, or made and not truncated.
+    extra_bits: u32,
 }
 
 impl<'a> Values<'a> {
@@ -78,7 +78,7 @@ impl<'a> Values<'a> {
         let may_keep_excess = may_keep_excess(network, truncates);
         let mut computed_excess: Vec<u32> = Vec::with_capacity(nodes.len());
         let mut excess: Vec<u32> = Vec::with_capacity(nodes.len());
-        let headroom = choices.comparison.headroom();
+        let extra_bits = choices.comparison.extra_bits();
         let mut product_bits = NARROWEST;
         for (id, node) in nodes.iter().enumerate() {
             let largest = node.inputs.iter().map(|&i| excess[i]).max().unwrap_or(0);
@@ -104,8 +104,8 @@ impl<'a> Values<'a> {
                 product_bits = node.inputs.iter().map(|&i| bits[i]).fold(product_bits, u32::max);
             }
         }
-        product_bits += headroom;
-        let base = if truncates || !any_keeps { network.activation_bits + headroom } else { product_bits };
+        product_bits += extra_bits;
+        let base = if truncates || !any_keeps { network.activation_bits + extra_bits } else { product_bits };
         let non_negative = non_negative(network);
         Ok(Self {
             network,
@@ -116,7 +116,7 @@ impl<'a> Values<'a> {
             non_negative,
             product_bits,
             base,
-            headroom,
+            extra_bits,
         })
     }
 
@@ -127,7 +127,7 @@ impl<'a> Values<'a> {
 
     /// In how many bits an activation is shared.
     fn activation_bits(&self) -> u32 {
-        self.network.activation_bits + self.headroom
+        self.network.activation_bits + self.extra_bits
     }
 
     /// In how many bits a nonlinear layer takes its operands.
@@ -201,9 +201,9 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
         let modulus = |bits: u32| odd[id].unwrap_or_else(|| Modulus::power_of_two(bits));
         let computed = Domain::new(modulus(computed_bits)).with_excess(computed_excess);
         let domain = Domain::new(modulus(bits)).with_excess(excess);
-        // Its operands must fit into the ring that it takes them in, with their excess and the headroom.
+        // Its operands must fit into the ring that it takes them in, with their excess and the extra bits.
         let most = match interactive(node).map(|shares| shares.takes) {
-            Some(Takes::Compared) => Some(compared - computed_excess - values.headroom),
+            Some(Takes::Compared) => Some(compared - computed_excess - values.extra_bits),
             Some(Takes::Activations { more }) => Some(network.activation_bits + more),
             None => None,
         };
@@ -219,13 +219,13 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
                 excess: computed_excess,
                 output: computed.modulus,
                 digit: u32::from(choices.digits[id]),
-                leaky: choices.comparison.factor_bits(),
                 images: choices.images as usize,
                 inputs: &inputs,
                 shape: node.shape,
             })),
             Work::Input | Work::Linear(_) | Work::Local(_) => None,
         };
+        let instead = nonlinear.as_deref().and_then(|own| choices.comparison.instead(own));
         let range = values.range(id);
         let truncation =
             (shift > 0).then_some(TruncateParams { bits: computed_bits, out_bits: made_bits, shift, range });
@@ -257,7 +257,8 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
             early: nonlinear.is_some()
                 && node.inputs.len() == 1
                 && known_early(network, &steps, node.inputs[0]),
-            nonlinear,
+            replaced: instead.is_some(),
+            nonlinear: instead.or(nonlinear),
             truncation,
             extension,
             guard_bits: network.guard_bits,

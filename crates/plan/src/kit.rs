@@ -1,25 +1,32 @@
-//! What a program computes with, as a value: which operators and backends there are. Whoever imports, compiles, plans, serves or
-//! asks is handed one.
+//! What a program computes with, as a value: which operators and backends there are, and which comparisons besides the operators'
+//! own. Whoever imports, compiles, plans, serves or asks is handed one.
 //!
 //! [`Kit::standard`] is what a product needs; a backend of one's own, or a paper's, is added by [`Kit::with`], operators by
-//! [`Kit::with_operators`]. Names and numbers that come from a file or from a peer mean something only in a kit.
+//! [`Kit::with_operators`], comparisons by [`Kit::with_comparisons`]. Names and numbers that come from a file or from a peer mean
+//! something only in a kit.
 
 use jaguar_graph::network::{OperatorKind, Operators};
 use jaguar_linear::backend::{BackendId, ChosenRing};
 use jaguar_linear::constants::Probe;
 use jaguar_linear::jaguar;
+use jaguar_mpc::Comparisons;
+
+use crate::comparison::ComparisonsId;
 
 /// What there is to compute with.
 #[derive(Clone, Debug)]
 pub struct Kit {
     operators: Operators,
     backends: Vec<BackendId>,
+    comparisons: Vec<ComparisonsId>,
 }
 
-/// A name that no backend of a kit has.
+/// A name that nothing in a kit has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no backend is called '{name}'; there are {}", known.join(", "))]
-pub struct UnknownBackend {
+#[error("{kind} called '{name}'; there are {}", if known.is_empty() { "none".into() } else { known.join(", ") })]
+pub struct UnknownName {
+    /// What there is not: `no backend is`, `no comparisons are`.
+    kind: &'static str,
     /// What was asked for; its beginning, if it is too long for a name.
     pub name: String,
     /// The names that there are.
@@ -37,7 +44,11 @@ impl Kit {
 
     /// The project's operators, with Jaguar and Cheetah.
     pub fn standard() -> Self {
-        Self { operators: Operators::standard(), backends: vec![Self::JAGUAR, Self::CHEETAH] }
+        Self {
+            operators: Operators::standard(),
+            backends: vec![Self::JAGUAR, Self::CHEETAH],
+            comparisons: Vec::new(),
+        }
     }
 
     /// The same with `more` operators.
@@ -72,6 +83,18 @@ impl Kit {
         &self.backends
     }
 
+    /// The same with `more` comparisons besides the operators' own. Of two with one name the first ones count.
+    #[must_use]
+    pub fn with_comparisons(mut self, more: &[&'static dyn Comparisons]) -> Self {
+        self.comparisons.extend(more.iter().copied().map(ComparisonsId));
+        self
+    }
+
+    /// All comparisons besides the operators' own.
+    pub fn comparisons(&self) -> &[ComparisonsId] {
+        &self.comparisons
+    }
+
     /// What its backends need to know of a machine; each family of figures once.
     pub fn probes(&self) -> Vec<Probe> {
         let mut probes: Vec<Probe> = Vec::new();
@@ -92,8 +115,8 @@ impl Kit {
     ///
     /// # Errors
     /// When there is none.
-    pub fn backend(&self, name: &str) -> Result<BackendId, UnknownBackend> {
-        named(name, &self.backends)
+    pub fn backend(&self, name: &str) -> Result<BackendId, UnknownName> {
+        named("no backend is", name, &self.backends, BackendId::name)
     }
 
     /// The backend of linear layers for which nothing was chosen.
@@ -102,11 +125,17 @@ impl Kit {
     }
 }
 
-/// The backend of this name `among` some.
-pub(crate) fn named(name: &str, among: &[BackendId]) -> Result<BackendId, UnknownBackend> {
-    among.iter().copied().find(|id| id.name() == name).ok_or_else(|| UnknownBackend {
+/// What has this name `among` some, whose names are `of` them; `kind` says what there is not.
+pub(crate) fn named<T: Copy>(
+    kind: &'static str,
+    name: &str,
+    among: &[T],
+    of: fn(T) -> &'static str,
+) -> Result<T, UnknownName> {
+    among.iter().copied().find(|&id| of(id) == name).ok_or_else(|| UnknownName {
+        kind,
         name: name.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
-        known: among.iter().map(|id| id.name()).collect(),
+        known: among.iter().map(|&id| of(id)).collect(),
     })
 }
 

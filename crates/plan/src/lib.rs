@@ -21,7 +21,10 @@ use jaguar_mpc::{Cost, Elementwise, ExtendParams, MpcError, Nonlinear, TruncateP
 pub mod batch;
 pub mod block_sizes;
 mod choices;
+mod comparison;
 mod domains;
+#[cfg(any(test, feature = "testing"))]
+pub mod double;
 mod exchange;
 mod kit;
 pub mod machine;
@@ -31,9 +34,10 @@ pub mod predict;
 #[cfg(test)]
 mod tests;
 
-pub use choices::{Allowed, Choices, Comparison, DIGIT, MOST_IMAGES, WEIGHT_MEMORY};
+pub use choices::{Allowed, Choices, DIGIT, MOST_IMAGES, NamedChoices, WEIGHT_MEMORY};
+pub use comparison::{Comparison, ComparisonsId};
 pub use exchange::{Exchange, IN_FLIGHT, Schedule};
-pub use kit::{Kit, UnknownBackend};
+pub use kit::{Kit, UnknownName};
 
 /// Why a network has no plan.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +46,9 @@ pub enum PlanError {
     /// A choice that cannot be followed.
     #[error("a choice that cannot be followed: {0}")]
     Choices(String),
-    /// Comparisons that leak, and nobody said that they may.
-    #[error(
-        "the plan's comparisons leak (PMax): the client would see the sign and nearly the size of every value that is \
-         compared, and could compute weights from one query; the server would see its sign; both sides must accept \
-         that (--accept-sign-leakage)"
-    )]
-    SignLeakage,
+    /// Comparisons that tell a party something, as they say, and nobody said that they may.
+    #[error("{0}; both sides must accept that")]
+    Leaks(String),
     /// A linear layer does not fit its backend.
     #[error("layer '{name}': {source}")]
     Layer {
@@ -130,6 +130,8 @@ pub struct Step {
     pub layer: Option<Planned>,
     /// A nonlinear layer: its protocol, parameters and size.
     pub nonlinear: Option<Arc<dyn Nonlinear>>,
+    /// Whether that is by the choices' [`Comparison`], in the place of the operator's own.
+    pub replaced: bool,
     /// The truncation that follows the operation, where its backend keeps products as they are.
     pub truncation: Option<TruncateParams>,
     /// The extension that follows the operation, if a consumer needs a wider ring than the operation makes.
@@ -235,12 +237,12 @@ impl Plan {
         Self::allowing(network, choices, Allowed { insecure_backends: true, ..Allowed::default() })
     }
 
-    /// **Leaks signs and sizes**: [`new`](Self::new) that takes comparisons which do, too ([`Comparison::PmaxLeaky`]).
+    /// **Leaks**: [`new`](Self::new) that takes comparisons which tell a party something, too ([`Comparison::caveat`]).
     ///
     /// # Errors
     /// As `new`.
-    pub fn accepting_sign_leakage(network: &Network, choices: Choices) -> Result<Self, PlanError> {
-        Self::allowing(network, choices, Allowed { sign_leakage: true, ..Allowed::default() })
+    pub fn accepting_leaks(network: &Network, choices: Choices) -> Result<Self, PlanError> {
+        Self::allowing(network, choices, Allowed { leaks: true, ..Allowed::default() })
     }
 
     /// [`new`](Self::new) that takes the weaknesses that are `allowed`.

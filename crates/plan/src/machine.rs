@@ -106,7 +106,7 @@ pub struct Machine {
     pub making: [[f64; Bin::ALL.len()]; Width::ALL.len()],
     /// Offline, with the default instances: by [`Kind`].
     pub cots: [PerCot; Kind::ALL.len()],
-    /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension, a comparison that leaks and a product have none, their three figures are alike).
+    /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension and a product have none, their three figures are alike).
     pub nonlinear: [[PerByte; DIGITS.len()]; Kind::ALL.len()],
     /// Two processes on this machine.
     pub loopback: Link,

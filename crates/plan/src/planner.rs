@@ -379,9 +379,9 @@ fn alternative(
 /// Activation bits, guard bits not counted, that are shown beside the network's own.
 const ACTIVATIONS: std::ops::RangeInclusive<u32> = 12..=20;
 
-/// Another plan beside one that is there: comparisons that leak were accepted when that was made.
+/// Another plan beside one that is there: what comparisons tell was accepted when that was made.
 pub(crate) fn planned(network: &Network, choices: Choices) -> Result<Plan, PlanError> {
-    Plan::accepting_sign_leakage(network, choices)
+    Plan::accepting_leaks(network, choices)
 }
 
 /// Says what else `plan` could have been, and what that would cost, with the backends `among` for its linear layers. Without a `site`

@@ -10,11 +10,14 @@ use jaguar_linear::plaintext_insecure;
 use jaguar_mpc::cost::{Bin, Drawn, Instances};
 use jaguar_ring::he::params::Parameters;
 
+use crate::double::SAID_TO_LEAK;
 use crate::machine::tests::{change, round_figures};
 use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
 use crate::planner::{MARGIN, choose, choose_within, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
-use crate::{BackendId, Choices, Comparison, Exchange, Kit, Plan, PlanError, Schedule};
+use crate::{
+    BackendId, Choices, Comparison, ComparisonsId, Exchange, Kit, NamedChoices, Plan, PlanError, Schedule,
+};
 
 /// A convolution, a max-pool, a ReLU, a layer that packs, a ReLU6, a fully connected layer.
 pub(crate) fn network() -> Network {
@@ -510,57 +513,74 @@ fn what_passes_before_the_input_counts() {
     assert_eq!(slow.online_bytes, 16 * 196 * 28 / 8);
 }
 
-/// Comparisons that leak: refused unless accepted, in shares that their factors fit in, and part of the digest.
+/// A kit's comparisons, said to leak: refused unless accepted, in shares with room for them, and part of the digest.
 #[test]
 fn comparisons_that_leak_are_planned_where_they_are_accepted() {
     let network = network();
     let sealed = standard(&network);
-    let choices = sealed.choices.clone().leaking_signs(&network).unwrap();
-    let Comparison::PmaxLeaky { factor_bits } = choices.comparison else { panic!("sealed") };
+    let by = ComparisonsId(SAID_TO_LEAK[0]);
+    let choices = sealed.choices.clone().comparing_by(&network, by).unwrap();
+    let extra_bits = choices.comparison.extra_bits();
     for refused in [Plan::new, Plan::allowing_insecure_backends] {
-        assert!(matches!(refused(&network, choices.clone()), Err(PlanError::SignLeakage)));
+        assert!(matches!(refused(&network, choices.clone()), Err(PlanError::Leaks(_))));
     }
-    let plan = Plan::accepting_sign_leakage(&network, choices.clone()).unwrap();
+    let plan = Plan::accepting_leaks(&network, choices.clone()).unwrap();
     assert_ne!(plan.digest(), sealed.digest());
-    let fewer =
-        Choices { comparison: Comparison::PmaxLeaky { factor_bits: factor_bits - 1 }, ..choices.clone() };
-    assert_ne!(Plan::accepting_sign_leakage(&network, fewer).unwrap().digest(), plan.digest());
+    let with =
+        |extra_bits| Choices { comparison: Comparison::By { name: by, extra_bits }, ..choices.clone() };
+    assert_ne!(Plan::accepting_leaks(&network, with(extra_bits - 1)).unwrap().digest(), plan.digest());
     for (step, other) in plan.steps.iter().zip(&sealed.steps) {
-        assert_eq!(step.computed.modulus.bits(), other.computed.modulus.bits() + factor_bits);
+        assert_eq!(step.computed.modulus.bits(), other.computed.modulus.bits() + extra_bits);
+        assert_eq!(step.replaced, step.nonlinear.is_some());
         assert_eq!(step.nonlinear.is_some(), other.nonlinear.is_some());
-        if let Some(layer) = &step.nonlinear {
-            assert_eq!((layer.kind(), layer.digit()), (Kind::PmaxLeaky, None));
-            assert!(step.cost.up + step.cost.down < other.cost.up + other.cost.down);
-            assert!(step.cost.client_rounds < other.cost.client_rounds);
-        }
+        // The protocol is the other one, in wider shares.
+        assert!(step.nonlinear.is_none() || step.cost.up > other.cost.up);
     }
-    // The client sends corrections while it prepares: it promises nothing.
-    assert_eq!((plan.promise(), sealed.promise()), (0, sealed.nonlinear_cost().bits_from_client));
-    // The largest factors that fit: one bit more has no plan, if there may be more at all.
-    if factor_bits < 8 {
-        let more =
-            Choices { comparison: Comparison::PmaxLeaky { factor_bits: factor_bits + 1 }, ..choices.clone() };
-        assert!(Plan::accepting_sign_leakage(&network, more).is_err());
+    // The most bits that fit: one bit more has no plan, if there may be more at all.
+    if extra_bits < 8 {
+        assert!(Plan::accepting_leaks(&network, with(extra_bits + 1)).is_err());
     }
-    // What it tells is told; explanations go on from what was accepted.
-    assert!(choices.comparison.warning().is_some_and(|text| text.contains(&(1 << factor_bits).to_string())));
-    assert_eq!(sealed.choices.comparison.warning(), None);
+    for impossible in [0, 9, u32::MAX] {
+        let refused = Plan::accepting_leaks(&network, with(impossible)).unwrap_err().to_string();
+        assert!(refused.contains("(1 to 8 are possible)"), "{refused}");
+    }
+    // What they tell is told; explanations go on from what was accepted.
+    let caveat = choices.comparison.caveat().unwrap();
+    assert!(caveat.contains(&format!("with {extra_bits} bits more")), "{caveat}");
+    assert_eq!(sealed.choices.comparison.caveat(), None);
     let explained = explain(&network, &plan, &kit().secure(), None);
     assert!(explained.rings.iter().any(|ring| ring.taken && ring.refused.is_none()));
-    assert!(explained.layers.iter().all(|decision| decision.about != "digits"));
 }
 
-/// A value that is wider than the others is refused as in the sealed form: it would wrap with its factor.
+/// Choices that compare as ever are written as ever; names mean something in a kit that has them.
 #[test]
-fn factors_leave_room_for_the_widest_value() {
+fn comparisons_are_read_by_name() {
+    let network = network();
+    let sealed = standard(&network).choices;
+    let by = ComparisonsId(SAID_TO_LEAK[0]);
+    let choices = Choices { comparison: Comparison::By { name: by, extra_bits: 3 }, ..sealed.clone() };
+    assert_eq!(postcard::to_stdvec(&sealed.comparison).unwrap(), [0]);
+    assert_eq!(postcard::to_stdvec(&choices.comparison).unwrap(), b"\x01\x0csaid-to-leak\x03");
+    let written = postcard::to_stdvec(&choices).unwrap();
+    let read = || postcard::from_bytes::<NamedChoices>(&written).unwrap();
+    let kit = kit().with_comparisons(SAID_TO_LEAK);
+    assert_eq!(kit.comparisons(), [by]);
+    assert_eq!(read().resolve(kit.backends(), kit.comparisons()), Ok(choices));
+    let unknown = read().resolve(kit.backends(), &[]).unwrap_err().to_string();
+    assert_eq!(unknown, "no comparisons are called 'said-to-leak'; there are none");
+}
+
+/// A value that is wider than the others is refused as in the sealed form: it would take the room of the comparison.
+#[test]
+fn extra_bits_are_left_to_the_widest_value() {
     let mut network = network();
     // 2 x 2 sums of 16 bits: 18 bits, and a ReLU of them.
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
     network.nodes[2].op = Op::new(SumPool { window, count_real_places: None });
     let choices = Choices::standard(&network, Kit::JAGUAR);
     assert!(matches!(Plan::new(&network, choices.clone()), Err(PlanError::Wide { bits: 18, .. })));
-    let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits: 4 }, ..choices };
-    let refused = Plan::accepting_sign_leakage(&network, choices);
+    let comparison = Comparison::By { name: ComparisonsId(SAID_TO_LEAK[0]), extra_bits: 4 };
+    let refused = Plan::accepting_leaks(&network, Choices { comparison, ..choices });
     assert!(matches!(refused, Err(PlanError::Wide { bits: 18, .. })));
 }
 

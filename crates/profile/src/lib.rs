@@ -22,7 +22,7 @@ use jaguar_graph::bundle::FileError;
 use jaguar_linear::constants::ProbeError;
 use jaguar_mpc::MpcError;
 use jaguar_ot::OtError;
-use jaguar_plan::UnknownBackend;
+use jaguar_plan::UnknownName;
 use jaguar_plan::machine::Impossible;
 use jaguar_wire::WireError;
 
@@ -80,7 +80,7 @@ pub enum Unusable {
     Version,
     /// It names a backend that is not there.
     #[error(transparent)]
-    Backend(#[from] UnknownBackend),
+    Backend(#[from] UnknownName),
     /// It is of another processor.
     #[error("measured on another processor ({0})")]
     Processor(String),

@@ -12,8 +12,8 @@ use std::time::Instant;
 use jaguar_linear::constants::{Measured, Probe};
 use jaguar_linear::timing::{REPEATS, solve, timed};
 use jaguar_mpc::{
-    Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PmaxLeakyParams, PoolParams, PoolShape,
-    Pooling, ProductParams, Range, Relu6Params, ReluParams, run_blocks,
+    Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape, Pooling,
+    ProductParams, Range, Relu6Params, ReluParams, run_blocks,
 };
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::Kit;
@@ -168,10 +168,6 @@ fn probe(kind: Kind, digit: u32) -> Arc<dyn Nonlinear> {
         }
         Kind::Extension => {
             let params = ExtendParams { bits: 16, output: Modulus::power_of_two(28), range: Range::Signed };
-            Arc::new(Elementwise { count, params })
-        }
-        Kind::PmaxLeaky => {
-            let params = PmaxLeakyParams { output: Modulus::power_of_two(36), ..PmaxLeakyParams::new(24, 8) };
             Arc::new(Elementwise { count, params })
         }
         Kind::Product => {

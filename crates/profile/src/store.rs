@@ -11,7 +11,7 @@ use jaguar_graph::bundle::{FileError, ModelId, files};
 use jaguar_graph::network::Network;
 use jaguar_plan::machine::{Link, Machine};
 use jaguar_plan::predict::{Aim, Site};
-use jaguar_plan::{BackendId, Choices, Kit, PROTOCOL_VERSION, PlanError, planner};
+use jaguar_plan::{BackendId, Choices, Kit, NamedChoices, PROTOCOL_VERSION, PlanError, planner};
 use jaguar_ring::Kernel;
 use jaguar_ring::cpu::Cpu;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,7 +192,7 @@ pub fn known_link(cache: Option<&Path>, address: &str) -> Option<Link> {
 
 /// What a server chose for this model with these backends before.
 fn kept_choices(path: &Path, allowed: &[BackendId], tell: &mut dyn FnMut(Note)) -> Option<Choices> {
-    let read = || Ok(Kept::<Choices<String>>::read(path)?.map(|kept| kept.resolve(allowed)).transpose()?);
+    let read = || Ok(Kept::<NamedChoices>::read(path)?.map(|kept| kept.resolve(allowed, &[])).transpose()?);
     read().unwrap_or_else(|why| {
         tell(Note::ChoosingAnew(path.to_owned(), why));
         None
@@ -281,7 +281,7 @@ mod tests {
     use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
     use jaguar_linear::jaguar::{PerProduct, RINGS, RingCosts, Rings};
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::machine::{PerByte, PerCot};
+    use jaguar_plan::machine::{Kind, PerByte, PerCot};
 
     use super::*;
     use crate::link::{Between, Imitated, NoLink};
@@ -329,8 +329,8 @@ mod tests {
             speedup: 1.0,
             linear,
             making: [[1e-8; 4]; 2],
-            cots: [PerCot { sent: 1e-8, received: 1e-8 }; 6],
-            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; 6],
+            cots: [PerCot { sent: 1e-8, received: 1e-8 }; Kind::ALL.len()],
+            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; Kind::ALL.len()],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
     }
@@ -452,11 +452,17 @@ mod tests {
         assert!(refused(Machine { kernel: "old".into(), ..good.clone() }).contains("old kernels"));
         assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
         assert!(
-            refused(Machine { cots: [PerCot { sent: -1.0, received: 0.0 }; 6], ..good.clone() })
-                .contains("damaged")
+            refused(Machine {
+                cots: [PerCot { sent: -1.0, received: 0.0 }; Kind::ALL.len()],
+                ..good.clone()
+            })
+            .contains("damaged")
         );
         // As a busy machine once left them.
-        let why = refused(Machine { cots: [PerCot { sent: 83e-9, received: 1e-13 }; 6], ..good.clone() });
+        let why = refused(Machine {
+            cots: [PerCot { sent: 83e-9, received: 1e-13 }; Kind::ALL.len()],
+            ..good.clone()
+        });
         assert!(why.contains("a COT received of relu: 0.0 ns") && why.contains("other work"), "{why}");
         for count in [0, 1] {
             let mut few = good.clone();

@@ -187,7 +187,7 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
         id: of.id,
         protocol: plan.choices.names(network),
         rings: plan.backends.iter().map(|layers| layers.describe()).collect(),
-        leaks: plan.choices.comparison.warning(),
+        leaks: plan.choices.comparison.caveat(),
         place: site.map(|site| {
             format!(
                 "{}, {} threads a party, {}",

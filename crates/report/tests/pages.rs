@@ -9,11 +9,14 @@ use jaguar_graph::float::Graph;
 use jaguar_graph::import;
 use jaguar_graph::network::Operators;
 use jaguar_graph::quantise::layers;
-use jaguar_plan::machine::{Link, Machine, Placement};
+use jaguar_plan::double::SAID_TO_LEAK;
+use jaguar_plan::machine::{Kind, Link, Machine, Placement};
 use jaguar_plan::memory::{Load, memory};
 use jaguar_plan::planner::explain;
 use jaguar_plan::predict::{Aim, Session, Site, predict};
-use jaguar_plan::{Allowed, Choices, Kit, Plan};
+use jaguar_plan::{Allowed, Choices, ComparisonsId, Kit, Plan};
+use jaguar_report::tables::memory::MemoryNeeds;
+use jaguar_report::tables::plan::Planned;
 use jaguar_report::{compiled, cost, timeline};
 use jaguar_ring::cpu::Cpu;
 use serde_json::{Value, json};
@@ -92,9 +95,6 @@ fn words_of_an_axis_are_not_cut_off() {
     }
 }
 
-/// How many kinds of nonlinear steps there are.
-const KINDS: usize = 6;
-
 /// A machine on which everything takes a round figure.
 fn machine() -> Machine {
     let product = json!({ "wide": 1e-9, "narrow": 2e-9, "grouped": 1e-8 });
@@ -106,13 +106,14 @@ fn machine() -> Machine {
             "server_output": 3e-7, "online": product, "a_half": product,
         })
     });
+    let kinds = Kind::ALL.len();
     let byte = json!({ "client": 1e-7, "server": 2e-7, "both": 2.5e-7 });
     serde_json::from_value(json!({
         "cpu": NAMES[1], "kernel": "none", "threads": 2, "speedup": 2.0,
         "linear": { jaguar.probes()[0].name(): rings.collect::<Vec<_>>() },
         "making": [[1e-8, 2e-8, 4e-8, 8e-8], [1e-8, 2e-8, 4e-8, 8e-8]],
         // Of each kind of nonlinear step; of each digit.
-        "cots": vec![json!({ "sent": 2e-6, "received": 1e-6 }); KINDS], "nonlinear": vec![vec![byte; 3]; KINDS],
+        "cots": vec![json!({ "sent": 2e-6, "received": 1e-6 }); kinds], "nonlinear": vec![vec![byte; 3]; kinds],
         "loopback": { "bytes_per_second": 1e9, "round_trip": 1e-5 },
     }))
     .unwrap()
@@ -165,6 +166,44 @@ fn batch_page() -> String {
         explanation: None,
     };
     cost::page(&subject).unwrap()
+}
+
+/// What comparisons of a kit tell is in the table, in the file and on the page; nothing of a sealed plan is.
+#[test]
+fn comparisons_that_leak_are_told() {
+    let (_, _, compiled) = network();
+    let (bundle, allowed) = (&compiled.bundle, Allowed { leaks: true, ..Allowed::default() });
+    let network = &bundle.model.network;
+    let sealed = Choices::standard(network, Kit::JAGUAR);
+    let leaky = sealed.clone().comparing_by(network, ComparisonsId(SAID_TO_LEAK[0])).unwrap();
+    let told = |choices: Choices| {
+        let plan = Plan::allowing(network, choices, allowed).unwrap();
+        let memory = MemoryNeeds::new(network, &plan, allowed, Load::single(2), None, &[Kit::JAGUAR]);
+        let planned = Planned::new(bundle, &plan, allowed, None, memory, (None, false)).unwrap();
+        let page = cost::page(&cost::Subject {
+            network,
+            id: "x",
+            plan: &plan,
+            allowed,
+            load: Load::single(2),
+            site: None,
+            backends: &[Kit::JAGUAR],
+            links: &[],
+            explanation: None,
+        });
+        (planned.to_string(), serde_json::to_value(&planned).unwrap(), page.unwrap())
+    };
+    let bits = leaky.comparison.extra_bits();
+    let (table, json, page) = told(leaky);
+    let by_layer = format!("LEAKS: said-to-leak, {bits} bits more");
+    for part in ["WARNING: comparisons leak, a test says", &by_layer] {
+        assert!(table.contains(part), "no {part:?} in {table}");
+    }
+    assert!(json["leaks"].is_string() && json["choices"]["comparison"]["by"]["extra_bits"] == bits, "{json}");
+    assert!(page.contains("comparisons leak, a test says"));
+    let (table, json, page) = told(sealed);
+    assert!(!table.contains("leak") && !page.contains("comparisons leak"));
+    assert!(json.get("leaks").is_none() && json["choices"]["comparison"] == "sealed", "{json}");
 }
 
 fn trace() -> Value {

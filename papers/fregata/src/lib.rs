@@ -47,6 +47,8 @@ mod layer;
 mod mask;
 pub mod matrix;
 mod places;
+#[cfg(feature = "pmax-leaky")]
+pub mod pmax_leaky;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -54,3 +56,15 @@ mod tests;
 pub use backend::{ALL, Fregata};
 pub use engine::Hme;
 pub use mask::Mask;
+
+/// The paper's ways to compare. PMax, which **leaks**, with the feature `pmax-leaky`; none without it.
+pub const COMPARISONS: &[&dyn jaguar_mpc::Comparisons] = &[
+    #[cfg(feature = "pmax-leaky")]
+    &pmax_leaky::PmaxLeaky,
+];
+
+/// The names of those that this crate is built without. Each is its feature's name, too.
+pub const LEFT_OUT: &[&str] = &[
+    #[cfg(not(feature = "pmax-leaky"))]
+    "pmax-leaky",
+];

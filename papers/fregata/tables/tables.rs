@@ -276,7 +276,7 @@ fn compared(runs: &[Measured]) -> Vec<Compared<'_>> {
         Compared {
             name: &sealed.name,
             sealed: &sealed.run,
-            leaky: find(&|name| name.starts_with("fregata,") && name.contains("PMax")),
+            leaky: find(&|name| name.starts_with("fregata, ")),
             cheetah: find(&|name| name == "cheetah"),
         }
     });

@@ -287,7 +287,7 @@ impl Client {
             }
             let about = About {
                 protocol: plan.choices.names(&network),
-                leaks: plan.choices.comparison.warning(),
+                leaks: plan.choices.comparison.caveat(),
                 model: connected.model(),
                 reveal: connected.reveal(),
                 network,

@@ -18,7 +18,6 @@ use jaguar_profile::store;
 use jaguar_report::terminal::say;
 use serde::Serialize;
 
-use crate::leakage::AcceptSignLeakage;
 use crate::reach::{SERVER, Trust};
 
 /// Groups of the options in `--help`.
@@ -33,8 +32,6 @@ pub struct Args {
     /// Whether it can be read, and fits this machine's memory.
     #[arg(help_heading = None)]
     model: Option<PathBuf>,
-    #[command(flatten)]
-    leakage: AcceptSignLeakage,
     /// A server to look at, as a client reaches it.
     ///
     /// Its address, TLS, certificate and version, and the link to it (up to 18 MB each way).
@@ -138,7 +135,7 @@ pub fn run(args: &Args) -> Result<()> {
     let certificate = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
     files::look(&cache, &args.trust, certificate, args.tokens.as_deref(), &mut findings);
     if let Some(path) = &args.model {
-        model::look(path, &args.leakage, &mut findings);
+        model::look(path, &mut findings);
     }
     if let Some(address) = &args.server {
         server::look(address, args, &cache, &mut findings);

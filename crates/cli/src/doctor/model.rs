@@ -8,10 +8,9 @@ use jaguar_plan::{Choices, Plan, PlanError};
 
 use super::Findings;
 use crate::kit;
-use crate::leakage::AcceptSignLeakage;
 use crate::notes::warning_of_memory;
 
-pub(super) fn look(path: &Path, leakage: &AcceptSignLeakage, findings: &mut Findings) {
+pub(super) fn look(path: &Path, findings: &mut Findings) {
     let bundle = match Bundle::read(path, kit::kit().operators()) {
         Ok(bundle) => bundle,
         Err(e) => {
@@ -23,9 +22,8 @@ pub(super) fn look(path: &Path, leakage: &AcceptSignLeakage, findings: &mut Find
     findings.ok("model", format!("{} (model {}), {}", network.name, bundle.id(), path.display()));
     #[cfg(unix)]
     readers(path, findings);
-    let allowed = leakage.allowed();
-    let plan: Result<Plan, PlanError> = Choices::among(network, &kit::standard())
-        .and_then(|choices| Plan::allowing(network, choices, allowed));
+    let plan: Result<Plan, PlanError> =
+        Choices::among(network, &kit::standard()).and_then(|choices| Plan::new(network, choices));
     let plan = match plan {
         Ok(plan) => plan,
         Err(e) => {
@@ -34,7 +32,7 @@ pub(super) fn look(path: &Path, leakage: &AcceptSignLeakage, findings: &mut Find
         }
     };
     let load = Load::single(jaguar_report::terminal::threads());
-    match warning_of_memory(network, &plan, allowed, load, Side::Server) {
+    match warning_of_memory(network, &plan, load, Side::Server) {
         Some(warning) => {
             findings.warn("model memory", warning, "jaguar plan MODEL --clients N shows what it needs")
         }

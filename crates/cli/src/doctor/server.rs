@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use jaguar_engine::EngineError;
-use jaguar_engine::client::{Connected, Reveal, connect};
+use jaguar_engine::client::{Connected, Limits, Reveal, connect};
 use jaguar_engine::hint::HintPlace;
 use jaguar_net::tls::Certificate;
 use jaguar_net::{Address, Steps};
@@ -55,7 +55,7 @@ pub(super) fn look(text: &str, args: &Args, cache: &Cache<'_>, findings: &mut Fi
     tell_steps(&address, &steps, args, findings);
     match connection {
         Err(error) => fail_at(&address, &steps, &error, findings),
-        Ok(connection) => session(Channel::new(connection), args, cache, findings),
+        Ok(connection) => session(Channel::new(connection), cache, findings),
     }
 }
 
@@ -151,9 +151,9 @@ fn fail_at(address: &Address, steps: &Steps, error: &WireError, findings: &mut F
 }
 
 /// Versions, the model, and the link, inside a session.
-fn session(channel: Channel, args: &Args, cache: &Cache<'_>, findings: &mut Findings) {
+fn session(channel: Channel, cache: &Cache<'_>, findings: &mut Findings) {
     let begun = Instant::now();
-    let connected = match connect(&kit(), channel, &args.leakage.limits()) {
+    let connected = match connect(&kit(), channel, &Limits::default()) {
         Ok(connected) => connected,
         Err(EngineError::NoCommonProtocol { offered, .. }) => {
             let advice =
@@ -184,7 +184,7 @@ fn session(channel: Channel, args: &Args, cache: &Cache<'_>, findings: &mut Find
         "session",
         format!("serves {name} (model {model}), reveals {reveals}; agreed after {took:.0} ms"),
     );
-    needs(&connected, args, cache, findings);
+    needs(&connected, cache, findings);
     let measured = connected.prepare_client(HintPlace::Memory).and_then(|ready| {
         let (link, ready) = ready.measure_link()?;
         ready.leave().map(|()| link)
@@ -209,10 +209,10 @@ fn session(channel: Channel, args: &Args, cache: &Cache<'_>, findings: &mut Find
 }
 
 /// What this client needs for the server's model.
-fn needs(connected: &Connected, args: &Args, Cache(cache): &Cache<'_>, findings: &mut Findings) {
+fn needs(connected: &Connected, Cache(cache): &Cache<'_>, findings: &mut Findings) {
     let (network, plan) = (connected.network(), connected.plan());
     let load = Load::single(jaguar_report::terminal::threads());
-    match warning_of_memory(network, plan, args.leakage.allowed(), load, Side::Client) {
+    match warning_of_memory(network, plan, load, Side::Client) {
         Some(warning) => {
             findings.warn("query memory", warning, "end other programs, or raise the container's limit")
         }

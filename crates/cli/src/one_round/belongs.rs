@@ -22,27 +22,12 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
             "report",
         ],
     ),
-    (
-        "predict",
-        &[
-            "model",
-            "stdin",
-            "accept_sign_leakage",
-            "costs",
-            "keep",
-            "keep_memory",
-            "batch",
-            "csv",
-            "resume",
-            "trace",
-        ],
-    ),
+    ("predict", &["model", "stdin", "costs", "keep", "keep_memory", "batch", "csv", "resume", "trace"]),
     (
         "serve",
         &[
             "guard_bits",
             "backends",
-            "accept_sign_leakage",
             "reveal",
             "plan_for",
             "prefer",
@@ -168,7 +153,7 @@ mod tests {
                 tried[usize::from(!own.is_interactive())] += 1;
             }
         }
-        assert_eq!(tried, [35, 15]);
+        assert_eq!(tried, [33, 15]);
     }
 
     /// A new option is thought of: if it is for the interactive protocol alone, it belongs into the list.

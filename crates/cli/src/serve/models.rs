@@ -11,7 +11,7 @@ use jaguar_engine::is_model_name;
 use jaguar_engine::server::{Common, Service};
 use jaguar_linear::product::Hardware;
 use jaguar_plan::memory::{Load, Side};
-use jaguar_plan::{Choices, Plan, batch};
+use jaguar_plan::{Allowed, Choices, Plan, batch};
 use jaguar_profile::memory::room;
 use jaguar_profile::{Between, Imitated, When, store};
 use jaguar_report::terminal::table::bytes;
@@ -24,7 +24,6 @@ use super::file::unknown;
 use super::settings::{ModelTable, Settings};
 use crate::guard;
 use crate::kit::kit;
-use crate::leakage;
 use crate::notes::{self, tell, warning_of_memory};
 
 /// What the file of a compiled model is called.
@@ -199,29 +198,19 @@ impl Builder {
     }
 
     fn plan(&self, spec: &Spec, bundle: Bundle) -> Result<Arc<Named>> {
-        let ModelOptions { leakage, reveal, .. } = &spec.options;
         if let Some(caveat) = guard::caveat(&bundle) {
             eprintln!("warning: {caveat}");
         }
-        let choices = leakage.apply(self.choose(&spec.options, &bundle)?, &bundle.model.network)?;
-        let plan = Plan::allowing(&bundle.model.network, choices, leakage.allowed())?;
-        notes::warn(warning_of_memory(
-            &bundle.model.network,
-            &plan,
-            leakage.allowed(),
-            Load::single(threads()),
-            Side::Server,
-        ));
-        let limits = (leakage.allowed(), Load::single(threads()), room());
+        let plan = Plan::new(&bundle.model.network, self.choose(&spec.options, &bundle)?)?;
+        let load = Load::single(threads());
+        notes::warn(warning_of_memory(&bundle.model.network, &plan, load, Side::Server));
+        let limits = (Allowed::default(), load, room());
         let (backends, most) = (spec.options.backends.named(), spec.options.max_batch);
         let (batches, left_out) =
             batch::plans_that_fit(&bundle.model.network, &plan, backends, most, limits)?;
         notes::warn(left_out.map(|found| jaguar_report::tables::batch::left_out(&found, "--max-batch ")));
-        let service = Service::with_plan(self.hardware.clone(), bundle, plan, (*reveal).into())?;
+        let service = Service::with_plan(self.hardware.clone(), bundle, plan, spec.options.reveal.into())?;
         let service = service.with_batch_plans(batches)?;
-        if let Some(warning) = leakage::warning(service.plan()) {
-            eprintln!("warning: {warning}");
-        }
         Ok(Named::new(&spec.name, service.sharing(&self.common)))
     }
 

@@ -16,7 +16,7 @@ use super::settings::{Effective, Settings};
 use crate::log::TARGET;
 
 /// Options that a reload puts in force. Those of models count too; others take a restart.
-const RELOADED: [&str; 18] = [
+const RELOADED: [&str; 17] = [
     "model-files",
     "max-clients",
     "max-clients-per-address",
@@ -31,7 +31,6 @@ const RELOADED: [&str; 18] = [
     // Of models.
     "guard-bits",
     "backends",
-    "accept-sign-leakage",
     "reveal",
     "weight-memory",
     "plan-for",

@@ -49,10 +49,9 @@ pub struct Effective {
     pub source: Source,
 }
 
-/// How an option is written in a file.
+/// How an option is written in a file. (No option of `jaguar serve` is a flag.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Flag,
     One,
     List,
 }
@@ -105,10 +104,10 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
 
 fn kind(arg: &Arg) -> Kind {
     match arg.get_action() {
-        ArgAction::SetTrue => Kind::Flag,
         ArgAction::Append => Kind::List,
-        _ if arg.get_value_delimiter().is_some() => Kind::List,
-        _ => Kind::One,
+        ArgAction::Set if arg.get_value_delimiter().is_some() => Kind::List,
+        ArgAction::Set => Kind::One,
+        other => unreachable!("--{} is {other:?}, which a file has no way to say", key(arg)),
     }
 }
 
@@ -222,7 +221,6 @@ impl Settings {
                     let texts = all.map(|effective| effective.texts.clone()).unwrap_or_default();
                     let value = match kind(arg) {
                         _ if texts.is_empty() => continue,
-                        Kind::Flag => Value::Flag(texts[0] == "true"),
                         Kind::One => Value::One(texts[0].clone()),
                         Kind::List => Value::List(texts),
                     };
@@ -252,7 +250,6 @@ impl Settings {
             }
             let line = match (kind, texts.as_slice()) {
                 (_, []) => (format!("# {key} ="), "not set".into()),
-                (Kind::Flag, [on]) => (format!("{key} = {on}"), source.to_string()),
                 (Kind::One, [text]) => (format!("{key} = {}", quoted(text)), source.to_string()),
                 (_, texts) => (format!("{key} = {}", list(texts)), source.to_string()),
             };
@@ -382,12 +379,9 @@ fn from_environment(arg: &Arg, name: &str, value: OsString) -> Result<Value> {
         return Ok(Value::List(paths.filter(|path| !path.is_empty()).collect()));
     }
     let text = value.into_string().map_err(|_| anyhow!("{name} is no text"))?;
-    Ok(match (kind(arg), text.as_str()) {
-        (Kind::Flag, "1" | "true" | "yes" | "on") => Value::Flag(true),
-        (Kind::Flag, "0" | "false" | "no" | "off") => Value::Flag(false),
-        (Kind::Flag, _) => bail!("{name}: true or false is needed"),
-        (Kind::One, _) => Value::One(text),
-        (Kind::List, _) => Value::List(text.split(',').map(|item| item.trim().to_owned()).collect()),
+    Ok(match kind(arg) {
+        Kind::One => Value::One(text),
+        Kind::List => Value::List(text.split(',').map(|item| item.trim().to_owned()).collect()),
     })
 }
 
@@ -406,9 +400,6 @@ fn located(arg: &Arg, entry: &Entry, folder: &Path) -> Value {
 fn as_words(arg: &Arg, value: &Value) -> Result<Vec<OsString>, String> {
     let option = format!("--{}", key(arg));
     match (kind(arg), value) {
-        (Kind::Flag, Value::Flag(true)) => Ok(vec![option.into()]),
-        (Kind::Flag, Value::Flag(false)) => Ok(vec![]),
-        (Kind::Flag, _) => Err("true or false is needed".into()),
         (_, Value::Flag(_)) => Err("a text, a number or a list is needed".into()),
         (Kind::One, Value::List(_)) => Err("one value is needed, not a list".into()),
         (Kind::List, _) if arg.is_positional() => {

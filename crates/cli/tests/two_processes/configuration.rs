@@ -23,7 +23,7 @@ fn line(text: &str, key: &str) -> (String, String) {
 fn flags_come_before_the_environment_that_before_the_file_and_that_before_defaults() {
     let folder = Scratch::new("precedence");
     let config = folder.path("a.toml");
-    let text = "max-clients = 1\nmax-idle = 1\nmax-stalled = 1\ntokens = 'b.tokens'\naccept-sign-leakage = true\n\
+    let text = "max-clients = 1\nmax-idle = 1\nmax-stalled = 1\ntokens = 'b.tokens'\nreveal = 'label'\n\
                 backends = ['jaguar', 'cheetah']\n[models.a]\nfile = 'c.jaguar'\nguard-bits = 4\nclients = ['x y']\n\
                 [clients.'x y']\nmax-sessions = 7\n";
     std::fs::write(&config, text).expect("written");
@@ -40,7 +40,7 @@ fn flags_come_before_the_environment_that_before_the_file_and_that_before_defaul
         ("max-idle", "max-idle = 2".into(), "JAGUAR_MAX_IDLE".into()),
         ("max-stalled", "max-stalled = 1".into(), file(3)),
         ("tokens", format!("tokens = \"{}\"", folder_of("b.tokens")), file(4)),
-        ("accept-sign-leakage", "accept-sign-leakage = true".into(), file(5)),
+        ("reveal", "reveal = \"label\"".into(), file(5)),
         ("backends", "backends = [\"jaguar\", \"cheetah\"]".into(), file(6)),
         ("model-files", "model-files = [\"one\", \"two words\"]".into(), "JAGUAR_MODEL_FILES".into()),
         ("log", "log = \"text\"".into(), "default".into()),
@@ -58,10 +58,10 @@ fn flags_come_before_the_environment_that_before_the_file_and_that_before_defaul
         assert_eq!(line(part.expect("a model"), key), (want, source));
     }
     // In the environment alone.
-    let said = show(&[], &[("JAGUAR_CONFIG", &config), ("JAGUAR_ACCEPT_SIGN_LEAKAGE", "0")]);
+    let said = show(&[], &[("JAGUAR_CONFIG", &config), ("JAGUAR_REVEAL", "logits")]);
     let said = said.finish(WATCHDOG).succeeded();
     assert_eq!(line(&said, "max-clients"), ("max-clients = 1".into(), file(1)));
-    assert_eq!(line(&said, "accept-sign-leakage").1, "JAGUAR_ACCEPT_SIGN_LEAKAGE");
+    assert_eq!(line(&said, "reveal").1, "JAGUAR_REVEAL");
     // What is printed is a file that says the same.
     let again = folder.path("again.toml");
     std::fs::write(&again, &said).expect("written");
@@ -88,7 +88,6 @@ fn what_cannot_be_is_told_with_its_place() {
     fails("max-clients = [1, 2]\n", &["a.toml:1: max-clients: one value is needed, not a list"]);
     fails("log = 'xml'\n", &["a.toml:1: log: 'xml' is not possible (possible: text, json)"]);
     fails("log = true\n", &["a.toml:1: log: a text, a number or a list is needed"]);
-    fails("accept-sign-leakage = 1\n", &["a.toml:1: accept-sign-leakage: true or false is needed"]);
     fails("a = \n", &["a.toml:1: "]);
     fails(
         "[models.a]\nfiel = 'x'\n",
@@ -108,10 +107,6 @@ fn what_cannot_be_is_told_with_its_place() {
     assert_fails(show(&["--config", &none], &[]), &["reading the configuration", &none, "No such file"]);
     let wrong = [("JAGUAR_MAX_CLIENTS", "0")];
     assert_fails(show(&[], &wrong), &["JAGUAR_MAX_CLIENTS: max-clients: '0' is not possible: at least 1"]);
-    assert_fails(
-        show(&[], &[("JAGUAR_ACCEPT_SIGN_LEAKAGE", "2")]),
-        &["JAGUAR_ACCEPT_SIGN_LEAKAGE: true or false"],
-    );
 }
 
 /// The file that comes with the source is sound.

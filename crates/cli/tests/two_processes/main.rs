@@ -10,7 +10,6 @@
 //! - [`memory`]: too little of it is said before anything runs.
 //! - [`names`]: what a model's file calls its nodes stays with the server.
 //! - [`predictions`]: what comes out is what the integer reference says, at the stated cost.
-//! - [`pmax_leaky`]: comparisons that leak, accepted by both sides or refused.
 //! - [`environment`]: no room on the disk, no memory, no file handles.
 //! - [`private_files`]: what commands write, nobody but its owner can read.
 //! - [`failures`]: what can be wrong on one machine ends in one clear line and a failing exit code.
@@ -47,7 +46,6 @@ mod memory;
 mod names;
 mod operation;
 mod pages;
-mod pmax_leaky;
 mod predictions;
 #[cfg(unix)]
 mod private_files;

@@ -1,7 +1,7 @@
 //! The client's part of the handshake.
 
 use jaguar_graph::bundle::ModelId;
-use jaguar_plan::{Kit, PROTOCOL_VERSION};
+use jaguar_plan::{Kit, NamedChoices, PROTOCOL_VERSION};
 use jaguar_wire::{Channel, Stage};
 
 use super::{
@@ -72,7 +72,7 @@ pub(crate) fn ask_for_shares(
     images: u32,
 ) -> Result<(ModelId, SharesParameters), EngineError> {
     let (model, parameters) = ask(channel, named, SHARES, images)?;
-    let SharesParameters::<String> { choices, reveal } =
+    let SharesParameters::<NamedChoices> { choices, reveal } =
         jaguar_wire::decode("the protocol's parameters", &parameters)?;
     if choices.images != images {
         let offered = choices.images;
@@ -80,7 +80,7 @@ pub(crate) fn ask_for_shares(
         return Err(EngineError::PeerMisbehaved(text));
     }
     let choices = choices
-        .resolve(kit.backends())
+        .resolve(kit.backends(), kit.comparisons())
         .map_err(|e| EngineError::Refused(format!("the server's plan: {e}")))?;
     Ok((model, SharesParameters { choices, reveal }))
 }

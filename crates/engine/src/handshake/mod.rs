@@ -17,7 +17,7 @@ pub(crate) mod client;
 pub(crate) mod server;
 
 use jaguar_graph::bundle::ModelId;
-use jaguar_plan::{BackendId, Choices};
+use jaguar_plan::Choices;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
@@ -80,11 +80,11 @@ pub(crate) struct Choice {
     pub version: u32,
 }
 
-/// The parameters of the interactive protocol. As they are received, backends are names.
+/// The parameters of the interactive protocol. As they are received, choices are names.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SharesParameters<B = BackendId> {
+pub(crate) struct SharesParameters<C = Choices> {
     /// What the plan follows.
-    pub choices: Choices<B>,
+    pub choices: C,
     pub reveal: Reveal,
 }
 

@@ -1,7 +1,7 @@
 //! Products of two values: HardSwish, gates by channel, squares, alone and beside everything that a value may come from or go to.
 
 use jaguar_graph::network::Product;
-use jaguar_plan::{Allowed, Comparison};
+use jaguar_plan::Comparison;
 
 use super::stream::alternate;
 use super::*;
@@ -71,9 +71,9 @@ fn guarded_products_are_rounded_and_nothing_more() {
     }
 }
 
-/// Several images, of which each has gates of its own; and comparisons that leak beside products that do not.
+/// Several images, of which each has gates of its own; and a kit's comparisons beside products.
 #[test]
-fn products_in_batches_and_beside_comparisons_that_leak() {
+fn products_in_batches_and_beside_other_comparisons() {
     for images in [2, 4] {
         let choices = Choices::standard(&products().model.network, Kit::JAGUAR).of_images(images);
         let checks = verify(products(), choices, Reveal::Logits, &inputs(3), HintPlace::Memory).unwrap();
@@ -83,9 +83,9 @@ fn products_in_batches_and_beside_comparisons_that_leak() {
         }
     }
     let network = products().model.network;
-    let choices = Choices::standard(&network, Kit::JAGUAR).leaking_signs(&network).unwrap();
+    let choices = said_to_leak(&network, Kit::JAGUAR);
     assert_ne!(choices.comparison, Comparison::Sealed);
-    Plan::allowing(&network, choices.clone(), Allowed { sign_leakage: true, ..Allowed::default() }).unwrap();
+    Plan::accepting_leaks(&network, choices.clone()).unwrap();
     let checks = verify(products(), choices, Reveal::Label, &inputs(1), HintPlace::Memory).unwrap();
     assert!(checks[0].layers.iter().all(|layer| layer.wrong == 0), "{checks:?}");
 }

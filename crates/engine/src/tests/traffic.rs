@@ -1,5 +1,5 @@
 //! Pins all bytes of a session, for every backend, and for what else changes what passes: what is revealed, guard
-//! bits, comparisons that leak, other instances of the OT extension. A change of the wire format must be meant.
+//! bits, comparisons of a kit, other instances of the OT extension. A change of the wire format must be meant.
 //!
 //! (Kept queries pass the same kinds of messages in another order: `kept.rs`. The parts of the OT extension are pinned in `ot`. One-round
 //! sessions are not pinned.)
@@ -122,10 +122,10 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
         ],
     ),
     (
-        "comparisons that leak",
+        "comparisons of a kit",
         [
-            "aa29a01285370f8b6958234a8ef7168c4c973bed3a6c724390cbf83459973fc1",
-            "799b4d269976b352115fc4a261c698bb419fcbc0884bbba3cf146622ddd4a696",
+            "febb6279d8bd73bd82c568fe80f1a26de2e3b7d400a745e25fbcd00481f4434c",
+            "1aa65b3099fdae544854afb6e2713295ef93349b4cf82e7ad5e72b7de4b0a387",
         ],
     ),
     (
@@ -143,14 +143,14 @@ struct Case {
     backend: BackendId,
     reveal: Reveal,
     guard_bits: u32,
-    leaky: bool,
+    compared: bool,
     instances: Instances,
 }
 
 impl Case {
     fn of(backend: BackendId) -> Self {
-        let (reveal, guard_bits, leaky) = (Reveal::Label, 0, false);
-        Self { backend, reveal, guard_bits, leaky, instances: Instances::default() }
+        let (reveal, guard_bits, compared) = (Reveal::Label, 0, false);
+        Self { backend, reveal, guard_bits, compared, instances: Instances::default() }
     }
 
     /// Those of [`OTHERS`].
@@ -160,7 +160,7 @@ impl Case {
         [
             Self { reveal: Reveal::Logits, ..default },
             Self { guard_bits: jaguar_graph::network::DEFAULT_GUARD_BITS, ..default },
-            Self { leaky: true, ..default },
+            Self { compared: true, ..default },
             Self { instances, ..default },
         ]
     }
@@ -175,18 +175,14 @@ fn traffic(case: Case, seed: u8, cpus: [Cpu; 2]) -> [Vec<u8>; 2] {
     let service = with_insecure_fixed_randomness([1; 32], || {
         let bundle = Bundle::with_guard_bits(everything().model, case.guard_bits).unwrap();
         let network = &bundle.model.network;
-        let mut choices = Choices::standard(network, case.backend);
-        choices.instances = case.instances;
-        if case.leaky {
-            choices = choices.leaking_signs(network).unwrap();
-        }
-        let allowed = Allowed { insecure_backends: true, sign_leakage: case.leaky };
+        let standard = if case.compared { said_to_leak } else { Choices::standard };
+        let choices = Choices { instances: case.instances, ..standard(network, case.backend) };
+        let allowed = Allowed { insecure_backends: true, leaks: case.compared };
         let plan = Plan::allowing(network, choices, allowed).unwrap();
         Service::with_plan(cpus[1].into(), bundle, plan, case.reveal).unwrap()
     });
     let x = input(5, 3 * 17 * 15);
-    let limits =
-        Limits { allow_insecure_backends: true, accept_sign_leakage: case.leaky, ..Limits::default() };
+    let limits = Limits { allow_insecure_backends: true, accept_leaks: case.compared, ..Limits::default() };
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let channel = Channel::with_clock(b, clock());

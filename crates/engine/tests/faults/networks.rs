@@ -10,7 +10,7 @@ use jaguar_graph::network::{
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
 
-use jaguar_plan::{Allowed, Choices, Kit};
+use jaguar_plan::{Choices, Kit};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub fn bundle(blocks: Option<Blocks>) -> Bundle {
 }
 
 /// The first activation is a ReLU, or a HardSwish.
-fn network(blocks: Option<Blocks>, swish: bool) -> Bundle {
+pub fn network(blocks: Option<Blocks>, swish: bool) -> Bundle {
     let mut nodes: Vec<Node> = Vec::new();
     let mut weights = Vec::new();
     let mut state = 1u64;
@@ -117,16 +117,18 @@ pub struct Way {
 }
 
 impl Way {
-    fn new(name: &str, blocks: Option<Blocks>, make: impl Fn(Bundle) -> Service + 'static) -> Self {
+    /// [`bundle`] served as `make` says.
+    pub fn new(name: &str, blocks: Option<Blocks>, make: impl Fn(Bundle) -> Service + 'static) -> Self {
         Self::of(name, move || bundle(blocks), make)
     }
 
-    fn of(
+    /// A network served as `make` says.
+    pub fn of(
         name: &str,
         bundle: impl Fn() -> Bundle + 'static,
         make: impl Fn(Bundle) -> Service + 'static,
     ) -> Self {
-        let limits = Limits { stalled: CLIENT_STALLED, accept_sign_leakage: true, ..Limits::default() };
+        let limits = Limits { stalled: CLIENT_STALLED, ..Limits::default() };
         let model = bundle().model;
         let plain = |query| reference::run(Cpu::detect(), &model, &input(query)).expect("it runs");
         let right = (0..2).map(|query| plain(query).output().to_vec()).collect();
@@ -152,12 +154,11 @@ impl Way {
 }
 
 fn service(bundle: Bundle, choices: Choices, reveal: Reveal) -> Service {
-    let allowed = Allowed { sign_leakage: true, ..Allowed::default() };
-    Service::allowing(Cpu::detect(), bundle, choices, reveal, allowed).expect("a sound plan")
+    Service::new(bundle, choices, reveal).expect("a sound plan")
 }
 
 /// Every secure backend, each alone; several in one network; blocks of weights; products of values; the label
-/// alone; comparisons that leak.
+/// alone.
 pub fn ways() -> Vec<Way> {
     let standard = |bundle: Bundle, backend, reveal| {
         let choices = Choices::standard(&bundle.model.network, backend);
@@ -182,10 +183,5 @@ pub fn ways() -> Vec<Way> {
     let swish = move |b| standard(b, Kit::JAGUAR, Reveal::Logits);
     ways.push(Way::of("products", || network(None, true), swish));
     ways.push(Way::new("label", None, move |b| standard(b, Kit::JAGUAR, Reveal::Label)));
-    ways.push(Way::new("pmax-leaky", None, |bundle| {
-        let network = &bundle.model.network;
-        let choices = Choices::standard(network, Kit::JAGUAR).leaking_signs(network).expect("a ring");
-        service(bundle, choices, Reveal::Logits)
-    }));
     ways
 }

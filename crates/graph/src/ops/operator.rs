@@ -144,8 +144,6 @@ pub struct Place<'a> {
     pub output: Modulus,
     /// Bits per digit of its comparisons.
     pub digit: u32,
-    /// t, where comparisons **leak** by factors of so many bits (PMax). They are exact, whatever signs may leave out.
-    pub leaky: Option<u32>,
     /// How many images a query has.
     pub images: usize,
     /// The inputs' shapes, of one image.

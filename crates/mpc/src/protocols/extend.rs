@@ -50,9 +50,9 @@ pub(crate) struct ExtendMaterial {
     side: Side,
 }
 
-/// From which ring an extension leads to which.
+/// From which ring an extension leads to which, and its arithmetic.
 #[derive(Clone, Copy)]
-pub(crate) struct Rings {
+pub struct Rings {
     /// n.
     bits: u32,
     /// M.
@@ -66,7 +66,10 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// From shares mod 2^`bits` to `output`, which is odd or a larger power of two.
-    pub(crate) fn new(bits: u32, output: Modulus) -> Self {
+    ///
+    /// # Panics
+    /// When it is neither.
+    pub fn new(bits: u32, output: Modulus) -> Self {
         let masks = BitMasks::new();
         match output.log2() {
             Some(out) => Self { bits, output, wrap: Modulus::power_of_two(out - bits), weight: 1, masks },
@@ -75,12 +78,12 @@ impl Rings {
     }
 
     /// The ring of what the wrap takes away.
-    pub(crate) fn wrap(&self) -> Modulus {
+    pub fn wrap(&self) -> Modulus {
         self.wrap
     }
 
     /// What the wrap would take away if this bit decided it.
-    pub(crate) fn weighed(&self, bit: u64) -> u64 {
+    pub fn weighed(&self, bit: u64) -> u64 {
         self.weight & self.masks.of(bit)
     }
 
@@ -89,13 +92,13 @@ impl Rings {
         if self.output.log2().is_some() { 4 } else { 8 }
     }
 
-    /// The bit that the wrap is made of.
-    pub(crate) fn top(&self, x: u64) -> u64 {
+    /// The top bit of share `x`, which the wrap is made of.
+    pub fn top(&self, x: u64) -> u64 {
         x >> (self.bits - 1) & 1
     }
 
     /// The share modulo M of share `x` mod 2^n, less what the wrap takes away: `wrap`, this party's share of it.
-    pub(crate) fn without(&self, x: u64, wrap: u64) -> u64 {
+    pub fn without(&self, x: u64, wrap: u64) -> u64 {
         match self.output.log2() {
             Some(_) => PowerOfTwo::new(self).without(x, wrap),
             None => Odd::new(self).without(x, wrap),

@@ -127,8 +127,8 @@ impl PoolParams {
     }
 }
 
-/// Comparisons of every level, block by block of channels. None for a shape that is refused.
-pub(crate) fn level_counts(shape: &PoolShape) -> Vec<Vec<usize>> {
+/// Comparisons of every level of a max-pool, block by block of channels. None for a shape that is refused.
+pub fn level_counts(shape: &PoolShape) -> Vec<Vec<usize>> {
     let Ok(output) = shape.output() else { return Vec::new() };
     let bracket = shape.bracket(output);
     blocks(&bracket, shape.channels)
@@ -239,7 +239,10 @@ impl MaxPool {
 }
 
 /// The blocks of a max-pool on shares mod 2^`bits`, whose `level` prepares so many ReLUs of differences.
-pub(crate) fn tournaments<S: CotSource + ?Sized, L: Flights + 'static>(
+///
+/// # Errors
+/// When the shape is refused; what `level` says.
+pub fn tournaments<S: CotSource + ?Sized, L: Flights + 'static>(
     party: &mut Party<S>,
     chan: &mut Channel,
     shape: &PoolShape,

@@ -99,7 +99,7 @@ impl<'a> Planned<'a> {
             name: &network.name,
             model: bundle.id().to_string(),
             choices: &plan.choices,
-            leaks: plan.choices.comparison.warning(),
+            leaks: plan.choices.comparison.caveat(),
             link: site.map(|s| s.link),
             placement: site.map(|s| s.placement),
             layers: layers(network, plan),
@@ -279,10 +279,9 @@ fn by_layer(network: &Network, plan: &Plan, prediction: &Prediction) -> String {
                 Packing::PowerOfTwo => "power of two".into(),
                 Packing::Tight => "tight".into(),
             }
-        } else if let (Some(_), Comparison::PmaxLeaky { factor_bits }) =
-            (&step.nonlinear, plan.choices.comparison)
-        {
-            format!("LEAKS, factor 2^{factor_bits}")
+        } else if let (true, Comparison::By { name, extra_bits }) = (step.replaced, plan.choices.comparison) {
+            let leaks = if name.0.caveat(extra_bits).is_some() { "LEAKS: " } else { "" };
+            format!("{leaks}{}, {extra_bits} bits more", name.0.name())
         } else if step.nonlinear.is_some() {
             format!("{}-bit digits", plan.choices.digits[id])
         } else {

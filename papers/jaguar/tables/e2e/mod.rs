@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::Predicted;
 use jaguar_graph::network::Shape;
-use jaguar_plan::{BackendId, Kit};
+use jaguar_plan::{BackendId, ComparisonsId, Kit};
 use jaguar_profile::{Imitated, Note, When, store};
 use jaguar_ring::Kernel;
 use jaguar_ring::cpu::Cpu;
@@ -32,9 +32,9 @@ pub struct Args {
     /// What to measure: backends' names with commas between, each in sessions of its own, or both (jaguar and cheetah).
     #[arg(long, value_parser = str::parse::<Protocols>, default_value = "jaguar")]
     protocol: Protocols,
-    /// INSECURE: measures ours once more, by turns, with comparisons that leak signs and sizes (Fregata's PMax).
-    #[arg(long)]
-    accept_sign_leakage: bool,
+    /// Measures all once more, by turns, by other comparisons than the operators' own. They may leak.
+    #[arg(long, value_name = "NAME", value_parser = comparisons)]
+    comparisons: Option<ComparisonsId>,
     /// Guard bits in place of those that the models were compiled with (0: what papers' figures are compared with).
     #[arg(long, value_name = "BITS")]
     guard_bits: Option<u32>,
@@ -74,6 +74,15 @@ impl FromStr for Protocols {
         let of = |name: &str| kit().backend(name).map_err(|e| e.to_string());
         text.split(',').map(of).collect::<std::result::Result<_, _>>().map(Self)
     }
+}
+
+/// The comparisons of a name. Those that this program was built without are refused by how to build with them.
+fn comparisons(name: &str) -> Result<ComparisonsId, String> {
+    let found = kit().comparisons().iter().copied().find(|by| by.0.name() == name);
+    found.ok_or_else(|| match jaguar_fregata::LEFT_OUT.contains(&name) {
+        true => format!("this program is built without them; `cargo run --release -p jaguar-bench --features {name}` has them"),
+        false => format!("no comparisons are called '{name}'"),
+    })
 }
 
 /// What one protocol took for one network: medians over the queries.
@@ -179,9 +188,10 @@ pub fn run(args: &Args) -> Result<()> {
         let peaks = Peaks::measure(cpu)?;
         for path in &args.models {
             eprintln!("{}, {} ...", path.display(), Kernel::of(cpu).name());
-            let leaks = if args.accept_sign_leakage { &[false, true][..] } else { &[false] };
             let ways = args.protocol.0.iter().flat_map(|&protocol| {
-                leaks.iter().map(move |&leaks| session::Way { leaks, ..session::Way::sealed(protocol) })
+                let sealed = session::Way::sealed(protocol);
+                let other = args.comparisons.map(|by| session::Way { compared_by: Some(by), ..sealed });
+                [Some(sealed), other].into_iter().flatten()
             });
             let ways: Vec<_> = ways.collect();
             let what = session::Session {
@@ -202,4 +212,17 @@ pub fn run(args: &Args) -> Result<()> {
     let tables = tables::all(&runs, args.link);
     let plot = tables::plot(&runs, args.link);
     args.output.hand_out(&Report { setting, peaks, tables, figures: Figures { runs } }, &plot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_that_are_not_built_in_are_refused_by_how_to_build_with_them() {
+        for name in jaguar_fregata::LEFT_OUT {
+            assert!(comparisons(name).unwrap_err().contains(&format!("--features {name}")));
+        }
+        assert!(comparisons("other").unwrap_err().contains("no comparisons are called 'other'"));
+    }
 }

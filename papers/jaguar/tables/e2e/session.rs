@@ -12,7 +12,7 @@ use jaguar_graph::network::{Network, Op, Part};
 use jaguar_linear::product::Hardware;
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::Aim;
-use jaguar_plan::{Allowed, BackendId, Choices, Comparison, Plan, Schedule, planner};
+use jaguar_plan::{Allowed, BackendId, Choices, Comparison, ComparisonsId, Plan, Schedule, planner};
 use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
@@ -26,15 +26,15 @@ use crate::statistics::median;
 #[derive(Clone, Copy)]
 pub struct Way {
     pub protocol: BackendId,
-    /// **Insecure**: whether comparisons may leak.
-    pub leaks: bool,
+    /// By which comparisons, if not the operators' own. **They may leak.**
+    pub compared_by: Option<ComparisonsId>,
     /// When the client takes answers before the input.
     pub schedule: Schedule,
 }
 
 impl Way {
     pub fn sealed(protocol: BackendId) -> Self {
-        Self { protocol, leaks: false, schedule: Schedule::Streamed }
+        Self { protocol, compared_by: None, schedule: Schedule::Streamed }
     }
 }
 
@@ -62,7 +62,7 @@ impl Session<'_> {
     pub fn measure(&self, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
         let between = self.link.map_or(Between::Loopback, Between::Imitated);
         let site = self.machine.map(|machine| between.site(machine, Aim::Query));
-        let services = self.ways.iter().map(|&Way { protocol, leaks, .. }| {
+        let services = self.ways.iter().map(|&Way { protocol, compared_by, .. }| {
             let bundle = (self.bundle)()?;
             let guard_bits = self.guard_bits.unwrap_or(bundle.model.network.guard_bits);
             let bundle = bundle.guarded(guard_bits)?;
@@ -70,8 +70,11 @@ impl Session<'_> {
                 None => Choices::standard(&bundle.model.network, protocol),
                 Some(site) => planner::choose(&bundle.model.network, &[protocol], site, None)?,
             };
-            let choices = if leaks { choices.leaking_signs(&bundle.model.network)? } else { choices };
-            let allowed = Allowed { sign_leakage: leaks, ..Allowed::default() };
+            let choices = match compared_by {
+                None => choices,
+                Some(by) => choices.comparing_by(&bundle.model.network, by)?,
+            };
+            let allowed = Allowed { leaks: compared_by.is_some(), ..Allowed::default() };
             Ok(Service::allowing(self.hardware.clone(), bundle, choices, Reveal::Logits, allowed)?)
         });
         let services = services.collect::<Result<Vec<_>>>()?;
@@ -118,7 +121,7 @@ impl Session<'_> {
                 let connections: Vec<Result<Tcp>> = listeners.iter().map(connect_to).collect();
                 let mut clients = Vec::new();
                 for (tcp, way) in connections.into_iter().zip(self.ways) {
-                    let limits = Limits { accept_sign_leakage: way.leaks, ..Limits::default() };
+                    let limits = Limits { accept_leaks: way.compared_by.is_some(), ..Limits::default() };
                     let connected = connect(&kit(), link::channel(tcp?, self.link), &limits)?;
                     // A folder each: one model's hints differ by form.
                     let place = cache.join(clients.len().to_string());
@@ -156,12 +159,12 @@ impl Session<'_> {
     }
 }
 
-/// The backends of a plan, and how it compares if that is not sealed.
+/// The backends of a plan, and by which comparisons it compares if those are not the operators' own.
 fn protocol_name(network: &Network, plan: &Plan) -> String {
     let names = plan.choices.names(network);
     match plan.choices.comparison {
         Comparison::Sealed => names,
-        Comparison::PmaxLeaky { .. } => format!("{names}, PMax (leaks)"),
+        Comparison::By { name, .. } => format!("{names}, {}", name.0.name()),
     }
 }
 

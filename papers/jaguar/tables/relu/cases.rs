@@ -1,11 +1,15 @@
 //! What is measured: single operations, and the nonlinear layers of ResNet-50 in both precision flows.
 
+use std::sync::Arc;
+
 use jaguar_mpc::{
-    self as mpc, Cost, Elementwise, Modulus, PmaxLeakyParams, PmaxLeakyPooling, PoolParams, PoolShape,
-    Pooling, Range, Relu6Params, ReluParams, TruncateParams,
+    self as mpc, Cost, Elementwise, Modulus, PoolParams, PoolShape, Pooling, Range, Relu6Params, ReluParams,
+    TruncateParams,
 };
+use jaguar_plan::ComparisonsId;
 use serde::Serialize;
 
+use crate::kit::kit;
 use crate::paper::{self, Nonlinear, OpenCheetah};
 
 /// One protocol of a layer.
@@ -14,25 +18,17 @@ pub enum Step {
     Relu(ReluParams),
     Relu6(Relu6Params),
     Truncate(TruncateParams),
-    MaxPool {
-        shape: PoolShape,
-        params: PoolParams,
-    },
-    /// By comparisons that leak.
-    PmaxLeaky(PmaxLeakyParams),
-    PmaxLeakyPool(PmaxLeakyPooling),
+    MaxPool { shape: PoolShape, params: PoolParams },
 }
 
 impl Step {
     /// It as a layer over `count` elements.
-    pub fn layer(&self, count: usize) -> Box<dyn mpc::Nonlinear> {
+    fn layer(&self, count: usize) -> Arc<dyn mpc::Nonlinear> {
         match *self {
-            Self::Relu(params) => Box::new(Elementwise { count, params }),
-            Self::Relu6(params) => Box::new(Elementwise { count, params }),
-            Self::Truncate(params) => Box::new(Elementwise { count, params }),
-            Self::MaxPool { shape, params } => Box::new(Pooling { shape, params }),
-            Self::PmaxLeaky(params) => Box::new(Elementwise { count, params }),
-            Self::PmaxLeakyPool(pool) => Box::new(pool),
+            Self::Relu(params) => Arc::new(Elementwise { count, params }),
+            Self::Relu6(params) => Arc::new(Elementwise { count, params }),
+            Self::Truncate(params) => Arc::new(Elementwise { count, params }),
+            Self::MaxPool { shape, params } => Arc::new(Pooling { shape, params }),
         }
     }
 
@@ -43,8 +39,6 @@ impl Step {
             Self::Relu6(p) => (p.bits, p.output.bits()),
             Self::Truncate(p) => (p.bits, p.out_bits),
             Self::MaxPool { params, .. } => (params.bits, params.bits),
-            Self::PmaxLeaky(p) => (p.bits, p.output.bits()),
-            Self::PmaxLeakyPool(p) => (p.bits, p.bits),
         }
     }
 }
@@ -64,6 +58,8 @@ pub struct Case {
     /// Elements that go into each layer.
     pub layers: Vec<usize>,
     pub steps: Vec<Step>,
+    /// By other comparisons than the steps' own, in shares of so many bits more than values have.
+    pub compared_by: Option<(ComparisonsId, u32)>,
     /// What Table 2 of the paper counts bits of.
     pub counted: Option<Counted>,
     pub open_cheetah: Option<OpenCheetah>,
@@ -76,6 +72,7 @@ impl Case {
             name: name.into(),
             layers: vec![count],
             steps: steps.to_vec(),
+            compared_by: None,
             counted: None,
             open_cheetah: None,
             paper: None,
@@ -94,10 +91,16 @@ impl Case {
         self.layers.iter().sum()
     }
 
+    /// A step as a layer over `count` elements.
+    pub fn layer(&self, step: &Step, count: usize) -> Arc<dyn mpc::Nonlinear> {
+        let own = step.layer(count);
+        let other = self.compared_by.and_then(|(by, more)| by.0.instead(&*own, more));
+        other.unwrap_or(own)
+    }
+
     pub fn cost(&self) -> Cost {
-        let all =
-            self.layers.iter().flat_map(|&count| self.steps.iter().map(move |step| step.layer(count).cost()));
-        all.fold(Cost::default(), |sum, cost| sum + cost)
+        let of = |&count: &usize| self.steps.iter().map(move |step| self.layer(step, count).cost());
+        self.layers.iter().flat_map(of).fold(Cost::default(), |sum, cost| sum + cost)
     }
 }
 
@@ -113,15 +116,24 @@ fn cut(bits: u32, out_bits: u32, range: Range) -> Step {
     Step::Truncate(TruncateParams { bits, out_bits, shift: SHIFT, range })
 }
 
-/// Bits of a session's values, and of the factors of comparisons that leak.
+/// Bits of a session's values, and how many more their shares have by other comparisons.
 const SESSION: u32 = 16;
-const FACTOR: u32 = 7;
+const MORE: u32 = 7;
 
-/// A ReLU as the session's, by a comparison that leaks.
-fn pmax_leaky(log2_six: Option<u32>) -> Step {
-    let bits = SESSION + FACTOR;
-    let output = Modulus::power_of_two(bits + 14);
-    Step::PmaxLeaky(PmaxLeakyParams { output, log2_six, ..PmaxLeakyParams::new(bits, FACTOR) })
+/// The session's layers by other comparisons, which may leak.
+fn compared_by(by: ComparisonsId, n: usize) -> [Case; 3] {
+    let bits = SESSION + MORE;
+    let six = Relu6Params { output: Modulus::power_of_two(bits + 14), ..Relu6Params::new(bits, 12) };
+    let (count, step) = pool(bits, n);
+    [
+        (format!("ReLU {bits} > {}", bits + 14), n, relu(bits, bits + 14, 4, 1)),
+        (format!("ReLU6 {bits} > {}", bits + 14), n, Step::Relu6(six)),
+        (format!("max-pool 3x3/2, {bits} bits (an input)"), count, step),
+    ]
+    .map(|(what, count, step)| {
+        let case = Case::new(format!("{what}, {}, {MORE} bits more", by.0.name()), count, &[step]);
+        Case { compared_by: Some((by, MORE)), ..case }
+    })
 }
 
 /// 3 × 3 windows with stride 2, as after the first layer of a ResNet.
@@ -175,13 +187,7 @@ pub fn operations(n: usize) -> Vec<Case> {
     all.push(Case::new(SESSION_RELU6, n, &[Step::Relu6(six)]));
     let (count, step) = pool(16, n);
     all.push(Case::new("max-pool 3x3/2, 16 bits (an input)", count, &[step]));
-    all.push(Case::new("LEAKS: ReLU 23 > 37 by PMax, factors of 7 bits", n, &[pmax_leaky(None)]));
-    all.push(Case::new("LEAKS: ReLU6 23 > 37 by PMax, factors of 7 bits", n, &[pmax_leaky(Some(12))]));
-    if let Step::MaxPool { shape, .. } = step {
-        let pool = PmaxLeakyPooling { shape, bits: SESSION + FACTOR, factor_bits: FACTOR };
-        let name = "LEAKS: max-pool 3x3/2 by PMax, 23 bits (an input)";
-        all.push(Case::new(name, count, &[Step::PmaxLeakyPool(pool)]));
-    }
+    all.extend(kit().comparisons().iter().flat_map(|&by| compared_by(by, n)));
     let shrink = cut(16 + SHIFT, 16, Range::Signed);
     let local = Case::new("truncation 28 > 16, in the linear layer", n, &[shrink]);
     all.push(local.counted("ours", "truncation", "at most 1, never large"));

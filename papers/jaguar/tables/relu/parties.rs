@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use jaguar_mpc::{Party, PmaxLeakyPooling, Range, TruncateParams, reference, run_blocks};
+use jaguar_mpc::{Party, Range, TruncateParams, reference, run_blocks};
 use jaguar_ot::{Cots, Instances, Role};
 use jaguar_profile::busy::{Span, Start, alone};
 use jaguar_profile::{Imitated, link};
@@ -58,12 +58,8 @@ fn word(i: u64) -> u64 {
 /// The shares of one layer's inputs: values as large as the first step takes.
 fn inputs(case: &Case, role: Role, count: usize) -> Vec<u64> {
     let (bits, _) = case.steps[0].bits();
-    // Of a comparison that leaks, values have fewer bits than their shares.
-    let held = match case.steps[0] {
-        Step::PmaxLeaky(p) => p.bits - p.factor_bits,
-        Step::PmaxLeakyPool(p) => p.bits - p.factor_bits,
-        _ => bits,
-    };
+    // By other comparisons, values have fewer bits than their shares.
+    let held = bits - case.compared_by.map_or(0, |(_, more)| more);
     let value = |word: u64| match case.steps[0] {
         Step::Truncate(TruncateParams { range: Range::NonNegative, .. }) => {
             reference::residue(word as i64, bits - 1) as i64
@@ -99,12 +95,7 @@ fn check(case: &Case, [x_c, x_s]: [&[u64]; 2], [y_c, y_s]: [&[u64]; 2]) -> Resul
                 values = shares.map(|(&c, &s)| reference::relu_ignoring(c, s, p.bits, p.ignored)).collect();
             }
             Step::Relu6(p) => values.iter_mut().for_each(|x| *x = reference::relu6(*x, p.log2_six)),
-            Step::PmaxLeaky(p) => values
-                .iter_mut()
-                .for_each(|x| *x = p.log2_six.map_or(reference::relu(*x), |six| reference::relu6(*x, six))),
-            Step::PmaxLeakyPool(PmaxLeakyPooling { shape, .. }) | Step::MaxPool { shape, .. } => {
-                values = reference::maxpool(&values, shape);
-            }
+            Step::MaxPool { shape, .. } => values = reference::maxpool(&values, shape),
             Step::Truncate(p) => {
                 values.iter_mut().for_each(|x| *x >>= p.shift);
                 slack = 1;
@@ -181,7 +172,7 @@ fn once(
     let mut prepared = Vec::new();
     for &count in &case.layers {
         for step in &case.steps {
-            prepared.push(step.layer(count).prepare(party, chan)?);
+            prepared.push(case.layer(step, count).prepare(party, chan)?);
         }
     }
     chan.flush()?;

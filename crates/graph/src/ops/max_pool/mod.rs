@@ -6,7 +6,7 @@ pub(crate) mod onnx;
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::{channel_ignoring, pool_slack};
-use jaguar_mpc::{Nonlinear, PmaxLeakyPooling, PoolParams, PoolShape, Pooling};
+use jaguar_mpc::{Nonlinear, PoolParams, PoolShape, Pooling};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -121,9 +121,6 @@ impl Interactive for MaxPool {
         let [channels, h, w] = at.inputs[0];
         let Window { kernel, stride, pads } = self.window;
         let shape = PoolShape { channels: channels * at.images, size: [h, w], kernel, stride, pads };
-        if let Some(factor_bits) = at.leaky {
-            return Arc::new(PmaxLeakyPooling { shape, bits: at.bits, factor_bits });
-        }
         let params = PoolParams { bits: at.bits, digit: at.digit, ignored: at.left_out(self.ignored) };
         Arc::new(Pooling { shape, params })
     }

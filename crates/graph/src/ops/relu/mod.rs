@@ -7,7 +7,7 @@ pub(crate) mod prelu;
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::{relu, relu_ignoring};
-use jaguar_mpc::{Elementwise, Nonlinear, PmaxLeakyParams, ReluParams};
+use jaguar_mpc::{Elementwise, Nonlinear, ReluParams};
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
@@ -103,10 +103,6 @@ impl Interactive for Relu {
 
     fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
         let (count, bits, output, digit) = (at.count(), at.bits, at.output, at.digit);
-        if let Some(factor_bits) = at.leaky {
-            let params = PmaxLeakyParams { bits, factor_bits, output, log2_six: None };
-            return Arc::new(Elementwise { count, params });
-        }
         let params = ReluParams { bits, output, digit, ignored: at.left_out(self.ignored) };
         Arc::new(Elementwise { count, params })
     }

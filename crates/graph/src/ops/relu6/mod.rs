@@ -7,7 +7,7 @@ mod quantised;
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::{relu6, relu6_ignoring};
-use jaguar_mpc::{Elementwise, Nonlinear, PmaxLeakyParams, Relu6Params};
+use jaguar_mpc::{Elementwise, Nonlinear, Relu6Params};
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
@@ -117,10 +117,6 @@ impl Interactive for Relu6 {
     fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
         let (count, bits, output, digit) = (at.count(), at.bits, at.output, at.digit);
         let log2_six = self.log2_six + at.excess;
-        if let Some(factor_bits) = at.leaky {
-            let params = PmaxLeakyParams { bits, factor_bits, output, log2_six: Some(log2_six) };
-            return Arc::new(Elementwise { count, params });
-        }
         let params = Relu6Params { bits, output, digit, log2_six, ignored: at.left_out(self.ignored) };
         Arc::new(Elementwise { count, params })
     }

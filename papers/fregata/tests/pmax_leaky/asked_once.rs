@@ -7,12 +7,25 @@
 //! The bias must be one and the same number in all of them, and a weight in all that show it: with few candidates
 //! each, that leaves the true ones.
 //!
-//! `cargo test -p jaguar-engine --lib asked_once -- --nocapture` tells how many were found.
+//! `cargo test -p jaguar-fregata --features pmax-leaky asked_once -- --nocapture` tells how many were found.
 
-use jaguar_mpc::with_products_seen;
-use jaguar_ring::prg::with_insecure_fixed_randomness;
+use std::sync::Mutex;
+use std::thread;
 
-use super::*;
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::Reveal;
+use jaguar_engine::hint::HintPlace;
+use jaguar_engine::progress::NoProgress;
+use jaguar_engine::server::Service;
+use jaguar_fregata::pmax_leaky::with_products_seen;
+use jaguar_graph::network::Bias;
+use jaguar_ring::prg::{Prg, with_insecure_fixed_randomness};
+use jaguar_wire::memory_pair;
+
+use crate::sessions::{
+    HIDDEN, PIXELS, Shares, connected, convolution, first_layer, hidden_layer, leaky_service, pattern,
+    sealed_service,
+};
 
 /// What both parties have of the hidden units, after one query.
 struct Query {
@@ -43,8 +56,7 @@ fn queries(service: &Service, images: &[Vec<i64>], seed: u8) -> Vec<Query> {
             })
         });
         let seen = with_insecure_fixed_randomness([seed + 1; 32], || {
-            let mut ready =
-                connect(client_end, &accepting()).unwrap().prepare_client(HintPlace::Memory).unwrap();
+            let mut ready = connected(client_end).prepare_client(HintPlace::Memory).unwrap();
             let mut seen = Vec::new();
             for image in images {
                 let mut shares = Shares::new();
@@ -89,11 +101,11 @@ struct Public {
 impl Public {
     fn of(service: &Service) -> Self {
         let network = service.network();
-        let Some(spec) = network.nodes[LAYER].op.linear() else { unreachable!("a layer") };
-        let factor_bits = match service.plan().choices.comparison {
-            Comparison::PmaxLeaky { factor_bits } => factor_bits,
-            // What an attacker who knows no better would try.
-            Comparison::Sealed => 8,
+        let spec = network.nodes[LAYER].op.linear().expect("a layer");
+        let factor_bits = match service.plan().choices.comparison.extra_bits() {
+            // What an attacker of the sealed form who knows no better would try.
+            0 => 8,
+            factor_bits => factor_bits,
         };
         Self {
             factors: 1 << factor_bits,
@@ -258,7 +270,7 @@ fn every_image_asked_once_gives_the_weights_away() {
         }
         // Of a sealed session the same attack finds none, by either of what a client holds.
         let (weights, bundle) = dense_layer(units, guard_bits);
-        let found = dense(&service(bundle), &weights, &[32_000, -29_000, 25_000], 22);
+        let found = dense(&sealed_service(bundle), &weights, &[32_000, -29_000, 25_000], 22);
         assert_eq!(found, Found { right: 0, wrong: 0, nothing: 2 * units * PIXELS });
     }
 }
@@ -270,12 +282,9 @@ const FILTERS: usize = 8;
 const SIDE: usize = 16;
 
 /// A convolution of 3 × 3 over three channels with 8 filters, ReLUs, and ten logits.
-fn convolution(guard_bits: u32) -> Bundle {
-    let mut b = Builder::new([CHANNELS, SIDE, SIDE]);
-    let filtered = b.conv(0, FILTERS, 3, 1, 1, 1);
-    let relu = b.add(Op::new(Relu { ignored: 0 }), &[filtered], [FILTERS, SIDE, SIDE]);
-    b.conv(relu, 10, SIDE, 1, 0, 1);
-    let Bundle { model, .. } = b.bundle();
+fn filtered(guard_bits: u32) -> Bundle {
+    let layer = convolution(&mut Prg::new([42; 32]), CHANNELS, FILTERS, 3);
+    let Bundle { model, .. } = first_layer([CHANNELS, SIDE, SIDE], layer);
     Bundle::with_guard_bits(model, guard_bits).unwrap()
 }
 
@@ -326,12 +335,12 @@ fn convolved(service: &Service, truth: &[Vec<i64>], seed: u8) -> Found {
 #[test]
 fn one_query_gives_the_weights_of_a_convolution_away() {
     for guard_bits in [0, 8] {
-        let truth = filters(&convolution(guard_bits));
+        let truth = filters(&filtered(guard_bits));
         let all = truth.concat().len();
-        let found = convolved(&leaky_service(convolution(guard_bits), Reveal::Label), &truth, 30);
+        let found = convolved(&leaky_service(filtered(guard_bits), Reveal::Label), &truth, 30);
         println!("{guard_bits} guard bits, 1 image: {found:?}");
         assert!(found.right >= all * 3 / 4, "{found:?}");
-        let found = convolved(&service(convolution(guard_bits)), &truth, 32);
+        let found = convolved(&sealed_service(filtered(guard_bits)), &truth, 32);
         assert_eq!(found, Found { right: 0, wrong: 0, nothing: 2 * all });
     }
 }
@@ -418,10 +427,10 @@ fn image_from_signs(bundle: &Bundle, active: &[bool]) -> Vec<f64> {
 fn the_servers_signs_show_the_picture() {
     let likeness = |service: &Service| {
         let seen = &queries(service, &[picture()], 40)[0];
-        likeness(&image_from_signs(&convolution(0), &pattern(&seen.server)), &picture())
+        likeness(&image_from_signs(&filtered(0), &pattern(&seen.server)), &picture())
     };
-    let leaky = likeness(&leaky_service(convolution(0), Reveal::Label));
-    let sealed = likeness(&service(convolution(0)));
+    let leaky = likeness(&leaky_service(filtered(0), Reveal::Label));
+    let sealed = likeness(&sealed_service(filtered(0)));
     println!("likeness of the image that the server computes: {leaky:.3}; by a sealed session {sealed:.3}");
     assert!(leaky > 0.75 && sealed.abs() < 0.3, "{leaky} {sealed}");
 }

@@ -1,15 +1,16 @@
 //! **Leaks, and says so.** \[max(x, 0)\] mod M <- PMax(\[x\] mod 2^k), and its clipped form; Fregata, Protocol 2.
 //!
-//! The comparison of Fregata (section IV-B, "PMax"), for measurements beside the sealed one (`relu.rs`), which is the
-//! default. For E − F = d the server draws T, uniform in 1..=2^t, for each value and query. The client sees T·d and
-//! tells the server its sign. Both then select by themselves: E where d > 0, F elsewhere.
+//! The comparison of Fregata (section IV-B, "PMax"), to measure beside the sealed one, which is the default; built with
+//! the feature `pmax-leaky` only, which nothing that ships has. For E − F = d the server draws T, uniform in 1..=2^t,
+//! for each value and query. The client sees T·d and tells the server its sign. Both then select by themselves: E where
+//! d > 0, F elsewhere.
 //!
 //! **Who learns what.** The client learns T·d of *every* comparison: its sign, whether it is zero, and |d| but for a
 //! few possible ones. Not 2^t: T is an integer that divides T·d, and few do. t = 5 leaves 7.5 on average, and t = 8
-//! 15. A second product of the same value (ReLU6) leaves one in more than 98 of 100 cases. `pmax_leaky/told.rs`
-//! counts them. The server learns the signs. From these a client solves for weights, and a server for much of the
-//! image: `pmax_leaky/attack.rs`, `engine/src/tests/pmax_leaky.rs`, and `asked_once.rs` there do it, the latter from
-//! images that are asked about once. So larger t hides nothing.
+//! 15. A second product of the same value (ReLU6) leaves one in more than 98 of 100 cases. `told.rs` in
+//! `tests/pmax_leaky` counts them. The server learns the signs. From these a client solves for weights, and a server
+//! for much of the image: `attack.rs`, `sessions.rs` and `asked_once.rs` there do it, the latter from images that are
+//! asked about once. So larger t hides nothing.
 //!
 //! **Offline**, for each comparison: shares of T·M, M uniform in Z_{2^k} and known to the client, from t COTs that the
 //! client sends (Gilboa, CRYPTO 1999; the paper multiplies homomorphically). The choice bits r_i, random, are the
@@ -21,14 +22,14 @@
 //!
 //! | flight | from | carries |
 //! |---|---|---|
-//! | 1 | client | V = d_c − M; the extension's e. Offline, where d_c is known by then ([`crate::Block::correct`]) |
+//! | 1 | client | V = d_c − M; the extension's e. Offline, where d_c is known by then ([`Block::correct`]) |
 //! | 2 | server | U = T·(V + d_s) + its share of T·M; the extension's choices |
 //! | 3 | client | the sign of U + its share of T·M = T·d: one bit, not the paper's random G of k bits |
 //!
-//! *Extension.* Where M is not 2^k, the wrap of x's shares, m_c ∨ m_s as in `extend.rs`, takes one more COT. Its product
-//! m_c·m_s is made for a random bit r in the server's place before the sign is known: e = m_c + p − q goes with
-//! flight 1. Then δ = m_s ⊕ r, in flight 2, makes it one for m_s at both parties. Nothing of it waits for the sign:
-//! where x is not positive, the result is thrown away.
+//! *Extension.* Where M is not 2^k, the wrap of x's shares, m_c ∨ m_s as in `extend.rs` of `jaguar_mpc`, takes one more
+//! COT. Its product m_c·m_s is made for a random bit r in the server's place before the sign is known: e = m_c + p − q
+//! goes with flight 1. Then δ = m_s ⊕ r, in flight 2, makes it one for m_s at both parties. Nothing of it waits for the
+//! sign: where x is not positive, the result is thrown away.
 //!
 //! *Exact*, if |d| < 2^(k−1−t), or d = −2^(k−1−t): then T·d does not wrap. Outside of that the sign is wrong for some T. So
 //! values of n bits must come in shares mod 2^(n+t), t bits more than the sealed form takes; a plan sees to it.
@@ -39,28 +40,72 @@
 //! Per ReLU with k = 28, t = 8, to 40 bits: 9 COTs; offline 21 bytes, and 5 bytes of flight 1 if it is early; online
 //! 3.75 bytes. One round, where the sealed one has two. Exact figures: [`Nonlinear::cost`].
 
-use std::ops::Range;
+use std::any::Any;
+use std::cell::RefCell;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
 
-use crate::share::Modulus;
+use jaguar_mpc::parts::{Correlations, Flights, Pads, Rings, Room, level_counts, tournaments};
+use jaguar_mpc::{
+    Block, Comparisons, Cost, Elementwise, Kind, Modulus, MpcError, Nonlinear, Party, PoolShape, Pooling,
+    Relu6Params, ReluParams,
+};
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_ring::cpu::secret::BitMasks;
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
-use crate::block::{self, Block, Flights};
-use crate::cost::{self, Cost};
-use crate::error::{MpcError, check_output, check_range};
-use crate::kernels::lanes::GROUP;
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
-use crate::party::{Correlations, Pads, Party, Room};
-use crate::protocols::extend::Rings;
-use crate::protocols::max_pool::{PoolShape, level_counts, tournaments};
+/// Pads that are made at once.
+const GROUP: usize = 512;
 
 /// The widest shares that it takes, in bits: there is nothing in it that a word does not hold.
-const WIDEST: u32 = 56;
+const WIDEST: i64 = 56;
 
 /// t is at most this.
-pub const MOST_FACTOR_BITS: u32 = 16;
+const MOST_FACTOR_BITS: u32 = 16;
+
+/// ReLUs, ReLU6s and max-pools by PMax, of which t are the extra bits: for a kit that is to have it.
+#[derive(Debug)]
+pub struct PmaxLeaky;
+
+impl Comparisons for PmaxLeaky {
+    fn name(&self) -> &'static str {
+        "pmax-leaky"
+    }
+
+    /// More bits make every share wider, and hide no more from who asks again.
+    fn most_extra_bits(&self) -> u32 {
+        8
+    }
+
+    fn caveat(&self, factor_bits: u32) -> Option<String> {
+        Some(format!(
+            "comparisons leak (PMax): the client sees every value that a ReLU or a max-pool compares, its sign and \
+             its size times a random whole number of 1 to {}, so that few sizes are possible, and can compute the \
+             weights by asking each image once, with guard bits too; the server sees all signs, which tell much \
+             about the image",
+            1u64 << factor_bits
+        ))
+    }
+
+    /// The sign is exact, whatever the layer's may leave out.
+    fn instead(&self, layer: &dyn Nonlinear, factor_bits: u32) -> Option<Arc<dyn Nonlinear>> {
+        let layer: &dyn Any = layer;
+        let each = |count, bits, output, log2_six| -> Option<Arc<dyn Nonlinear>> {
+            let params = PmaxLeakyParams { bits, factor_bits, output, log2_six };
+            Some(Arc::new(PmaxLeakyRelu { count, params }))
+        };
+        if let Some(&Elementwise { count, params: ReluParams { bits, output, .. } }) = layer.downcast_ref() {
+            return each(count, bits, output, None);
+        }
+        if let Some(&Elementwise { count, params }) = layer.downcast_ref() {
+            let Relu6Params { bits, output, log2_six, .. } = params;
+            return each(count, bits, output, Some(log2_six));
+        }
+        let &Pooling { shape, params } = layer.downcast_ref()?;
+        Some(Arc::new(PmaxLeakyPooling { shape, bits: params.bits, factor_bits }))
+    }
+}
 
 /// What a ReLU or ReLU6 does whose comparison **leaks** T·x to the client and the sign of x to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,18 +132,15 @@ impl PmaxLeakyParams {
     /// # Errors
     /// When one is out of its range.
     pub fn check(&self) -> Result<(), MpcError> {
-        check_range("width of shares", self.bits, 3..=WIDEST)?;
-        check_range("width of factors", self.factor_bits, 1..=MOST_FACTOR_BITS.min(self.bits - 2))?;
-        check_output(
-            "width of a ReLU's result",
-            self.output,
-            self.bits..=self.bits.saturating_add(32).min(63),
-        )?;
-        match (self.log2_six, (self.bits - 1).checked_sub(self.factor_bits + 1)) {
-            (None, _) => Ok(()),
-            (Some(six), Some(most)) => check_range("position of six", six, 0..=most),
-            (Some(six), None) => Err(MpcError::misuse("position of six", six, "no clip in so few bits")),
+        let bits = i64::from(self.bits);
+        within("width of shares", self.bits, 3..=WIDEST)?;
+        within("width of factors", self.factor_bits, 1..=(bits - 2).min(MOST_FACTOR_BITS.into()))?;
+        if let Some(output) = self.output.log2() {
+            within("width of a ReLU's result", output, bits..=bits + 32)?;
         }
+        // (In the fewest bits there is no clip: the range is empty.)
+        let most = bits - i64::from(self.factor_bits) - 2;
+        self.log2_six.map_or(Ok(()), |six| within("position of six", six, 0..=most))
     }
 
     /// Comparisons of each value.
@@ -123,11 +165,19 @@ impl PmaxLeakyParams {
     }
 }
 
+/// `found` must lie in `range`.
+fn within(what: &'static str, found: u32, range: RangeInclusive<i64>) -> Result<(), MpcError> {
+    if range.contains(&found.into()) {
+        return Ok(());
+    }
+    let expected = format!("{} to {}", range.start(), range.end());
+    Err(MpcError::Misuse { what, found: found.to_string(), expected })
+}
+
 /// What `count` values cost.
 fn cost(count: usize, params: &PmaxLeakyParams) -> Cost {
     let (comparisons, extended) = (params.comparisons(), params.rings().is_some());
     let shares: usize = (1..params.factor_bits).map(|i| pack::packed_len(count, params.bits - i)).sum();
-    let (client_rounds, server_rounds) = cost::rounds(count, 1);
     let opened = pack::packed_len(comparisons * count, 1) as u64;
     let choices = if extended { pack::packed_len(count, 1) as u64 } else { 0 };
     Cost {
@@ -137,15 +187,26 @@ fn cost(count: usize, params: &PmaxLeakyParams) -> Cost {
         prepare_up: (comparisons * shares) as u64,
         up: params.first_bytes(count) as u64 + opened,
         down: pack::packed_len(comparisons * count, params.bits) as u64 + choices,
-        client_rounds,
-        server_rounds,
+        client_rounds: u64::from(count > 0),
+        server_rounds: if count > 0 { 2 } else { 0 },
         ..Cost::default()
     }
 }
 
-impl Nonlinear for Elementwise<PmaxLeakyParams> {
+/// ReLUs or ReLU6s that **leak**, as a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PmaxLeakyRelu {
+    /// How many values it takes and makes.
+    pub count: usize,
+    /// What it does to each.
+    pub params: PmaxLeakyParams,
+}
+
+impl Nonlinear for PmaxLeakyRelu {
+    /// No machine's figures are of PMax. A ReLU's are within a quarter: 46 ns a COT beside 51 to 65, and 3.3 to 4 ns a
+    /// byte online beside 3.6 to 4.5 (`docs/figures/relu.json`).
     fn kind(&self) -> Kind {
-        Kind::PmaxLeaky
+        Kind::Relu
     }
 
     fn error(&self) -> f64 {
@@ -169,7 +230,8 @@ impl Nonlinear for Elementwise<PmaxLeakyParams> {
         party: &mut Party<dyn CotSource + '_>,
         chan: &mut Channel,
     ) -> Result<Vec<Block>, MpcError> {
-        Ok(PmaxLeaky::prepare(party, chan, self.count, self.params)?.into_blocks())
+        self.check()?;
+        Block::each(self.count, |count| Pmax::prepare(party, chan, count, self.params))
     }
 }
 
@@ -191,8 +253,9 @@ impl PmaxLeakyPooling {
 }
 
 impl Nonlinear for PmaxLeakyPooling {
+    /// As of a ReLU.
     fn kind(&self) -> Kind {
-        Kind::PmaxLeaky
+        Kind::Relu
     }
 
     fn error(&self) -> f64 {
@@ -233,51 +296,16 @@ impl Nonlinear for PmaxLeakyPooling {
     ) -> Result<Vec<Block>, MpcError> {
         self.check()?;
         tournaments(party, chan, &self.shape, self.bits, |party, chan, count| {
-            Comparisons::prepare(party, chan, count, self.params())
+            Pmax::prepare(party, chan, count, self.params())
         })
-    }
-}
-
-/// A prepared batch of ReLUs or ReLU6s that **leak**, for one run.
-pub struct PmaxLeaky {
-    blocks: Vec<Block>,
-}
-
-impl PmaxLeaky {
-    /// Prepares `count` of them: uses up COTs, needs no input. (The client sends in between: it may promise none of its
-    /// COTs, see [`Cost::promise`].)
-    ///
-    /// # Errors
-    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
-    pub fn prepare<S: CotSource + ?Sized>(
-        party: &mut Party<S>,
-        chan: &mut Channel,
-        count: usize,
-        params: PmaxLeakyParams,
-    ) -> Result<Self, MpcError> {
-        params.check()?;
-        Ok(Self { blocks: Block::each(count, |count| Comparisons::prepare(party, chan, count, params))? })
-    }
-
-    /// Its blocks, for who runs them step by step.
-    pub fn into_blocks(self) -> Vec<Block> {
-        self.blocks
-    }
-
-    /// This party's shares of the results modulo `output`; `x` are its shares mod 2^bits (higher bits are ignored). The
-    /// client's last message may still be in the channel's buffer.
-    ///
-    /// # Errors
-    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
-    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
-        block::run(self.blocks, chan, x)
     }
 }
 
 type Words = Zeroizing<Vec<u64>>;
 
 /// The comparisons of one block, prepared and then run; of a value's two, all first ones come before all second ones.
-struct Comparisons {
+/// (The client sends in preparation: it may promise none of its COTs, see [`Cost::promise`].)
+struct Pmax {
     count: usize,
     params: PmaxLeakyParams,
     side: Side,
@@ -319,7 +347,7 @@ struct Server {
     out: Words,
 }
 
-impl Comparisons {
+impl Pmax {
     fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
@@ -461,8 +489,11 @@ impl Client {
         let products: Zeroizing<Vec<i64>> = Zeroizing::new(
             pairs.map(|(u, share)| (u.wrapping_add(*share) << shift) as i64 >> shift).collect(),
         );
-        #[cfg(feature = "seen-products")]
-        seen::note(&products);
+        SEEN.with_borrow_mut(|seen| {
+            if let Some(seen) = seen {
+                seen.extend_from_slice(&products);
+            }
+        });
         Ok(products)
     }
 
@@ -592,7 +623,7 @@ fn select(mut values: Words, signs: &[u64], six: u64) -> Words {
     values
 }
 
-impl Flights for Comparisons {
+impl Flights for Pmax {
     fn steps(&self) -> usize {
         2
     }
@@ -644,38 +675,15 @@ impl Flights for Comparisons {
     }
 }
 
-/// What a client sees, for a test that plays a curious one: what it decrypts on this thread is kept beside its use.
-/// Only the tests of other crates turn the feature on.
-#[cfg(feature = "seen-products")]
-mod seen {
-    use std::cell::RefCell;
-
-    thread_local! {
-        static SEEN: RefCell<Option<Vec<i64>>> = const { RefCell::new(None) };
-    }
-
-    /// Keeps them, if somebody looks.
-    pub(super) fn note(products: &[i64]) {
-        SEEN.with_borrow_mut(|seen| {
-            if let Some(seen) = seen {
-                seen.extend_from_slice(products);
-            }
-        });
-    }
-
-    /// Runs `f` and returns what this thread saw in it as a client: T·d of all comparisons, in the order in which
-    /// they came; those of a block's values first, then its values' second ones (ReLU6).
-    pub fn with_products_seen<T>(f: impl FnOnce() -> T) -> (T, Vec<i64>) {
-        SEEN.set(Some(Vec::new()));
-        let result = f();
-        (result, SEEN.take().unwrap_or_default())
-    }
+thread_local! {
+    /// What a curious client keeps.
+    static SEEN: RefCell<Option<Vec<i64>>> = const { RefCell::new(None) };
 }
 
-#[cfg(feature = "seen-products")]
-pub use seen::with_products_seen;
-
-#[cfg(test)]
-mod attack;
-#[cfg(test)]
-mod told;
+/// Plays a curious client: runs `f` and returns what this thread saw in it, T·d of all comparisons, in the order in
+/// which they came; those of a block's values first, then its values' second ones (ReLU6).
+pub fn with_products_seen<T>(f: impl FnOnce() -> T) -> (T, Vec<i64>) {
+    SEEN.set(Some(Vec::new()));
+    let result = f();
+    (result, SEEN.take().unwrap_or_default())
+}

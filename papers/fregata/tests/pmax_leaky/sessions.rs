@@ -1,104 +1,99 @@
-//! Sessions whose comparisons leak: they compute what they should, both sides must accept them, and what each party holds at the end of
-//! a layer gives the other's secrets away. The same attacks on sealed sessions find nothing.
-
-mod asked_once;
+//! Sessions by PMax: they compute what they should, and what each party holds at the end of a layer gives the other's
+//! secrets away. The same attacks on sealed sessions find nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::thread;
 
+use jaguar_engine::bundle::Bundle;
+use jaguar_engine::client::{Connected, Limits, Reveal, connect};
+use jaguar_engine::hint::HintPlace;
+use jaguar_engine::progress::NoProgress;
+use jaguar_engine::report::Predicted;
+use jaguar_engine::server::Service;
+use jaguar_engine::verify::verify;
+use jaguar_graph::network::{
+    Bias, Input, InputSpec, Linear, Model, Network, Node, Op, OutputSpec, Relu, Shape, Weights,
+};
 use jaguar_graph::reference;
-use jaguar_plan::{Allowed, Comparison};
+use jaguar_linear::plaintext_insecure;
+use jaguar_plan::{Allowed, Choices, Comparison, Kit, Plan};
 use jaguar_ring::cpu::Cpu;
+use jaguar_ring::prg::Prg;
+use jaguar_wire::{Channel, memory_pair};
 
-use super::*;
-use crate::handshake;
-use crate::message::{Accept, MAX_MESSAGE, Purpose};
+use crate::networks::{input, kit, leaky, network};
 
-const ALLOWED: Allowed = Allowed { insecure_backends: false, sign_leakage: true };
-
-fn accepting() -> Limits {
-    Limits { accept_sign_leakage: true, ..Limits::default() }
+/// A client that accepts it.
+pub fn connected(channel: Channel) -> Connected {
+    connect(&kit(), channel, &Limits { accept_leaks: true, ..Limits::default() }).unwrap()
 }
 
-fn leaky(bundle: &Bundle, backend: BackendId) -> Choices {
-    let network = &bundle.model.network;
-    Choices::standard(network, backend).leaking_signs(network).unwrap()
-}
-
-fn leaky_service(bundle: Bundle, reveal: Reveal) -> Service {
+pub fn leaky_service(bundle: Bundle, reveal: Reveal) -> Service {
     let choices = leaky(&bundle, Kit::JAGUAR);
-    Service::allowing(Cpu::detect(), bundle, choices, reveal, ALLOWED).unwrap()
+    let allowed = Allowed { leaks: true, ..Allowed::default() };
+    Service::allowing(Cpu::detect(), bundle, choices, reveal, allowed).unwrap()
 }
 
+pub fn sealed_service(bundle: Bundle) -> Service {
+    let choices = Choices::standard(&bundle.model.network, Kit::JAGUAR);
+    Service::new(bundle, choices, Reveal::Logits).unwrap()
+}
+
+/// A ReLU or a ReLU6 beside a product, a max-pool, layers behind each other, under several backends, of which one wants
+/// shares modulo an odd number.
 #[test]
 fn every_operation_agrees_with_the_reference_layer_by_layer() {
-    let guarded = || {
-        let Bundle { model, .. } = everything();
-        Bundle::with_guard_bits(model, 4).unwrap()
-    };
+    let guarded = || Bundle::with_guard_bits(network(None, true).model, 4).unwrap();
     let reduced = || {
-        let mut model = everything().model;
-        model.network.nodes.iter_mut().filter_map(|n| n.op.ignored_mut()).for_each(|ignored| *ignored = 10);
+        let mut model = network(None, true).model;
+        model.network.nodes.iter_mut().filter_map(|n| n.op.ignored_mut()).for_each(|ignored| *ignored = 9);
         Bundle::with_guard_bits(model, 0).unwrap()
     };
-    let inputs: Vec<Vec<i64>> = (0..2).map(|s| input(s, 3 * 17 * 15)).collect();
-    for (i, (bundle, backend, reveal)) in [
-        (everything(), Kit::JAGUAR, Reveal::Logits),
-        (everything(), Kit::JAGUAR, Reveal::Label),
-        (everything(), Kit::CHEETAH, Reveal::Logits),
+    let kit = kit().with(plaintext_insecure::ALL);
+    let [plain, odd] =
+        ["plaintext-insecure", "plaintext-prime-insecure"].map(|name| kit.backend(name).unwrap());
+    for (bundle, backend, reveal) in [
+        (network(None, false), Kit::JAGUAR, Reveal::Logits),
+        (network(None, true), Kit::JAGUAR, Reveal::Label),
+        (network(None, true), Kit::CHEETAH, Reveal::Logits),
         (guarded(), Kit::JAGUAR, Reveal::Logits),
         // Signs are exact, whatever the network lets them ignore.
         (reduced(), Kit::JAGUAR, Reveal::Logits),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let cache = Scratch::new(&format!("pmax-verify-{i}"));
+        (network(None, false), plain, Reveal::Logits),
+        (network(None, true), odd, Reveal::Logits),
+    ] {
         let choices = leaky(&bundle, backend);
         assert_ne!(choices.comparison, Comparison::Sealed);
-        let inputs: Vec<Vec<i64>> = match bundle.model.network.guard_bits {
-            0 => inputs.clone(),
-            bits => inputs.iter().map(|x| x.iter().map(|v| v << bits).collect()).collect(),
-        };
-        let checks = verify(bundle, choices, reveal, &inputs, &cache.0).unwrap();
+        let guard_bits = bundle.model.network.guard_bits;
+        let inputs = [0, 1].map(|query| input(query).iter().map(|v| v << guard_bits).collect::<Vec<_>>());
+        let checks = verify(&kit, bundle, choices, reveal, &inputs, HintPlace::Memory).unwrap();
         for layer in checks.iter().flat_map(|check| &check.layers) {
             assert!(layer.wrong == 0 && layer.reduced == 0, "{layer:?}");
         }
-        assert!(checks[0].layers.iter().any(|l| l.max_ulps > 0.5));
-    }
-}
-
-/// Layers of other backends, and modulo an odd number.
-#[test]
-fn any_backend_may_stand_before_it() {
-    for name in ["plaintext-insecure", "plaintext-prime-insecure"] {
-        let backend = backend(name);
-        let bundle = everything();
-        let choices = leaky(&bundle, backend);
-        let inputs = [input(4, 3 * 17 * 15)];
-        for check in verify(bundle, choices, Reveal::Logits, &inputs, HintPlace::Memory).unwrap() {
-            assert!(check.layers.iter().all(|layer| layer.wrong == 0), "{name}: {check:?}");
-        }
+        // (The plain backends do not round.)
+        assert!(!backend.backend().is_secure() || checks[0].layers.iter().any(|l| l.max_ulps > 0.5));
     }
 }
 
 #[test]
 fn bytes_and_rounds_are_those_of_the_plan() {
-    let service = leaky_service(everything(), Reveal::Logits);
-    let (served, x) = (HintPlace::Memory, input(5, 3 * 17 * 15));
-    let (reports, result) = session(&service, |channel| {
-        let mut ready = connect(channel, &accepting()).unwrap().prepare_client(served).unwrap();
+    let service = leaky_service(network(None, true), Reveal::Logits);
+    let (client_end, server_end) = memory_pair();
+    let reports = thread::scope(|scope| {
+        let server = scope.spawn(|| service.serve(server_end, &mut |_| ()));
+        let mut ready = connected(client_end).prepare_client(HintPlace::Memory).unwrap();
         let mut reports = Vec::new();
         for _ in 0..2 {
             let prepared = ready.prepare_query(&mut NoProgress).unwrap();
-            let (_, report, next) = prepared.run(&x, &mut NoProgress).unwrap();
+            let (_, report, next) = prepared.run(&input(0), &mut NoProgress).unwrap();
             reports.push(report);
             ready = next;
         }
         ready.leave().unwrap();
+        server.join().unwrap().unwrap();
         reports
     });
-    result.unwrap();
     for report in &reports {
         for (row, step) in
             report.rows.iter().zip(&service.plan().steps).filter(|(_, s)| s.nonlinear.is_some())
@@ -108,7 +103,7 @@ fn bytes_and_rounds_are_those_of_the_plan() {
             // Layers that do not depend on each other share their rounds.
             assert!(row.online.rounds <= step.cost.client_rounds, "{}", row.name);
         }
-        let predicted = crate::report::Predicted::new(service.plan(), report, None);
+        let predicted = Predicted::new(service.plan(), report, None);
         for (counted, predicted) in [(&report.offline, predicted.offline), (&report.online, predicted.online)]
         {
             assert_eq!((counted.bytes_up, counted.bytes_down), (predicted.bytes_up, predicted.bytes_down));
@@ -120,97 +115,99 @@ fn bytes_and_rounds_are_those_of_the_plan() {
     }
 }
 
-/// A client that has not accepted it leaves, whatever the server offers; both are told why.
+/// It takes fewer bytes and rounds online, and the client promises nothing: it sends corrections while it prepares.
 #[test]
-fn a_client_refuses_what_it_has_not_accepted() {
-    let service = leaky_service(everything(), Reveal::Logits);
-    let (error, served) = session(&service, |channel| connect(channel, &Limits::default()).err().unwrap());
-    assert!(matches!(error.root(), EngineError::Plan(jaguar_plan::PlanError::SignLeakage)), "{error}");
-    assert!(error.to_string().contains("--accept-sign-leakage"));
-    let served = served.unwrap_err().to_string();
-    assert!(served.contains("does not accept"), "{served}");
-    // Backends that protect nothing are another matter.
-    let insecure = Limits { allow_insecure_backends: true, ..Limits::default() };
-    let (error, _) = session(&service, |channel| connect(channel, &insecure).err().unwrap());
-    assert!(matches!(error.root(), EngineError::Plan(jaguar_plan::PlanError::SignLeakage)), "{error}");
-}
-
-/// A server offers it only if it was made so; a client that accepts it, or wants it, gets the sealed form.
-#[test]
-fn a_server_refuses_what_it_has_not_accepted() {
-    let bundle = everything();
-    let choices = leaky(&bundle, Kit::JAGUAR);
-    for error in [
-        Service::new(everything(), choices.clone(), Reveal::Logits).err(),
-        Service::allowing_insecure_backends(everything(), choices.clone(), Reveal::Logits).err(),
-    ] {
-        assert!(matches!(error, Some(EngineError::Plan(jaguar_plan::PlanError::SignLeakage))));
+fn it_is_cheaper_online_than_the_sealed_form() {
+    let bundle = || network(None, false);
+    let (leaky, sealed) = (leaky_service(bundle(), Reveal::Logits), sealed_service(bundle()));
+    let compared = leaky.plan().steps.iter().zip(&sealed.plan().steps).filter(|(s, _)| s.nonlinear.is_some());
+    for (step, sealed) in compared {
+        assert!(step.replaced);
+        assert_eq!(step.nonlinear.as_ref().unwrap().digit(), None);
+        assert!(step.cost.up + step.cost.down < sealed.cost.up + sealed.cost.down);
+        assert!(step.cost.client_rounds < sealed.cost.client_rounds);
     }
-
-    let service = service(everything());
-    let (comparison, served) = session(&service, |channel| {
-        let connected = connect(channel, &accepting()).unwrap();
-        let comparison = connected.plan().choices.comparison;
-        connected.prepare_client(HintPlace::Memory).unwrap().leave().unwrap();
-        comparison
-    });
-    served.unwrap();
-    assert_eq!(comparison, Comparison::Sealed);
-
-    // A client that goes on as if it had been offered.
-    let leaky_plan = Plan::accepting_sign_leakage(service.network(), choices).unwrap();
-    assert_ne!(leaky_plan.digest(), service.plan().digest());
-    let (_, served) = session(&service, |mut channel| {
-        handshake::client::ask_for_shares(&kit(), &mut channel, None, 1).unwrap();
-        let _: Network =
-            channel.recv_message_as("network", 16 << 20, |b| kit().operators().decode(b)).unwrap();
-        handshake::client::choose_shares(&mut channel).unwrap();
-        let purpose = Purpose::Session { nonce: [7; 32], have_blocks: 0 };
-        let accept = Accept { plan: leaky_plan.digest(), purpose };
-        channel.send_message(&accept).unwrap();
-        channel.recv_message::<Request>("nothing", MAX_MESSAGE).err().unwrap()
-    });
-    assert!(matches!(served, Err(EngineError::PeerMisbehaved(_))), "{served:?}");
+    let promises = [&leaky, &sealed].map(|service| service.plan().promise());
+    assert_eq!(promises, [0, sealed.plan().nonlinear_cost().bits_from_client]);
 }
 
+/// Wider than the ring takes: no wrap, but no plan. (What nothing takes is refused by its number.)
 #[test]
-fn impossible_factors_are_refused() {
-    let bundle = everything();
+fn factors_beyond_the_ring_are_refused() {
+    let bundle = network(None, false);
     let good = leaky(&bundle, Kit::JAGUAR);
-    for factor_bits in [0, 17, 32, u32::MAX] {
-        let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits }, ..good.clone() };
-        let error = Plan::allowing(&bundle.model.network, choices, ALLOWED).err().unwrap().to_string();
-        assert!(error.contains("factors of"), "{error}");
+    let Comparison::By { name, extra_bits } = good.comparison else { panic!("sealed") };
+    assert!((1..=8).contains(&extra_bits));
+    for extra_bits in [0, extra_bits + 1, 17] {
+        let choices = Choices { comparison: Comparison::By { name, extra_bits }, ..good.clone() };
+        assert!(Plan::accepting_leaks(&bundle.model.network, choices).is_err(), "{extra_bits}");
     }
-    // Wider than the ring takes: no wrap, but no plan.
-    let choices = Choices { comparison: Comparison::PmaxLeaky { factor_bits: 16 }, ..good };
-    assert!(Plan::allowing(&bundle.model.network, choices, ALLOWED).is_err());
 }
 
 // ---- Attacks. ----
 
 const UNITS: usize = 96;
-const PIXELS: usize = 4;
+pub const PIXELS: usize = 4;
+
+/// A convolution with a stride of 1 that keeps the map as large as it is, and random weights that keep values as large.
+pub fn convolution(prg: &mut Prg, channels: usize, out: usize, kernel: usize) -> (Linear, Weights) {
+    let terms = channels * kernel * kernel;
+    let limit = (4096.0 * 1.5 / (terms as f64).sqrt()).min(2047.0);
+    let mut random = |bound: f64| {
+        let unit = (prg.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        ((2.0 * unit - 1.0) * bound) as i64
+    };
+    let exponents: Vec<u8> = (0..out).map(|d| (d % 3) as u8).collect();
+    let each = exponents.iter().flat_map(|&e| std::iter::repeat_n(e, terms));
+    let weights = each.map(|e| random(limit / f64::from(e).exp2()) as i16).collect();
+    let bias = Bias::PerChannel((0..out).map(|_| random(1e6)).collect());
+    (Linear { max_exponent: 2, ..Linear::same(out, kernel, 12) }, Weights { weights, exponents, bias })
+}
+
+/// Pixels, a first layer that keeps the map's size, with ReLUs, and ten logits.
+pub fn first_layer([channels, h, w]: Shape, (spec, weights): (Linear, Weights)) -> Bundle {
+    let hidden = [spec.out_channels, h, w];
+    let (logits, of_logits) = convolution(&mut Prg::new([43; 32]), hidden.iter().product(), 10, 1);
+    let logits = Linear { kernel: [h, w], pads: [0; 4], ..logits };
+    let nodes = [
+        ("pixels", Op::new(Input), [channels, h, w]),
+        ("layer", Op::new(spec), hidden),
+        ("hidden", Op::new(Relu { ignored: 0 }), hidden),
+        ("logits", Op::new(logits), [10, 1, 1]),
+    ];
+    let node = |(id, (name, op, shape)): (usize, (&str, Op, Shape))| {
+        let inputs = id.checked_sub(1).into_iter().collect();
+        Node { name: name.into(), op, inputs, shape }
+    };
+    let network = Network {
+        name: "first layer".into(),
+        activation_bits: 16,
+        guard_bits: 0,
+        weight_bits: 12,
+        nodes: nodes.into_iter().enumerate().map(node).collect(),
+        input: InputSpec::plain(1.0),
+        output: OutputSpec::plain(1.0),
+    };
+    let weights = vec![None, Some(weights), None, Some(of_logits)];
+    Bundle::with_guard_bits(Model { network, weights, scales: vec![1.0; 4] }, 0).unwrap()
+}
 
 /// Pixels, a layer of hidden units with ReLUs, and ten logits. Weights and biases are as given, by unit.
-fn hidden_layer(weights: &[[i16; PIXELS]], biases: &[i64]) -> Bundle {
-    let mut b = Builder::new([PIXELS, 1, 1]);
-    let hidden = b.conv(0, weights.len(), 1, 1, 0, 1);
-    b.weights[hidden] = Some(Weights {
+pub fn hidden_layer(weights: &[[i16; PIXELS]], biases: &[i64]) -> Bundle {
+    let spec = Linear { max_exponent: 2, ..Linear::same(weights.len(), 1, 12) };
+    let weights = Weights {
         weights: weights.concat(),
         exponents: vec![0; weights.len()],
         bias: Bias::PerChannel(biases.to_vec()),
-    });
-    let relu = b.add(Op::new(Relu { ignored: 0 }), &[hidden], [weights.len(), 1, 1]);
-    b.conv(relu, 10, 1, 1, 0, 1);
-    b.bundle()
+    };
+    first_layer([PIXELS, 1, 1], (spec, weights))
 }
 
 /// The node of the hidden units.
-const HIDDEN: usize = 2;
+pub const HIDDEN: usize = 2;
 
 /// A party's shares of every node's value.
-type Shares = BTreeMap<usize, Vec<u64>>;
+pub type Shares = BTreeMap<usize, Vec<u64>>;
 
 /// What a party that follows the protocol holds of the hidden units, query by query: its own shares, the client's first.
 fn views(service: &Service, images: &[Vec<i64>]) -> [Vec<Vec<u64>>; 2] {
@@ -224,7 +221,7 @@ fn views(service: &Service, images: &[Vec<i64>]) -> [Vec<Vec<u64>>; 2] {
                 }
             })
         });
-        let mut ready = connect(client_end, &accepting()).unwrap().prepare_client(HintPlace::Memory).unwrap();
+        let mut ready = connected(client_end).prepare_client(HintPlace::Memory).unwrap();
         let mut seen = Vec::new();
         for image in images {
             let mut shares = Shares::new();
@@ -241,7 +238,7 @@ fn views(service: &Service, images: &[Vec<i64>]) -> [Vec<Vec<u64>>; 2] {
 }
 
 /// The attack on one query: a unit whose share is zero is not active.
-fn pattern(share: &[u64]) -> Vec<bool> {
+pub fn pattern(share: &[u64]) -> Vec<bool> {
     share.iter().map(|&share| share != 0).collect()
 }
 
@@ -270,7 +267,7 @@ fn one_query_gives_the_active_units_away() {
         // Rounding may take the smallest values to zero.
         assert!(agreeing(&pattern(&view[0]), &active) >= UNITS - 2);
     }
-    for view in views(&service(random_layer()), &[image]) {
+    for view in views(&sealed_service(random_layer()), &[image]) {
         // Shares of all units are random: all seem active.
         assert!(agreeing(&pattern(&view[0]), &active) <= count + 1);
     }
@@ -318,7 +315,7 @@ fn chosen_images_give_the_weights_away_by_signs_alone() {
     let all = units * PIXELS;
     let found = weights_found(&leaky_service(bundle(), Reveal::Logits), &weights, &biases);
     assert!(found >= all * 9 / 10, "{found} of {all}");
-    let found = weights_found(&service(bundle()), &weights, &biases);
+    let found = weights_found(&sealed_service(bundle()), &weights, &biases);
     assert!(found <= 1, "{found} of {all} of the sealed form");
 }
 
@@ -342,5 +339,5 @@ fn the_servers_signs_tell_about_the_image() {
     };
     assert_eq!(right(&leaky_service(bundle(), Reveal::Logits)), 16);
     // All pixels seem bright: one of the 16 images is.
-    assert!(right(&service(bundle())) <= 1);
+    assert!(right(&sealed_service(bundle())) <= 1);
 }

@@ -1,8 +1,6 @@
 //! The comparison that leaks: it computes what it should, for what it should cost, and messages tell what is stated.
 
-mod common;
-
-use common::{Seen, both, share, words};
+use jaguar_fregata::pmax_leaky::{PmaxLeakyParams, PmaxLeakyPooling, PmaxLeakyRelu};
 use jaguar_mpc::cost::Cost;
 use jaguar_mpc::reference::{self, residue, signed};
 use jaguar_mpc::*;
@@ -10,6 +8,8 @@ use jaguar_ot::{Cots, Instances, Role};
 use jaguar_wire::double::Recorder;
 use jaguar_wire::{Channel, memory_pair, memory_transports};
 use proptest::prelude::*;
+
+use crate::common::{self, Seen, both, share, words};
 
 fn of<T>(role: Role, pair: &[Vec<T>; 2]) -> &[T] {
     &pair[usize::from(role == Role::Server)]
@@ -31,7 +31,7 @@ fn assert_cost(seen: [Seen; 2], want: Cost) {
 }
 
 /// Runs a layer, with its corrections offline if they are `early`; the opened results.
-fn run(layer: &(dyn Nonlinear + '_), shares: &[Vec<u64>; 2], out: Modulus, early: bool) -> Vec<i64> {
+fn run(layer: &dyn Nonlinear, shares: &[Vec<u64>; 2], out: Modulus, early: bool) -> Vec<i64> {
     layer.check().unwrap();
     let prepare = |p: &mut common::TestParty, c: &mut Channel| {
         let mut blocks = layer.prepare(p, c)?;
@@ -58,7 +58,7 @@ fn run(layer: &(dyn Nonlinear + '_), shares: &[Vec<u64>; 2], out: Modulus, early
 }
 
 fn relu(params: PmaxLeakyParams, shares: &[Vec<u64>; 2], early: bool) -> Vec<i64> {
-    run(&Elementwise { count: shares[0].len(), params }, shares, params.output, early)
+    run(&PmaxLeakyRelu { count: shares[0].len(), params }, shares, params.output, early)
 }
 
 /// What it computes of these values.
@@ -229,8 +229,9 @@ fn from_real_correlations() {
     let (a, b) = memory_pair();
     let one = |role: Role, mut chan: Channel| {
         let mut party = Party::new(role, Cots::setup(&mut chan, role, Instances::default()).unwrap());
-        let relu = PmaxLeaky::prepare(&mut party, &mut chan, values.len(), params).unwrap();
-        let y = relu.run(&mut chan, of(role, &shares)).unwrap();
+        let relu = PmaxLeakyRelu { count: values.len(), params };
+        let blocks = relu.prepare(&mut party, &mut chan).unwrap();
+        let y = run_blocks(blocks, &mut chan, of(role, &shares)).unwrap();
         chan.flush().unwrap();
         y
     };
@@ -254,8 +255,9 @@ fn only_products_and_signs_tell_anything() {
         let (a, transcript) = Recorder::new(a);
         let one = |role: Role, mut chan: Channel| {
             let dealer = jaguar_ot::insecure_test_dealer::InsecureTestDealer::new(5, role);
-            let relu = PmaxLeaky::prepare(&mut Party::new(role, dealer), &mut chan, count, params).unwrap();
-            let y = relu.run(&mut chan, of(role, &shares)).unwrap();
+            let relu = PmaxLeakyRelu { count, params };
+            let blocks = relu.prepare(&mut Party::new(role, dealer), &mut chan).unwrap();
+            let y = run_blocks(blocks, &mut chan, of(role, &shares)).unwrap();
             chan.flush().unwrap();
             y
         };
@@ -278,6 +280,42 @@ fn only_products_and_signs_tell_anything() {
     }
 }
 
+/// All bytes of a ReLU, a ReLU6 into an odd modulus and a max-pool. A change of the wire format must be meant.
+#[test]
+fn the_traffic_is_pinned() {
+    let relu = PmaxLeakyParams { output: Modulus::power_of_two(36), ..PmaxLeakyParams::new(24, 8) };
+    let six = PmaxLeakyParams { output: Modulus::odd(1_000_003).unwrap(), log2_six: Some(10), ..relu };
+    let shape = PoolShape { channels: 3, size: [8, 8], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 0, 0] };
+    let count = 192;
+    let layers: [&dyn Nonlinear; 3] = [
+        &PmaxLeakyRelu { count, params: relu },
+        &PmaxLeakyRelu { count, params: six },
+        &PmaxLeakyPooling { shape, bits: 24, factor_bits: 8 },
+    ];
+    let shares = share(&interesting(15, count - 12, 3), 24, 4);
+    let (a, b) = memory_transports();
+    let (a, transcript) = Recorder::new(a);
+    let all = |role: Role, mut chan: Channel| {
+        let dealer = jaguar_ot::insecure_test_dealer::InsecureTestDealer::new(6, role);
+        let mut party = Party::new(role, dealer);
+        for layer in layers {
+            let blocks = layer.prepare(&mut party, &mut chan).unwrap();
+            run_blocks(blocks, &mut chan, of(role, &shares)).unwrap();
+        }
+        chan.flush().unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| all(Role::Server, Channel::new(b)));
+        all(Role::Client, Channel::new(a));
+    });
+    let hashes = [transcript.sent(), transcript.received()].map(|bytes| blake3::hash(&bytes).to_hex());
+    let pinned = [
+        "3f1748242a30c41793b85bbac5073c2354cabc0b5a2670b1949f6425157c2aa0",
+        "63ebfdaffbf01c9aeef92ddda8643c34ad3f14a5410b49f9d5cd9e85cb214018",
+    ];
+    assert_eq!(hashes.each_ref().map(|hash| hash.as_str()), pinned);
+}
+
 /// A peer that stops in the middle ends the run with an error.
 #[test]
 fn a_peer_that_stops_is_an_error() {
@@ -286,9 +324,10 @@ fn a_peer_that_stops_is_an_error() {
         let (a, b) = memory_pair();
         let one = |role: Role, mut chan: Channel| {
             let dealer = jaguar_ot::insecure_test_dealer::InsecureTestDealer::new(5, role);
-            let relu = PmaxLeaky::prepare(&mut Party::new(role, dealer), &mut chan, 100, params).unwrap();
+            let relu = PmaxLeakyRelu { count: 100, params };
+            let blocks = relu.prepare(&mut Party::new(role, dealer), &mut chan).unwrap();
             chan.flush().unwrap();
-            if role == stops { Ok(Vec::new()) } else { relu.run(&mut chan, &[1; 100]) }
+            if role == stops { Ok(Vec::new()) } else { run_blocks(blocks, &mut chan, &[1; 100]) }
         };
         let results = std::thread::scope(|scope| {
             let server = scope.spawn(|| one(Role::Server, b));

@@ -1,13 +1,12 @@
 //! What the client of the leaky comparison sees is enough to solve for weights; what it sees of the sealed one is not.
 
+use jaguar_fregata::pmax_leaky::{PmaxLeakyParams, PmaxLeakyRelu, with_products_seen};
+use jaguar_mpc::reference::{residue, signed};
+use jaguar_mpc::{Nonlinear, Party, Relu, ReluParams, run_blocks};
 use jaguar_ot::Role;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
 use jaguar_wire::double::Recorder;
-use jaguar_wire::{memory_pair, memory_transports};
-
-use super::*;
-use crate::protocols::relu::{Relu, ReluParams};
-use crate::reference::{residue, signed};
+use jaguar_wire::{Channel, memory_pair, memory_transports};
 
 const BITS: u32 = 16;
 const FACTOR_BITS: u32 = 8;
@@ -54,26 +53,20 @@ impl FirstLayer {
     }
 }
 
-/// A query with the leaky comparison: what the client has of each unit after the server's message.
+/// A query with the leaky comparison: what the client sees of each unit.
 fn leaky_view(layer: &FirstLayer, image: &[i64; PIXELS], seed: u64) -> Vec<i64> {
     let params = PmaxLeakyParams::new(BITS + FACTOR_BITS, FACTOR_BITS);
     let [x_c, x_s] = layer.shares(image, params.bits, seed);
-    let (mut a, mut b) = memory_pair();
-    let prepare = |role: Role, chan: &mut Channel| {
+    let (a, b) = memory_pair();
+    let run = |role: Role, mut chan: Channel, x: &[u64]| {
         let mut party = Party::new(role, InsecureTestDealer::new(seed, role));
-        Comparisons::prepare(&mut party, chan, UNITS, params).unwrap()
+        let blocks = PmaxLeakyRelu { count: UNITS, params }.prepare(&mut party, &mut chan).unwrap();
+        run_blocks(blocks, &mut chan, x).unwrap();
+        chan.flush().unwrap();
     };
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut comparisons = prepare(Role::Server, &mut b);
-            comparisons.start(&x_s);
-            comparisons.step(&mut b, 0).unwrap();
-        });
-        let mut comparisons = prepare(Role::Client, &mut a);
-        comparisons.start(&x_c);
-        comparisons.step(&mut a, 0).unwrap();
-        let Side::Client(client) = &mut comparisons.side else { unreachable!() };
-        client.products(&mut a, &params).unwrap().to_vec()
+        scope.spawn(move || run(Role::Server, b, &x_s));
+        with_products_seen(|| run(Role::Client, a, &x_c)).1
     })
 }
 

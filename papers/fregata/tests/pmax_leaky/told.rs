@@ -1,13 +1,13 @@
 //! What T·d tells of d: what is left to guess, counted for every T. The tables of `docs/protocols/pmax-leaky.md` are
-//! these tests': `cargo test -p jaguar-mpc --lib told -- --nocapture` prints them.
+//! these tests': `cargo test -p jaguar-fregata --features pmax-leaky told -- --nocapture` prints them.
 //!
 //! Who sees P = T·d knows that d is an integer, that T is one from 1 to 2^t, and how large values may be. So d is
 //! among the *candidates* P / S, for the divisors S of P up to 2^t that give no larger value.
 
-use crate::protocols::pmax_leaky::PmaxLeakyParams;
+use jaguar_fregata::pmax_leaky::PmaxLeakyParams;
 
 /// The page that has the tables.
-const PAGE: &str = include_str!("../../../../../docs/protocols/pmax-leaky.md");
+const PAGE: &str = include_str!("../../../../docs/protocols/pmax-leaky.md");
 
 /// What the tables show.
 const FACTOR_BITS: std::ops::RangeInclusive<u32> = 1..=8;
