@@ -100,6 +100,8 @@ struct LpnSet {
     t: usize,
     b: usize,
     m: u32,
+    /// log2 of how many iterations the figures are to cover.
+    iterations: f64,
     /// By attack: on the full matrix, and on a random, a greedy and the least sub-matrix.
     bits: BTreeMap<String, Vec<f64>>,
 }
@@ -122,21 +124,25 @@ fn rlwe(ring_dim: usize, modulus_bits: u32) -> Option<Estimate> {
     })
 }
 
-/// The record of this LPN instance: its lowest line, bounds that are no attacks included.
+/// The record of this LPN instance: its lowest line, bounds that are no attacks included, less what all iterations of a
+/// session together may lose.
 fn lpn(size: LpnSize) -> Option<(String, Estimate)> {
     let record: LpnRecord = serde_json::from_str(LPN_RECORD).expect("params/lpn.json is a record");
-    let m = if size.width == Width::Vector { 4 } else { 1 };
+    let m = size.lanes as u32 * size.width.choice_mask().count_ones();
     let is = |set: &&LpnSet| {
         (set.k, set.t, set.b, set.m) == (size.secret, size.bins, 1 << size.log_bin, m) && set.safe
     };
     let set = record.sets.iter().find(is)?;
-    let least = |lines: &Vec<f64>| lines.iter().copied().fold(f64::INFINITY, f64::min);
+    let least = |lines: &Vec<f64>| lines.iter().copied().fold(f64::INFINITY, f64::min) - set.iterations;
     let others: BTreeMap<String, f64> =
         set.bits.iter().map(|(name, lines)| (name.clone(), least(lines))).collect();
     let (attack, bits) = others.iter().min_by(|a, b| a.1.total_cmp(b.1)).map(|(n, b)| (n.clone(), *b))?;
     let estimate = Estimate {
         bits,
-        attack: format!("{attack}, on the least sub-matrix (a bound)"),
+        attack: format!(
+            "{attack}, on the least sub-matrix (a bound), all of 2^{} iterations together",
+            set.iterations
+        ),
         record: Some("params/lpn.json"),
         command: Some("python3 params/lpn.py".into()),
         others,

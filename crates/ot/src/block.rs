@@ -55,6 +55,21 @@ impl Block {
     }
 }
 
+/// Blocks of a line.
+pub(crate) const LANES: usize = 4;
+
+/// Four blocks that fill a cache line. It often holds secrets, as they do.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [Block; LANES]);
+
+impl DefaultIsZeroes for Line {}
+
+impl Line {
+    /// All bits zero.
+    pub(crate) const ZERO: Self = Self([Block::ZERO; LANES]);
+}
+
 impl From<u128> for Block {
     fn from(value: u128) -> Self {
         Self(value)
