@@ -14,11 +14,13 @@ probability 1/2. All figures are log2 of bit operations over the probability of 
 secret is attacked each time. Nothing but Python 3.11 is needed.
 
 **Lines of four** are vectors: four secrets lie side by side, so a row of A gives four outputs. Four bits have m = 4,
-four vectors of four bits m = 16. It is regular LPN over F_(2^m) with a matrix over F_2, as subfield VOLE has it (Boyle
-et al., CCS 2019, ePrint 2019/1159), and decoding an interleaved code of order m whose errors come in bursts. Own trees
-a lane, hence own places of errors, would rest on less: four secrets under one A lose two bits against one, since who
-tells four samples from random ones tells one in a row of hybrids, the other three being made up. They take twice the
-bytes, for m = 1 and the same k. The common places take nothing known from the estimates but what is counted here.
+four vectors of four bits m = 16. It is regular LPN over F_(2^m) with a matrix over F_2, and decoding an interleaved code
+of order m whose errors come in bursts. Others rest on the same form: emp-zk takes ten entries with the factor 1 over a
+large prime field (Wolverine, ePrint 2020/925), libOTe's VOLE a code over F_2 for errors in F_(2^128) (ePrint 2019/1159).
+Own trees a lane, hence own places of errors, would rest on less: four secrets under one A lose two bits against one,
+since who tells four samples from random ones tells one in a row of hybrids, the other three being made up. With secrets
+as long in memory they take 1.5 times the bytes. The common places take nothing known from the estimates but what is
+counted here.
 
 **Many iterations.** A session makes iterations without end, each with a matrix and secrets of its own, and who breaks
 one has won something. No line gains by that: a guess, a list, a reduced system or a parity check that was made for one
@@ -26,7 +28,8 @@ matrix serves no other, so work that is divided among N targets breaks one of th
 one. (To decode one out of many, Sendrier, PQCrypto 2011, takes a common matrix: that is what `gift` counts among the
 columns. To prepare for a code, Bogdanov et al., arXiv 2510.14347, it must be known before: A follows from a hash of both
 parties' messages.) A proof by hybrids loses log2(N) all the same. So instances that are iterated have `iterations` bits
-more than TARGET in every line: TARGET holds for all of the first 2^iterations iterations of a session together.
+more than TARGET in every line: TARGET holds for all of the first 2^iterations iterations of a session together. Those
+that make first secrets run once in either direction, which is one bit.
 
 **The sub-matrix** (domain reduction: Chen, Shu, Zhou, COLT 2025, arXiv 2407.19215) comes before every attack. Keep a
 set S of columns and the rows that lie inside S. As soon as these are as many as S has columns, they are an instance of
@@ -50,7 +53,9 @@ error at all in the combination at hand; rate = u/n):
 *representations*: the same after May, Meurer, Thomae (ASIACRYPT 2011): 4q errors as sums of 2q and 2q, base lists of
     q. **A bound** of the same kind. Lists respect the bins, as Regular-ISD (Esser, Santini, ePrint 2023/1568) does.
 *parity_checks* (statistical decoding): a combination of w samples in which s cancels has bias (1 - 2·present/b)^w and
-    needs bias^-2 repetitions. Here w = u/2 less what the lightest of 2^128 random combinations saves. **No bound**: far
+    needs bias^-2 repetitions. Here w is half of u less what the lightest of 2^128 random combinations saves, and u is
+    smaller by 128 columns for which a Fourier transform tries all secrets (statistical decoding 2.0: Carrier,
+    Debris-Alazard, Meyer-Hilfiger, Tillich, ASIACRYPT 2022, whose other gains need a higher rate). **No bound**: far
     lighter combinations exist, by the first moment with w = 0.10 to 0.18·k (`lightest`), and were one given for nothing,
     86 to 116 bits would be left. Nobody can find one: by information-set decoding it costs (n/k)^w, by halves that meet
     the square root of it: 2^1,900 for the smallest instance, 2^12,000 and more for those that are iterated.
@@ -78,7 +83,9 @@ words are added to, whose light words are these combinations. Decoders by linear
 1990) need m >= t, and errors of full rank: t is 128 times 16 and more. An instance with few errors counts by its probability; `--unlucky` prints what the lowest line is
 for the weakest instance in 2^40: as few errors in the best combination as happen with that probability.
 
-Looked at, without a line: refutation by spectral methods (Kikuchi) needs k^(weight/2) samples or time exponential in
+Looked at, without a line: algebra with F_(2^m) as the field (Briaud and Øygarden treat it too): as many equations in
+as many unknowns as for one combination, but a sample is free of error in all columns half as often as in one, so each
+guess costs what two do there, and no field equations help; refutation by spectral methods (Kikuchi) needs k^(weight/2) samples or time exponential in
 k·(k/n)^(1/4); BKW eliminates log2(n) of k columns a step; guessing s until rows give bits away takes 0.4·k bits.
 
 Rows with one place in each of `weight` equal segments change none of this. S then has a share sigma_j of each segment,
@@ -361,7 +368,8 @@ def lightest(lpn: Lpn) -> int:
 
 def parity_checks(part: Part) -> float:
     u = part.unknowns
-    weight = u / 2 - math.sqrt(u * TARGET * math.log(2) / 2)
+    cancelled = u - TARGET
+    weight = cancelled / 2 - math.sqrt(cancelled * TARGET * math.log(2) / 2)
     return math.log2(u) - 2 * weight * math.log2(1 - 2 * part.lpn.present / part.lpn.b)
 
 

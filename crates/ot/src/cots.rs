@@ -367,7 +367,7 @@ mod tests {
                 0..10,
             ),
         ) {
-            let instances = Instances { bits: *bins.0.get(&Bin::ALL), vectors: *bins.1.get(&Bin::ALL[..3]) };
+            let instances = Instances { bits: *bins.0.get(&Bin::ALL), vectors: *bins.1.get(&Bin::ALL) };
             let run = run(instances, &requests);
             check_bytes(&run, instances, &requests);
             for direction in check(&run, &requests) {
@@ -449,13 +449,13 @@ mod tests {
         check(&run, &requests);
         // Each way: the sender's point, 127 receiver's points, 127 columns of IKNP and its check, 611 and 610 bins for the first
         // secrets.
-        let setup = 32 + 127 * 32 + 127 * 19_584 / 8 + 4080 + 611 * 7 * 16 + 610 * 9 * 16;
+        let setup = 32 + 127 * 32 + 127 * 19_712 / 8 + 4080 + 611 * 7 * 16 + 610 * 9 * 16;
         assert_eq!(cost::setup_bytes(instances), setup);
         // A bin for each 1024, with eight levels and four errors.
         assert_eq!(run.traffic.sent, setup + 5 * (8 + 4) * 16);
         check_bytes(&run, instances, &requests);
         assert_eq!(run.traffic.rounds, 3);
-        assert_eq!(run.digest(), "5474b5f0c0a1ccb016dc237d06cfcc81d08bb648aad737a76efe727637fcca74");
+        assert_eq!(run.digest(), "026f8e4f86834299b21bb0887ba1eccaf12375e41bb91d8c97c493fad07a99ef");
     }
 
     /// The same bytes in the same order, and the same correlations, on any number of threads.
@@ -585,6 +585,38 @@ mod tests {
             });
             assert!(matches!(client, Err(OtError::Wire(_))), "cut after {end}");
             assert!(matches!(server, Err(OtError::Wire(_)) | Ok(_)), "cut after {end}");
+        }
+    }
+
+    /// A bit of a tree that arrives flipped is no error, and spoils no other bin: of the block of an error one correlation.
+    #[test]
+    fn a_flipped_bit_spoils_its_bin_alone() {
+        use jaguar_wire::double::{Fault, Faulty};
+        use jaguar_wire::memory_transports;
+        let instances = Instances { bits: Bin::B1024, vectors: Bin::B512 };
+        let lpn = *instances.chain(Width::Bit).last().unwrap();
+        let requests = [(Role::Server, Width::Bit, 3 * lpn.bin())];
+        for block in 0..lpn.message() {
+            let byte = cost::setup_bytes(instances) + ((lpn.message() + block) * size_of::<Block>()) as u64;
+            let (a, b) = memory_transports();
+            let (client, server) = std::thread::scope(|scope| {
+                let server =
+                    scope.spawn(|| party(&mut Channel::new(b), Role::Server, instances, &requests).unwrap());
+                let mut chan = Channel::new(Faulty::new(a, Fault::FlipReceived { byte: byte + 9, bit: 3 }));
+                let client = party(&mut chan, Role::Client, instances, &requests).unwrap();
+                (client, server.join().expect("no panic"))
+            });
+            let delta = server.deltas[0][0];
+            let pairs = server.got[0].iter().zip(&client.got[0]);
+            let wrong = pairs.enumerate().filter(|(_, (q, t))| **t != **q ^ delta.masked(t.lsb()));
+            let wrong: Vec<usize> = wrong.map(|(i, _)| i).collect();
+            assert!(
+                !wrong.is_empty() && wrong.iter().all(|i| i / lpn.bin() == 1),
+                "block {block}: {wrong:?}"
+            );
+            if let Some(lane) = block.checked_sub(lpn.log_bin) {
+                assert!(wrong.len() == 1 && wrong[0] % lpn.lanes == lane, "block {block}: {wrong:?}");
+            }
         }
     }
 

@@ -163,10 +163,10 @@ pub struct LpnSize {
 }
 
 /// The instances of bits by bins, and below the first of them the one that makes its first secret. Behind them the lowest line of
-/// `params/lpn.py` in bits, whatever the size of the rows' segments. Those that make first secrets run once, the others are
-/// iterated: they have ten bits more than 128, which 2^10 iterations of a session together may lose.
+/// `params/lpn.py` in bits, whatever the size of the rows' segments. Those that make first secrets run once in either direction
+/// and have one bit more than 128, the others are iterated and have ten: 2^10 iterations of a session together may lose them.
 const BITS: [Lpn; 5] = [
-    Lpn::bits(15_210, 624, 7),         // 128.6
+    Lpn::bits(15_340, 624, 7),         // 129.9
     Lpn::bits(68_900, 1023, 9),        // 138.4
     Lpn::bit_lines(71_900, 2048, 8),   // 138.2
     Lpn::bit_lines(156_300, 4096, 9),  // 138.2
