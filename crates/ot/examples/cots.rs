@@ -23,8 +23,8 @@ struct Options {
     /// Runs.
     #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     repeat: usize,
-    /// Samples in a bin: 512, 1024, 2048 or 4096.
-    #[arg(long, default_value_t = 1024)]
+    /// Correlations of a bin: 512, 1024, 2048 or 4096.
+    #[arg(long, default_value_t = Instances::default().bits.samples())]
     bin: usize,
     /// Vector correlations, each of which counts as one.
     #[arg(long)]
