@@ -68,7 +68,7 @@ pub(crate) fn lines<const N: usize>(
     }
 }
 
-/// Goes over batches of rows: `sum` adds two lines to one, and `fetch` tells the processor that a line will be read.
+/// Goes over batches of rows; `fetch` tells the processor that a line will be read.
 #[inline(always)]
 fn each_row<const N: usize>(
     places: impl Fn(usize) -> [[u32; PAIR]; N],
@@ -76,7 +76,6 @@ fn each_row<const N: usize>(
     rows: &mut [Line],
     mut out: Option<&mut [Block]>,
     fetch: impl Fn(*const Line),
-    sum: impl Fn(Line, Line, Line) -> Line,
 ) {
     let mut batches = rows.as_chunks_mut::<N>().0.iter_mut().enumerate().peekable();
     let mut next = if batches.peek().is_some() { places(0) } else { [[0; PAIR]; N] };
@@ -88,7 +87,7 @@ fn each_row<const N: usize>(
         for ((row, [i, j]), [next_i, next_j]) in rows.iter_mut().zip(now).zip(next) {
             fetch(a.as_ptr().wrapping_add(next_i as usize));
             fetch(b.as_ptr().wrapping_add(next_j as usize));
-            *row = sum(*row, a[i as usize], b[j as usize]);
+            *row = row.sum(a[i as usize], b[j as usize]);
         }
         if let Some(out) = out.as_deref_mut() {
             out[batch * N * LANES..][..N * LANES].copy_from_slice(bytemuck::must_cast_slice(rows));
@@ -104,15 +103,13 @@ fn portable<const N: usize>(
     rows: &mut [Line],
     out: Option<&mut [Block]>,
 ) {
-    let sum = |x: Line, y: Line, z: Line| Line(std::array::from_fn(|lane| x.0[lane] ^ y.0[lane] ^ z.0[lane]));
-    each_row(places, segments, rows, out, |_| (), sum);
+    each_row(places, segments, rows, out, |_| ());
 }
 
-/// Lines in one, two or four registers.
+/// The same loop, compiled for registers of which one, two or four make a line.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::*;
-    use std::mem::transmute;
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
     use jaguar_ring::cpu::Feature;
 
@@ -138,16 +135,15 @@ mod x86 {
         // SAFETY: the CPU has what they need; SSE2 every x86-64 CPU has.
         unsafe {
             match kernel {
-                Kernel::Portable | Kernel::AesNi => lines_1(places, segments, rows, out),
+                Kernel::Portable | Kernel::AesNi => lines_4(places, segments, rows, out),
                 Kernel::Vaes256 => lines_2(places, segments, rows, out),
-                Kernel::Vaes512 => lines_4(places, segments, rows, out),
+                Kernel::Vaes512 => lines_1(places, segments, rows, out),
             }
         }
     }
 
-    /// The loop with `$count` registers a line.
     macro_rules! loops {
-        ($name:ident, $features:literal, $register:ty, $count:literal, $xor:ident) => {
+        ($name:ident, $features:literal) => {
             #[target_feature(enable = $features)]
             fn $name<const N: usize>(
                 places: impl Fn(usize) -> [[u32; PAIR]; N],
@@ -155,25 +151,15 @@ mod x86 {
                 rows: &mut [Line],
                 out: Option<&mut [Block]>,
             ) {
-                // SAFETY: as many bytes, which may be any in either type.
-                let registers = |line: Line| unsafe { transmute::<Line, [$register; $count]>(line) };
-                let sum = |x: Line, y: Line, z: Line| {
-                    let (mut sum, y, z) = (registers(x), registers(y), registers(z));
-                    for ((sum, y), z) in sum.iter_mut().zip(y).zip(z) {
-                        *sum = $xor(*sum, $xor(y, z));
-                    }
-                    // SAFETY: the same.
-                    unsafe { transmute::<[$register; $count], Line>(sum) }
-                };
                 let fetch = |line: *const Line| _mm_prefetch::<_MM_HINT_T0>(line.cast());
-                each_row(places, segments, rows, out, fetch, sum);
+                each_row(places, segments, rows, out, fetch);
             }
         };
     }
 
-    loops!(lines_1, "sse2", __m128i, 4, _mm_xor_si128);
-    loops!(lines_2, "avx2", __m256i, 2, _mm256_xor_si256);
-    loops!(lines_4, "avx512f", __m512i, 1, _mm512_xor_si512);
+    loops!(lines_4, "sse2");
+    loops!(lines_2, "avx2");
+    loops!(lines_1, "avx512f");
 }
 
 #[cfg(test)]
