@@ -128,9 +128,9 @@ fn rlwe(ring_dim: usize, modulus_bits: u32) -> Option<Estimate> {
 /// session together may lose.
 fn lpn(size: LpnSize) -> Option<(String, Estimate)> {
     let record: LpnRecord = serde_json::from_str(LPN_RECORD).expect("params/lpn.json is a record");
-    let m = size.lanes as u32 * size.width.choice_mask().count_ones();
     let is = |set: &&LpnSet| {
-        (set.k, set.t, set.b, set.m) == (size.secret, size.bins, 1 << size.log_bin, m) && set.safe
+        (set.k, set.t, set.b, set.m) == (size.secret, size.bins, 1 << size.log_bin, size.columns())
+            && set.safe
     };
     let set = record.sets.iter().find(is)?;
     let least = |lines: &Vec<f64>| lines.iter().copied().fold(f64::INFINITY, f64::min) - set.iterations;
@@ -198,9 +198,13 @@ fn assumptions(plan: &Plan) -> Vec<Assumption> {
         let record = lpn(size);
         let name = record.as_ref().map_or_else(|| "no name".into(), |(name, _)| name.clone());
         let (k, t, h) = (size.secret, size.bins, size.log_bin);
+        let shared = match size.columns() {
+            1 => String::new(),
+            m => format!(", {m} secrets under one matrix with errors in the same rows"),
+        };
         found.push(Assumption {
             assumption: "LPN over F2 with regular noise, rows of weight 10",
-            instance: format!("{name}: k = {k}, t = {t}, bins of 2^{h}"),
+            instance: format!("{name}: k = {k}, t = {t}, bins of 2^{h}{shared}"),
             used_by: format!("OT extension, {kind}: all nonlinear layers"),
             estimate: record.map(|(_, estimate)| estimate),
         });

@@ -162,6 +162,13 @@ pub struct LpnSize {
     pub log_bin: usize,
 }
 
+impl LpnSize {
+    /// m, how many secrets of bits share the matrix and the places of the errors.
+    pub const fn columns(self) -> u32 {
+        self.lanes as u32 * self.width.choice_mask().count_ones()
+    }
+}
+
 /// The instances of bits by bins, and below the first of them the one that makes its first secret. Behind them the lowest line of
 /// `params/lpn.py` in bits, whatever the size of the rows' segments. Those that make first secrets run once in either direction
 /// and have one bit more than 128, the others are iterated and have ten: 2^10 iterations of a session together may lose them.
