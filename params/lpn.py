@@ -77,16 +77,18 @@ error at all in the combination at hand; rate = u/n):
     free of error in all columns. **A bound** (sparse, as above).
 
 For m > 1 all lines but the last attack one combination of columns and get all 2^m - 1 for the price of one: a union
-bound, 3.9 bits for m = 4 and 16 for m = 16. This covers Interleaved Prange (Porwal et al., PQCrypto 2022), which succeeds where the errors among the rows
-taken have rank below m, so that some combination is free of error, and generic decoding of the code that the received
-words are added to, whose light words are these combinations. Decoders by linear algebra alone (Metzner, Kapturowski
-1990) need m >= t, and errors of full rank: t is 128 times 16 and more. An instance with few errors counts by its probability; `--unlucky` prints what the lowest line is
-for the weakest instance in 2^40: as few errors in the best combination as happen with that probability.
+bound, 3.9 bits for m = 4 and 16 for m = 16. This covers Interleaved Prange (Porwal et al., PQCrypto 2022), which succeeds
+where the errors among the rows taken have rank below m, so that some combination is free of error, and generic decoding
+of the code that the received words are added to, whose light words are these combinations. Decoders by linear algebra
+alone (Metzner, Kapturowski 1990) need m >= t, and errors of full rank: t is 128 times 16 and more. An instance with few
+errors counts by its probability; `--unlucky` prints what the lowest line is for the weakest instance in 2^40: as few
+errors in the best combination as happen with that probability.
 
-Looked at, without a line: algebra with F_(2^m) as the field (Briaud and Øygarden treat it too): as many equations in
-as many unknowns as for one combination, but a sample is free of error in all columns half as often as in one, so each
-guess costs what two do there, and no field equations help; refutation by spectral methods (Kikuchi) needs k^(weight/2) samples or time exponential in
-k·(k/n)^(1/4); BKW eliminates log2(n) of k columns a step; guessing s until rows give bits away takes 0.4·k bits.
+Looked at, without a line: algebra with F_(2^m) as the field (Briaud and Øygarden treat it too): as many equations in as
+many unknowns as for one combination, but a sample is free of error in all columns half as often as in one, so each
+guess costs what two do there, and no field equations help; refutation by spectral methods (Kikuchi) needs k^(weight/2)
+samples or time exponential in k·(k/n)^(1/4); BKW eliminates log2(n) of k columns a step; guessing s until rows give
+bits away takes 0.4·k bits.
 
 Rows with one place in each of `weight` equal segments change none of this. S then has a share sigma_j of each segment,
 and a row lies inside with probability prod(sigma_j), at most sigma^weight for the same |S|. So the expected number of
