@@ -47,11 +47,15 @@ TESTS: dict[str, list[str]] = {
     "crates/ot/src/aes/x86.rs": [
         "crates/ot/src/aes.rs::every_kernel_hashes_like_the_portable_one",
         "crates/ot/src/aes.rs::every_kernel_hashes_leaves_like_the_portable_one",
+        "crates/ot/src/aes.rs::every_kernel_corrects_like_the_portable_one",
         "crates/ot/src/aes.rs::every_kernel_expands_like_the_portable_one",
         "crates/ot/src/aes.rs::every_kernel_finishes_like_the_portable_one",
         "crates/ot/src/aes.rs::every_kernel_draws_like_the_portable_one",
     ],
-    "crates/ot/src/gather.rs": ["crates/ot/src/gather.rs::sums_like_the_scalar_twin"],
+    "crates/ot/src/gather.rs": [
+        "crates/ot/src/gather.rs::sums_are_those_of_the_definition",
+        "crates/ot/src/gather.rs::every_kernel_sums_lines_like_the_portable_one",
+    ],
     "crates/ring/src/gemm/mod.rs": [
         "crates/ring/src/gemm/tests.rs::any_shape",
         "crates/ring/src/gemm/tests.rs::large_products_are_spread_over_threads",

@@ -329,8 +329,9 @@ struct Transfer {
 /// Base OTs, and correlations of an extension, in a step that is measured.
 const BASE_OTS: usize = 4;
 const EXTENDED: usize = 128;
-/// Levels of a tree.
+/// Levels of a tree, and how many leaves a row has at most.
 const LEVELS: usize = 8;
+const LANES_MOST: usize = 4;
 
 /// What the peer says in a step: its secrets are of no matter.
 fn heard(step: impl FnOnce(&mut Channel) + Send, other: impl FnOnce(&mut Channel) + Send) -> Vec<Vec<u8>> {
@@ -376,27 +377,20 @@ fn extension_receiver(seed: &[u8], mut channel: Channel) {
     black_box(rows.expect("it only sends"));
 }
 
-fn tree_sender<const VECTOR: bool>(secrets: &[u8], _: Channel) {
+/// Rows of so many leaves; none: single leaves, whose error is Δ.
+fn tree_sender<const LANES: usize>(secrets: &[u8], _: Channel) {
     let secrets = blocks(secrets);
-    let (leaves, message) =
-        (&mut [jaguar_ot::Block::ZERO; 1 << LEVELS], &mut [jaguar_ot::Block::ZERO; LEVELS + 1]);
-    let halves = LEVELS + usize::from(VECTOR);
-    steps::tree_sender(
-        secrets[0],
-        secrets[1],
-        &secrets[2..][..halves],
-        VECTOR,
-        leaves,
-        &mut message[..halves],
-    );
+    let mut leaves = vec![jaguar_ot::Block::ZERO; LANES.max(1) << LEVELS];
+    let message = &mut [jaguar_ot::Block::ZERO; LEVELS + LANES_MOST][..LEVELS + LANES];
+    let halves = &secrets[2..][..LEVELS + LANES];
+    steps::tree_sender(secrets[0], secrets[1], halves, LANES, &mut leaves, message);
     black_box((leaves, message));
 }
 
-fn tree_receiver<const VECTOR: bool>(secrets: &[u8], _: Channel) {
-    let halves = LEVELS + usize::from(VECTOR);
-    let message = [jaguar_ot::Block(12345); LEVELS + 1];
-    let leaves = &mut [jaguar_ot::Block::ZERO; 1 << LEVELS];
-    steps::tree_receiver(&blocks(secrets)[..halves], VECTOR, &message[..halves], leaves);
+fn tree_receiver<const LANES: usize>(secrets: &[u8], _: Channel) {
+    let message = [jaguar_ot::Block(12345); LEVELS + LANES_MOST];
+    let mut leaves = vec![jaguar_ot::Block::ZERO; LANES.max(1) << LEVELS];
+    steps::tree_receiver(&blocks(secrets)[..LEVELS + LANES], LANES, &message[..LEVELS + LANES], &mut leaves);
     black_box(leaves);
 }
 
@@ -426,7 +420,7 @@ impl Transfer {
                 rows.map(drop).and_then(|()| Ok(channel.flush()?)).expect("a sound step");
             },
         );
-        let trees = 16 * (2 + LEVELS + 1);
+        let trees = 16 * (2 + LEVELS + LANES_MOST);
         let transfer = |name, bytes, heard, step, share| Self {
             name,
             secrets: vec![0; bytes],
@@ -443,10 +437,12 @@ impl Transfer {
             transfer("base OTs, sender", 32, points, offer, 10),
             transfer("OT extension, sender", 16, columns, extension_sender, 10),
             transfer("OT extension, receiver", 32, vec![], extension_receiver, 10),
-            transfer("tree of bits, sender", trees, vec![], tree_sender::<false>, 1),
-            transfer("tree of bits, receiver", trees, vec![], tree_receiver::<false>, 1),
-            transfer("tree of vectors, sender", trees, vec![], tree_sender::<true>, 1),
-            transfer("tree of vectors, receiver", trees, vec![], tree_receiver::<true>, 1),
+            transfer("tree of bits, sender", trees, vec![], tree_sender::<0>, 1),
+            transfer("tree of bits, receiver", trees, vec![], tree_receiver::<0>, 1),
+            transfer("tree of vectors, sender", trees, vec![], tree_sender::<1>, 1),
+            transfer("tree of vectors, receiver", trees, vec![], tree_receiver::<1>, 1),
+            transfer("tree of lines, sender", trees, vec![], tree_sender::<4>, 1),
+            transfer("tree of lines, receiver", trees, vec![], tree_receiver::<4>, 1),
         ]
         .into_iter()
     }

@@ -100,6 +100,8 @@ struct LpnSet {
     t: usize,
     b: usize,
     m: u32,
+    /// log2 of how many iterations the figures are to cover.
+    iterations: f64,
     /// By attack: on the full matrix, and on a random, a greedy and the least sub-matrix.
     bits: BTreeMap<String, Vec<f64>>,
 }
@@ -122,21 +124,25 @@ fn rlwe(ring_dim: usize, modulus_bits: u32) -> Option<Estimate> {
     })
 }
 
-/// The record of this LPN instance: its lowest line, bounds that are no attacks included.
+/// The record of this LPN instance: its lowest line, bounds that are no attacks included, less what all iterations of a
+/// session together may lose.
 fn lpn(size: LpnSize) -> Option<(String, Estimate)> {
     let record: LpnRecord = serde_json::from_str(LPN_RECORD).expect("params/lpn.json is a record");
-    let m = if size.width == Width::Vector { 4 } else { 1 };
     let is = |set: &&LpnSet| {
-        (set.k, set.t, set.b, set.m) == (size.secret, size.bins, 1 << size.log_bin, m) && set.safe
+        (set.k, set.t, set.b, set.m) == (size.secret, size.bins, 1 << size.log_bin, size.columns())
+            && set.safe
     };
     let set = record.sets.iter().find(is)?;
-    let least = |lines: &Vec<f64>| lines.iter().copied().fold(f64::INFINITY, f64::min);
+    let least = |lines: &Vec<f64>| lines.iter().copied().fold(f64::INFINITY, f64::min) - set.iterations;
     let others: BTreeMap<String, f64> =
         set.bits.iter().map(|(name, lines)| (name.clone(), least(lines))).collect();
     let (attack, bits) = others.iter().min_by(|a, b| a.1.total_cmp(b.1)).map(|(n, b)| (n.clone(), *b))?;
     let estimate = Estimate {
         bits,
-        attack: format!("{attack}, on the least sub-matrix (a bound)"),
+        attack: format!(
+            "{attack}, on the least sub-matrix (a bound), all of 2^{} iterations together",
+            set.iterations
+        ),
         record: Some("params/lpn.json"),
         command: Some("python3 params/lpn.py".into()),
         others,
@@ -192,9 +198,13 @@ fn assumptions(plan: &Plan) -> Vec<Assumption> {
         let record = lpn(size);
         let name = record.as_ref().map_or_else(|| "no name".into(), |(name, _)| name.clone());
         let (k, t, h) = (size.secret, size.bins, size.log_bin);
+        let shared = match size.columns() {
+            1 => String::new(),
+            m => format!(", {m} secrets under one matrix with errors in the same rows"),
+        };
         found.push(Assumption {
             assumption: "LPN over F2 with regular noise, rows of weight 10",
-            instance: format!("{name}: k = {k}, t = {t}, bins of 2^{h}"),
+            instance: format!("{name}: k = {k}, t = {t}, bins of 2^{h}{shared}"),
             used_by: format!("OT extension, {kind}: all nonlinear layers"),
             estimate: record.map(|(_, estimate)| estimate),
         });

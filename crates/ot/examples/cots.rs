@@ -4,7 +4,8 @@
 //!
 //! Two threads, one per party, over an in-memory channel: first one direction (each party does one half of the
 //! work, on its own core if there are two), then both directions in turn, in chunks of 65536 as a protocol would ask
-//! for them. Times are the least of R runs. The hash is measured alone.
+//! for them. Times are the least of R runs; beside them, what both parties together had of all cores. The hash is measured
+//! alone.
 
 use std::time::Instant;
 
@@ -22,8 +23,8 @@ struct Options {
     /// Runs.
     #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     repeat: usize,
-    /// Samples in a bin: 512, 1024, 2048 or 4096.
-    #[arg(long, default_value_t = 1024)]
+    /// Correlations of a bin: 512, 1024, 2048 or 4096.
+    #[arg(long, default_value_t = Instances::default().bits.samples())]
     bin: usize,
     /// Vector correlations, each of which counts as one.
     #[arg(long)]
@@ -42,11 +43,19 @@ struct Figures {
     setup_bytes: u64,
     setup_rounds: u64,
     /// Client sends, server receives.
-    one_way_seconds: f64,
+    one_way: Seconds,
     /// Bytes sent and received in the one-way runs, all of them.
     one_way_bytes: u64,
     /// Half the correlations in each direction.
-    both_ways_seconds: f64,
+    both_ways: Seconds,
+}
+
+/// How long a run took.
+#[derive(Clone, Copy)]
+struct Seconds {
+    elapsed: f64,
+    /// On cores, both parties together.
+    busy: f64,
 }
 
 /// What a protocol asks for at once.
@@ -76,9 +85,11 @@ fn main() {
                 "bytes_each_way": client.setup_bytes,
                 "rounds": client.setup_rounds,
             },
-            "sender_million_per_second": rate(client.one_way_seconds),
-            "receiver_million_per_second": rate(server.one_way_seconds),
-            "both_ways_million_per_second": rate(client.both_ways_seconds.max(server.both_ways_seconds)),
+            "sender_million_per_second": rate(client.one_way.elapsed),
+            "receiver_million_per_second": rate(server.one_way.elapsed),
+            "one_way_million_per_cpu_second": rate(client.one_way.busy),
+            "both_ways_million_per_second": rate(client.both_ways.elapsed.max(server.both_ways.elapsed)),
+            "both_ways_million_per_cpu_second": rate(client.both_ways.busy),
             "bytes_per_cot": bytes,
             "hash_nanoseconds": hash,
         });
@@ -92,12 +103,14 @@ fn main() {
         client.setup_bytes,
         client.setup_rounds,
     );
-    println!("sender          {:8.1} M/s", rate(client.one_way_seconds));
-    println!("receiver        {:8.1} M/s", rate(server.one_way_seconds));
+    println!("sender          {:8.1} M/s", rate(client.one_way.elapsed));
+    println!("receiver        {:8.1} M/s", rate(server.one_way.elapsed));
+    println!("                {:8.1} M a CPU second of both parties", rate(client.one_way.busy));
     println!(
         "both directions {:8.1} M/s   (half of the COTs each way)",
-        rate(client.both_ways_seconds.max(server.both_ways_seconds))
+        rate(client.both_ways.elapsed.max(server.both_ways.elapsed))
     );
+    println!("                {:8.1} M a CPU second of both parties", rate(client.both_ways.busy));
     println!("wire            {bytes:8.4} bytes a COT");
     println!("hash            {hash:8.3} ns      {:.1} GB/s of pads", 16.0 / hash);
 }
@@ -121,10 +134,10 @@ fn party(mut chan: Channel, role: Role, options: &Options) -> Figures {
         }
     }
     let mut run = |chan: &mut Channel, client_sends: fn(usize) -> bool| {
-        let mut best = f64::MAX;
+        let mut best = Seconds { elapsed: f64::MAX, busy: f64::MAX };
         for _ in 0..options.repeat {
             meet(chan, client);
-            let start = Instant::now();
+            let (start, busy) = (Instant::now(), busy());
             for (i, n) in chunks(options.count).enumerate() {
                 if client == client_sends(i) {
                     cots.send(chan, width, &mut blocks[..n]).expect("send");
@@ -132,22 +145,30 @@ fn party(mut chan: Channel, role: Role, options: &Options) -> Figures {
                     cots.receive(chan, width, &mut blocks[..n]).expect("receive");
                 }
             }
-            best = best.min(start.elapsed().as_secs_f64());
+            best.elapsed = best.elapsed.min(start.elapsed().as_secs_f64());
+            meet(chan, client);
+            best.busy = best.busy.min(self::busy() - busy);
         }
         best
     };
     chan.take_stats();
-    let one_way_seconds = run(&mut chan, |_| true);
-    let one_way = chan.total();
-    let both_ways_seconds = run(&mut chan, |i| i % 2 == 0);
+    let one_way = run(&mut chan, |_| true);
+    let total = chan.total();
+    let both_ways = run(&mut chan, |i| i % 2 == 0);
     Figures {
         setup_seconds,
         setup_bytes: setup.sent,
         setup_rounds: setup.rounds,
-        one_way_seconds,
-        one_way_bytes: one_way.sent + one_way.received,
-        both_ways_seconds,
+        one_way,
+        one_way_bytes: total.sent + total.received,
+        both_ways,
     }
+}
+
+/// Seconds that this process has had of cores.
+fn busy() -> f64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    spent.tv_sec as f64 + 1e-9 * spent.tv_nsec as f64
 }
 
 /// Requests that add up to `count`.

@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | [`pads`], [`tables`] | π(σ(x)) ⊕ σ(x) under keys that change after a few inputs | [`crate::hash`] |
 //! | [`Key::expand`] | one level of a correlated GGM tree | [`crate::ggm`] |
-//! | [`Key::leaves`] | hashes of the last level's nodes | [`crate::ggm`] |
-//! | [`Key::finish`] | the corrections on the leaves | [`crate::ggm`] |
+//! | [`Key::leaves`] | hashes of the last level's nodes, one or four of each | [`crate::ggm`] |
+//! | [`Key::finish`], [`Key::correct`] | the corrections on the leaves | [`crate::ggm`] |
 //! | [`Key::draw`] | numbers below a bound from π(c), π(c + 1), … | [`crate::lpn`] |
 //!
 //! Every kernel runs in time independent of the data. [`portable`] is the scalar twin that the SIMD kernels of
@@ -22,6 +22,7 @@ use std::sync::OnceLock;
 use jaguar_ring::cpu::Cpu;
 
 use crate::Block;
+use crate::block::LANES;
 
 /// The instructions that a key's functions use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,9 +108,6 @@ impl Mark {
     /// Clears bit 0 everywhere.
     pub(crate) const NOWHERE: Self = Self { bit: 1, place: u64::MAX };
 }
-
-/// The choice bits of a vector correlation: the low bits of its halves.
-const CHOICE: u128 = 15;
 
 /// How many keys are in use side by side: input j is hashed under the key of place j mod 4.
 const QUAD: usize = 4;
@@ -223,24 +221,44 @@ impl Key {
         }
     }
 
-    /// Replaces every node x, once patched, by the leaf H(x), the [`CHOICE`] bits of which are zero. Returns the XOR
-    /// of all leaves.
-    pub(crate) fn leaves(&self, nodes: &mut [Block], patch: Patch) -> Block {
-        assert!(patch.period.is_power_of_two());
+    /// Makes `lanes` (one or [`LANES`]) leaves of each node. The nodes are the last part of `blocks`, one for each
+    /// `lanes` of them: x_j turns into H(x_j ⊕ (l, l)), l < `lanes`, at `lanes`·j + l, (l, l) being l in both 64-bit
+    /// halves, with zeros at the bits of `clear`. Returns the XOR of all leaves, lane by lane.
+    pub(crate) fn leaves(&self, blocks: &mut [Block], lanes: usize, clear: u128) -> [Block; LANES] {
+        assert!((lanes == 1 || lanes == LANES) && blocks.len().is_multiple_of(lanes), "whole rows");
         match self {
-            Self::Portable(key) => key.leaves(nodes, patch),
+            Self::Portable(key) => key.leaves(blocks, lanes, clear),
             #[cfg(target_arch = "x86_64")]
-            Self::X86(key) => key.leaves(nodes, patch),
+            Self::X86(key) => key.leaves(blocks, lanes, clear),
         }
     }
 
-    /// Patches every leaf, then sets the bit of `mark` in the marked one and clears it in all others.
+    /// Patches every leaf (or node), then sets the bit of `mark` in the marked one and clears it in all others.
     pub(crate) fn finish(&self, leaves: &mut [Block], patch: Patch, mark: Mark) {
         assert!(patch.period.is_power_of_two());
         match self {
             Self::Portable(_) => portable::finish(leaves, patch, mark),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.finish(leaves, patch, mark),
+        }
+    }
+
+    /// XORs `values` to the leaves of the row `place`, which is secret; a row has [`LANES`] leaves.
+    pub(crate) fn correct(&self, leaves: &mut [Block], values: &[Block; LANES], place: u64) {
+        assert!(leaves.len().is_multiple_of(LANES), "whole rows");
+        match self {
+            Self::Portable(_) => portable::correct(leaves, values, place),
+            #[cfg(target_arch = "x86_64")]
+            Self::X86(key) => key.correct(leaves, values, place),
+        }
+    }
+
+    /// The kernel that this key is bound to.
+    pub(crate) fn kernel(&self) -> Kernel {
+        match self {
+            Self::Portable(_) => Kernel::Portable,
+            #[cfg(target_arch = "x86_64")]
+            Self::X86(key) => key.kernel(),
         }
     }
 
@@ -315,17 +333,35 @@ mod tests {
 
         #[test]
         fn every_kernel_hashes_leaves_like_the_portable_one(
-            n in 0usize..200, seed: u64, key: u128, place: u64, log_period in 0u32..=10,
+            n in 0usize..200, seed: u64, key: u128, lanes in prop_oneof![Just(1), Just(LANES)],
+            clear in prop_oneof![Just(0u128), Just(1), Just(15)],
         ) {
-            let period = 1 << log_period;
-            let patch = Patch { value: blocks(1, !seed)[0], place: place % period, period };
-            let nodes = blocks(n, seed);
+            let nodes = blocks(lanes * n, seed);
             let mut want = nodes.clone();
-            let sum = Key::for_kernel(Kernel::Portable, Block(key)).leaves(&mut want, patch);
-            prop_assert!(want.iter().fold(Block::ZERO, |sum, &leaf| sum ^ leaf) == sum && sum.0 & CHOICE == 0);
+            let sums = Key::for_kernel(Kernel::Portable, Block(key)).leaves(&mut want, lanes, clear);
+            for (lane, sum) in sums.into_iter().enumerate() {
+                let leaves = want.iter().skip(lane).step_by(lanes).take(if lane < lanes { n } else { 0 });
+                prop_assert!(leaves.fold(Block::ZERO, |sum, &leaf| sum ^ leaf) == sum && sum.0 & clear == 0);
+            }
             for kernel in Kernel::available() {
                 let mut got = nodes.clone();
-                prop_assert!(Key::for_kernel(kernel, Block(key)).leaves(&mut got, patch) == sum);
+                prop_assert!(Key::for_kernel(kernel, Block(key)).leaves(&mut got, lanes, clear) == sums);
+                prop_assert!(got == want, "{} of {lanes} times {n}", kernel.name());
+            }
+        }
+
+        #[test]
+        fn every_kernel_corrects_like_the_portable_one(n in 0usize..200, seed: u64, place in 0u64..210) {
+            let leaves = blocks(LANES * n, seed);
+            let values: [Block; LANES] = blocks(LANES, !seed).try_into().ok().unwrap();
+            let mut want = leaves.clone();
+            Key::for_kernel(Kernel::Portable, Block::ZERO).correct(&mut want, &values, place);
+            for (i, (want, leaf)) in want.iter().zip(&leaves).enumerate() {
+                prop_assert!(*want == *leaf ^ values[i % LANES].masked((i / LANES) as u64 == place));
+            }
+            for kernel in Kernel::available() {
+                let mut got = leaves.clone();
+                Key::for_kernel(kernel, Block::ZERO).correct(&mut got, &values, place);
                 prop_assert!(got == want, "{} of {n}", kernel.name());
             }
         }

@@ -55,6 +55,28 @@ impl Block {
     }
 }
 
+/// Blocks of a line.
+pub(crate) const LANES: usize = 4;
+
+/// Four blocks that fill a cache line. It often holds secrets, as they do.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [Block; LANES]);
+
+impl DefaultIsZeroes for Line {}
+
+impl Line {
+    /// All bits zero.
+    pub(crate) const ZERO: Self = Self([Block::ZERO; LANES]);
+
+    /// The XOR of three. By words, which the compiler puts into the widest registers that it may use; of blocks it does not.
+    #[inline(always)]
+    pub(crate) fn sum(self, b: Self, c: Self) -> Self {
+        let [a, b, c]: [[u64; 2 * LANES]; 3] = [self, b, c].map(bytemuck::must_cast);
+        bytemuck::must_cast::<[u64; 2 * LANES], _>(std::array::from_fn(|i| a[i] ^ b[i] ^ c[i]))
+    }
+}
+
 impl From<u128> for Block {
     fn from(value: u128) -> Self {
         Self(value)

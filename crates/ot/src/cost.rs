@@ -1,6 +1,8 @@
 //! What making correlations sends, by their number.
 
+use crate::block::Line;
 use crate::cots::AHEAD;
+use crate::ferret::Room;
 use crate::instance::{Instances, Lpn};
 use crate::{Block, Drawn, Width, base, iknp};
 
@@ -21,11 +23,11 @@ fn first_secrets(chain: &[Lpn]) -> (u64, u64) {
     })
 }
 
-/// Bins that `count` correlations take: whole ones, and at the start of each iteration those that are put aside.
+/// Bins that `count` correlations take: whole ones, and before each iteration but the first those that it starts from.
 fn bins(lpn: Lpn, count: u64) -> u64 {
     let aside = lpn.bins_for(lpn.cost()) as u64;
     let wanted = count.div_ceil(lpn.bin() as u64);
-    wanted + aside * wanted.div_ceil(lpn.bins as u64 - aside)
+    wanted + aside * (wanted.saturating_sub(1) / (lpn.bins as u64 - aside))
 }
 
 /// Bytes that the sender of a direction sends for `more` correlations, when `before` were drawn already. The first
@@ -47,14 +49,15 @@ pub fn extension_bytes(instances: Instances, before: Drawn, more: Drawn) -> u64 
     total(before + more) - total(before)
 }
 
-/// Bytes that a party holds for both directions of a session: secrets, those of the next iteration in the making, and bits
-/// that are made ahead.
+/// Bytes that a party holds for a session at most: secrets of bits in both directions and of vectors in one (a client sends
+/// none), those of the next iteration in the making, bits that are made ahead, and lines in the making.
 pub fn session_bytes(instances: Instances) -> u64 {
     let of = |width| {
         let lpn = *instances.chain(width).last().expect("not empty");
         2 * (lpn.bins_for(lpn.cost()) * lpn.bin()) as u64
     };
-    BLOCK * (2 * (of(Width::Bit) + of(Width::Vector)) + AHEAD as u64)
+    let blocks = 2 * of(Width::Bit) + of(Width::Vector) + AHEAD as u64;
+    BLOCK * blocks + (Room::MOST * size_of::<Line>()) as u64
 }
 
 /// What a correlation of this width sends in the long run, in bytes: those of an iteration, over what it hands out.

@@ -5,7 +5,7 @@ use jaguar_ring::{Prg, derive_seed};
 use jaguar_wire::Channel;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::ferret::{Context, PublicKeys, Receiver, Sender, Side, Stream};
+use crate::ferret::{Context, PublicKeys, Receiver, Room, Sender, Side, Stream};
 use crate::instance::{Instances, Lpn};
 use crate::{Block, CotSource, Drawn, Hash, OtError, Role, Width, base, iknp};
 
@@ -24,6 +24,7 @@ pub struct Cots {
     taken: usize,
     /// How many more bits will be drawn as a sender before anything else is sent.
     promised: u64,
+    room: Room,
     /// A call has failed, or has not come to its end: the two parties may have drawn differently.
     spent: bool,
 }
@@ -45,9 +46,9 @@ struct Direction<S> {
 impl<S: Side> Direction<S> {
     /// Starts the bits from `base`; `transcript` and `sender` tell the direction's public keys.
     fn new(
-        chan: &mut Channel,
+        (chan, room): (&mut Channel, &mut Room),
         mut side: S,
-        base: Zeroizing<Vec<Block>>,
+        base: &[Block],
         instances: Instances,
         (transcript, sender, nonce): (&[u8; 32], Role, Block),
     ) -> Result<Self, OtError> {
@@ -55,35 +56,42 @@ impl<S: Side> Direction<S> {
             (0..chain.len()).map(|stage| public_keys(transcript, sender, width, stage)).collect()
         };
         let (chain, vector_chain) = (instances.chain(Width::Bit), instances.chain(Width::Vector));
-        let mut context = Context { chan, side: &mut side, bits: None };
+        let mut context = Context { chan, side: &mut side, bits: None, room };
         let bits = Stream::start(&mut context, &chain, &keys(Width::Bit, &chain), base)?;
         let vector_keys = keys(Width::Vector, &vector_chain);
         let hash = Hash::for_purpose(nonce, 1, sender, Width::Bit);
         Ok(Self { side, bits, vectors: None, vector_chain, vector_keys, hash })
     }
 
-    fn fill(&mut self, chan: &mut Channel, width: Width, out: &mut [Block]) -> Result<(), OtError> {
+    fn fill(
+        &mut self,
+        (chan, room): (&mut Channel, &mut Room),
+        width: Width,
+        out: &mut [Block],
+    ) -> Result<(), OtError> {
+        let Self { side, bits, vectors, .. } = self;
         match width {
-            Width::Bit => self.bits.fill(&mut Context { chan, side: &mut self.side, bits: None }, out),
+            Width::Bit => bits.fill(&mut Context { chan, side, bits: None, room }, out),
             Width::Vector if out.is_empty() => Ok(()),
             Width::Vector => {
-                if self.vectors.is_none() {
-                    self.vectors = Some(self.start_vectors(chan)?);
+                if vectors.is_none() {
+                    self.vectors = Some(self.start_vectors(chan, room)?);
                 }
-                let vectors = self.vectors.as_mut().expect("just made");
-                vectors.fill(&mut Context { chan, side: &mut self.side, bits: Some(&mut self.bits) }, out)
+                let Self { side, bits, vectors, .. } = self;
+                let vectors = vectors.as_mut().expect("just made");
+                vectors.fill(&mut Context { chan, side, bits: Some(bits), room }, out)
             }
         }
     }
 
     /// The first vectors are made of four bits each.
-    fn start_vectors(&mut self, chan: &mut Channel) -> Result<Stream, OtError> {
+    fn start_vectors(&mut self, chan: &mut Channel, room: &mut Room) -> Result<Stream, OtError> {
         let Self { side, bits, vector_chain, vector_keys, hash, .. } = self;
         let mut base = Zeroizing::new(vec![Block::ZERO; vector_chain[0].cost()]);
         let mut spent = Zeroizing::new(vec![Block::ZERO; 4 * base.len()]);
-        bits.fill(&mut Context { chan, side: &mut *side, bits: None }, &mut spent)?;
+        bits.fill(&mut Context { chan, side, bits: None, room }, &mut spent)?;
         side.add_up(chan, hash, &spent, &mut base)?;
-        Stream::start(&mut Context { chan, side, bits: Some(bits) }, vector_chain, vector_keys, base)
+        Stream::start(&mut Context { chan, side, bits: Some(bits), room }, vector_chain, vector_keys, &base)
     }
 }
 
@@ -119,10 +127,11 @@ impl Cots {
         // 3. The first secrets of the main LPN instance.
         let nonce =
             public_key(&send_transcript, "nonce", &[]) ^ public_key(&receive_transcript, "nonce", &[]);
+        let mut room = Room::default();
         let sends = (&send_transcript, role, nonce);
-        let sender = Direction::new(chan, Sender::new(*delta, prg), q, instances, sends)?;
+        let sender = Direction::new((chan, &mut room), Sender::new(*delta, prg), &q, instances, sends)?;
         let receives = (&receive_transcript, role.peer(), nonce);
-        let receiver = Direction::new(chan, Receiver, t, instances, receives)?;
+        let receiver = Direction::new((chan, &mut room), Receiver, &t, instances, receives)?;
         Ok(Self {
             sender,
             receiver,
@@ -132,6 +141,7 @@ impl Cots {
             ahead: Zeroizing::default(),
             taken: 0,
             promised: 0,
+            room,
             spent: false,
         })
     }
@@ -154,7 +164,7 @@ impl Cots {
         self.ahead.copy_within(self.taken.., 0);
         self.taken = 0;
         self.ahead.resize(want, Block::ZERO);
-        self.sender.fill(chan, Width::Bit, &mut self.ahead[left..])
+        self.sender.fill((chan, &mut self.room), Width::Bit, &mut self.ahead[left..])
     }
 
     /// How many correlations were handed out: as a sender, as a receiver.
@@ -194,14 +204,14 @@ impl CotSource for Cots {
                 made.copy_from_slice(ahead);
                 ahead.zeroize();
                 self.taken += ready;
-                self.sender.fill(chan, width, rest)?;
+                self.sender.fill((chan, &mut self.room), width, rest)?;
                 self.sent.bits += count;
                 self.promised = self.promised.saturating_sub(count);
             }
             Width::Vector => {
                 // Their trees take bits, which would be those behind the ones made ahead: the peer takes the next.
                 assert!(self.taken == self.ahead.len(), "who promised bits draws no vectors meanwhile");
-                self.sender.fill(chan, width, q)?;
+                self.sender.fill((chan, &mut self.room), width, q)?;
                 self.sent.vectors += count;
             }
         }
@@ -212,7 +222,7 @@ impl CotSource for Cots {
     fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
         self.begin()?;
         self.run_ahead(chan)?;
-        self.receiver.fill(chan, width, t)?;
+        self.receiver.fill((chan, &mut self.room), width, t)?;
         match width {
             Width::Bit => self.received.bits += t.len() as u64,
             Width::Vector => self.received.vectors += t.len() as u64,
@@ -349,12 +359,15 @@ mod tests {
                     prop_oneof![Just(Role::Client), Just(Role::Server)],
                     prop_oneof![Just(Width::Bit), Just(Width::Vector)],
                     // Around the size of a bin, where the paths through the buffer change.
-                    prop_oneof![0usize..10, 0usize..20_000, 1022usize..1026, Just(512), 4090usize..4100, Just(65_536)],
+                    prop_oneof![
+                        0usize..10, 0usize..20_000, 1022usize..1026, 2046usize..2050, Just(512), 4090usize..4100,
+                        Just(65_536), Just(140_000),
+                    ],
                 ),
                 0..10,
             ),
         ) {
-            let instances = Instances { bits: *bins.0.get(&Bin::ALL[..3]), vectors: *bins.1.get(&Bin::ALL[..2]) };
+            let instances = Instances { bits: *bins.0.get(&Bin::ALL), vectors: *bins.1.get(&Bin::ALL) };
             let run = run(instances, &requests);
             check_bytes(&run, instances, &requests);
             for direction in check(&run, &requests) {
@@ -364,11 +377,16 @@ mod tests {
         }
     }
 
-    /// Two iterations and the start of a third, so that what one iteration puts aside serves the next.
+    /// Two iterations and the start of a third, so that what one iteration makes for the next serves it; alone and in lines.
     #[test]
     fn iterations_follow_each_other() {
-        let instances = Instances { bits: Bin::B512, vectors: Bin::B512 };
-        for width in Width::ALL {
+        for (bin, width) in [
+            (Bin::B512, Width::Bit),
+            (Bin::B512, Width::Vector),
+            (Bin::B1024, Width::Bit),
+            (Bin::B1024, Width::Vector),
+        ] {
+            let instances = Instances { bits: bin, vectors: bin };
             let lpn = *instances.chain(width).last().unwrap();
             let per_iteration = lpn.samples() - lpn.bins_for(lpn.cost()) * lpn.bin();
             let requests = [(Role::Server, width, 2 * per_iteration + 1)];
@@ -396,7 +414,7 @@ mod tests {
             for j in 0..width.choice_mask().count_ones() {
                 let bits: Vec<bool> = halves.iter().map(|(_, t)| t.0 >> j & 1 == 1).collect();
                 assert!(near_half(bits.iter().filter(|r| **r).count(), bits.len()));
-                for lag in [1, 2, 10, 64, lpn.bin()] {
+                for lag in [1, 2, 3, 4, 10, 64, lpn.bin()] {
                     let changes = bits.windows(lag + 1).filter(|w| w[0] != w[lag]).count();
                     assert!(near_half(changes, bits.len() - lag), "lag {lag}");
                 }
@@ -421,7 +439,7 @@ mod tests {
 
     #[test]
     fn the_wire_format_is_the_recorded_one() {
-        let instances = Instances { bits: Bin::B1024, vectors: Bin::B512 };
+        let instances = Instances { bits: Bin::B1024, vectors: Bin::B1024 };
         let requests = [
             (Role::Client, Width::Bit, 5000),
             (Role::Server, Width::Vector, 100),
@@ -429,15 +447,15 @@ mod tests {
         ];
         let run = run(instances, &requests);
         check(&run, &requests);
-        // Each way: the sender's point, 127 receiver's points, 127 columns of IKNP and its check, 576 and 269 bins for the first
+        // Each way: the sender's point, 127 receiver's points, 127 columns of IKNP and its check, 611 and 610 bins for the first
         // secrets.
-        let setup = 32 + 127 * 32 + 127 * 19_200 / 8 + 4080 + 576 * 7 * 16 + 269 * 9 * 16;
+        let setup = 32 + 127 * 32 + 127 * 19_712 / 8 + 4080 + 611 * 7 * 16 + 610 * 9 * 16;
         assert_eq!(cost::setup_bytes(instances), setup);
-        // The base of the next iteration is made before the first one, 135 bins, then one bin for each thousand.
-        assert_eq!(run.traffic.sent, setup + (135 + 5) * 10 * 16);
+        // A bin for each 1024, with eight levels and four errors.
+        assert_eq!(run.traffic.sent, setup + 5 * (8 + 4) * 16);
         check_bytes(&run, instances, &requests);
         assert_eq!(run.traffic.rounds, 3);
-        assert_eq!(run.digest(), "b081b72e0ea70b20fb7314f299bb17d4f8ee30afe4d3d0e3e109ca1f7a40aea1");
+        assert_eq!(run.digest(), "026f8e4f86834299b21bb0887ba1eccaf12375e41bb91d8c97c493fad07a99ef");
     }
 
     /// The same bytes in the same order, and the same correlations, on any number of threads.
@@ -445,7 +463,7 @@ mod tests {
     fn threads_change_nothing() {
         let requests = [
             (Role::Client, Width::Bit, 50_000),
-            (Role::Server, Width::Vector, 70_000),
+            (Role::Server, Width::Vector, 150_000),
             (Role::Server, Width::Bit, 40_001),
         ];
         let instances = Instances::default();
@@ -567,6 +585,38 @@ mod tests {
             });
             assert!(matches!(client, Err(OtError::Wire(_))), "cut after {end}");
             assert!(matches!(server, Err(OtError::Wire(_)) | Ok(_)), "cut after {end}");
+        }
+    }
+
+    /// A bit of a tree that arrives flipped is no error, and spoils no other bin: of the block of an error one correlation.
+    #[test]
+    fn a_flipped_bit_spoils_its_bin_alone() {
+        use jaguar_wire::double::{Fault, Faulty};
+        use jaguar_wire::memory_transports;
+        let instances = Instances { bits: Bin::B1024, vectors: Bin::B512 };
+        let lpn = *instances.chain(Width::Bit).last().unwrap();
+        let requests = [(Role::Server, Width::Bit, 3 * lpn.bin())];
+        for block in 0..lpn.message() {
+            let byte = cost::setup_bytes(instances) + ((lpn.message() + block) * size_of::<Block>()) as u64;
+            let (a, b) = memory_transports();
+            let (client, server) = std::thread::scope(|scope| {
+                let server =
+                    scope.spawn(|| party(&mut Channel::new(b), Role::Server, instances, &requests).unwrap());
+                let mut chan = Channel::new(Faulty::new(a, Fault::FlipReceived { byte: byte + 9, bit: 3 }));
+                let client = party(&mut chan, Role::Client, instances, &requests).unwrap();
+                (client, server.join().expect("no panic"))
+            });
+            let delta = server.deltas[0][0];
+            let pairs = server.got[0].iter().zip(&client.got[0]);
+            let wrong = pairs.enumerate().filter(|(_, (q, t))| **t != **q ^ delta.masked(t.lsb()));
+            let wrong: Vec<usize> = wrong.map(|(i, _)| i).collect();
+            assert!(
+                !wrong.is_empty() && wrong.iter().all(|i| i / lpn.bin() == 1),
+                "block {block}: {wrong:?}"
+            );
+            if let Some(lane) = block.checked_sub(lpn.log_bin) {
+                assert!(wrong.len() == 1 && wrong[0] % lpn.lanes == lane, "block {block}: {wrong:?}");
+            }
         }
     }
 

@@ -10,10 +10,16 @@
 //! single-point correlation per bin ([`crate::ggm`]). The choices r = A·(choices of s) ⊕ e look random by the LPN assumption: for
 //! bits with one error in every bin, for vectors with one random vector e in every bin, so that each of the four bits is an
 //! instance of its own with an error in every second bin. The algebra on whole blocks carries the choices along. Each
-//! iteration puts aside what the next one needs, then gives out the rest bin by bin: memory does not grow with the number
-//! of correlations.
+//! iteration gives out what it makes bin by bin, and at its end makes what the next one needs: memory does not grow with the
+//! number of correlations.
 //!
-//! The trees of vectors spend bits of the same direction, one a level, and one vector each.
+//! **Lines of four.** The instances in use have p and s of 4·k correlations, four in a cache line, and each row of A gives four
+//! outputs: one line read serves all four, and so does each place drawn. The lanes have their errors in the same rows, an error
+//! being a random vector with a bit (or four) for each lane: what vectors have, with more bits. Lines are made where nothing
+//! else uses the memory ([`Room`]), for the product with A passes over many rows five times.
+//!
+//! The trees of vectors spend bits of the same direction, one a level, and one vector a lane; the trees of lines of bits four
+//! bits more.
 //!
 //! Messages go from sender to receiver only: the sender may run ahead by as much as the connection buffers. Who learns
 //! what: the receiver sees messages that are masked by fresh correlations, the sender nothing at all.
@@ -26,14 +32,43 @@ use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
 use crate::aes::Key;
+use crate::block::{LANES, Line};
 use crate::instance::Lpn;
 use crate::lpn::Matrix;
 use crate::threads::each;
 use crate::{Block, Hash, OtError, Width, ggm};
 
-/// Outputs that are made together, and whose messages are one flush: enough for all threads, and little enough for the
-/// receiver not to wait long for the first.
-const BATCH: usize = 1 << 15;
+/// Rows of lines that a thread makes together: their lines, and two segments of the secret, stay in the L2 cache.
+const ROWS: usize = 1 << 13;
+
+/// Room for lines in the making, for all streams of a session. There are zeros in it between calls.
+#[derive(Default)]
+pub(crate) struct Room(Zeroizing<Vec<Line>>);
+
+impl Room {
+    /// The most lines that are in the making: of four threads, or fewer of each of more.
+    pub(crate) const MOST: usize = 4 * ROWS;
+
+    fn lines(&mut self, count: usize) -> &mut [Line] {
+        if self.0.len() < count {
+            self.0 = Zeroizing::new(vec![Line::ZERO; count]);
+        }
+        &mut self.0[..count]
+    }
+}
+
+/// Correlations whose trees' levels are drawn together. It says in which order messages of vectors and of bits come, so it is the
+/// same for both parties.
+const DRAWN: usize = LANES * Room::MOST;
+
+/// Correlations that are made together, and whose messages are one flush: enough for all threads, and little enough for the
+/// receiver not to wait long for the first. Messages and their order do not depend on it.
+fn together(lanes: usize) -> usize {
+    match lanes {
+        1 => LANES * ROWS,
+        _ => LANES * (rayon::current_num_threads() * ROWS).min(Room::MOST),
+    }
+}
 
 /// Some bins that are made together.
 pub(crate) struct Bins<'a> {
@@ -44,32 +79,50 @@ pub(crate) struct Bins<'a> {
     /// The public key of the trees of this direction and width.
     trees: Block,
     matrix: &'a Matrix,
-    secret: &'a [Block],
-    /// h bits a tree.
-    levels: &'a [Block],
-    /// For vectors, one a tree.
-    errors: &'a [Block],
+    secret: &'a [Line],
+    /// Of each tree: h bits, and one correlation for each error.
+    spent: &'a [[&'a [Block]; 2]],
 }
 
 impl Bins<'_> {
-    /// Makes each bin while it is in the cache: by `tree`, which gets the tree's key, levels, error, leaves, and its
-    /// part of `message`, the single-point correlation; then the product with the matrix is added.
+    /// Makes the single-point correlation of each bin by `tree`, which gets the tree's key, its levels and errors, its leaves, and
+    /// its part of `message`; then adds the product with the matrix, while all of it is in the cache.
     fn each<T: Send>(
         &self,
+        room: &mut Room,
         out: &mut [Block],
         message: impl Iterator<Item = T>,
-        tree: impl Fn(&Key, &[Block], Option<Block>, &mut [Block], T) + Sync + Send,
+        tree: impl Fn(&Key, [&[Block]; 2], &mut [Block], T) + Sync + Send,
     ) {
-        let bins = out.chunks_exact_mut(self.lpn.bin()).zip(message).enumerate();
-        each(bins.collect(), |(b, (out, message))| {
-            let bin = self.first + b;
+        let Self { lpn, iteration, first, .. } = *self;
+        let tree = |b: usize, leaves: &mut [Block], message| {
             // A new key for every tree.
-            let number = (u128::from(self.iteration) << 32) + bin as u128;
-            let key = Key::new(Block(self.trees.0.wrapping_add(number)));
-            let levels = &self.levels[b * self.lpn.log_bin..][..self.lpn.log_bin];
-            tree(&key, levels, self.errors.get(b).copied(), out, message);
-            let row = (bin << self.lpn.log_bin) as u64;
-            self.matrix.add_rows(self.iteration, row, self.secret, out);
+            let number = (u128::from(iteration) << 32) + (first + b) as u128;
+            tree(&Key::new(Block(self.trees.0.wrapping_add(number))), self.spent[b], leaves, message);
+        };
+        let rows = |b: usize| self.matrix.rows(iteration, (first + b) * lpn.rows());
+        if lpn.lanes == 1 {
+            let secret = &bytemuck::must_cast_slice(self.secret)[..lpn.secret];
+            let bins = out.chunks_exact_mut(lpn.bin()).zip(message).enumerate();
+            return each(bins.collect(), |(b, (out, message))| {
+                tree(b, out, message);
+                rows(b).add(secret, out);
+            });
+        }
+        let part = self.spent.len().div_ceil(rayon::current_num_threads()).min(ROWS / lpn.rows());
+        let lines = room.lines(out.len() / LANES).chunks_mut(part * lpn.rows());
+        let mut messages: Vec<T> = message.collect();
+        let mut parts = Vec::new();
+        for ((lines, out), number) in lines.zip(out.chunks_mut(part * lpn.bin())).zip(0..) {
+            let rest = messages.split_off(part.min(messages.len()));
+            parts.push((number * part, lines, out, std::mem::replace(&mut messages, rest)));
+        }
+        each(parts, |(b, lines, out, messages)| {
+            let leaves = bytemuck::must_cast_slice_mut::<Line, Block>(lines).chunks_exact_mut(lpn.bin());
+            for ((leaves, message), b) in leaves.zip(messages).zip(b..) {
+                tree(b, leaves, message);
+            }
+            rows(b).add_lines(&self.secret[..lpn.secret], lines, out);
         });
     }
 }
@@ -77,7 +130,13 @@ impl Bins<'_> {
 /// What sender and receiver do differently.
 pub(crate) trait Side {
     /// Makes whole bins.
-    fn make(&mut self, chan: &mut Channel, bins: &Bins, out: &mut [Block]) -> Result<(), OtError>;
+    fn make(
+        &mut self,
+        chan: &mut Channel,
+        room: &mut Room,
+        bins: &Bins,
+        out: &mut [Block],
+    ) -> Result<(), OtError>;
 
     /// Fills `vectors` from four times as many `bits`: each is turned into a bit with a Δ_j of its own, by one message
     /// c = H(q) ⊕ H(q ⊕ Δ) ⊕ Δ_j, and four of these add up to a vector correlation.
@@ -113,16 +172,22 @@ impl Sender {
 }
 
 impl Side for Sender {
-    fn make(&mut self, chan: &mut Channel, bins: &Bins, out: &mut [Block]) -> Result<(), OtError> {
+    fn make(
+        &mut self,
+        chan: &mut Channel,
+        room: &mut Room,
+        bins: &Bins,
+        out: &mut [Block],
+    ) -> Result<(), OtError> {
         let count = out.len() / bins.lpn.bin();
         let mut seeds = Zeroizing::new(vec![Block::ZERO; count]);
         self.prg.fill(bytemuck::cast_slice_mut(&mut seeds));
         let mut message = vec![Block::ZERO; count * bins.lpn.message()];
-        let delta = self.delta[0];
+        let (delta, clear) = (self.delta[0], bins.lpn.width.choice_mask());
         let parts = message.chunks_exact_mut(bins.lpn.message()).zip(seeds.iter());
-        bins.each(out, parts, |key, q, error, leaves, (message, seed)| match error {
-            None => ggm::send(key, delta, *seed, q, leaves, message),
-            Some(error) => ggm::send_vector(key, delta, *seed, q, error, leaves, message),
+        bins.each(room, out, parts, |key, [q, halves], leaves, (message, seed)| match halves {
+            [] => ggm::send(key, delta, *seed, q, leaves, message),
+            _ => ggm::send_rows(key, (delta, clear), *seed, q, halves, leaves, message),
         });
         chan.send_ahead(bytemuck::cast_slice(&message))?;
         Ok(chan.flush()?)
@@ -153,13 +218,20 @@ impl Side for Sender {
 pub(crate) struct Receiver;
 
 impl Side for Receiver {
-    fn make(&mut self, chan: &mut Channel, bins: &Bins, out: &mut [Block]) -> Result<(), OtError> {
+    fn make(
+        &mut self,
+        chan: &mut Channel,
+        room: &mut Room,
+        bins: &Bins,
+        out: &mut [Block],
+    ) -> Result<(), OtError> {
         let mut message = vec![Block::ZERO; out.len() / bins.lpn.bin() * bins.lpn.message()];
         chan.recv_into(bytemuck::cast_slice_mut(&mut message))?;
+        let clear = bins.lpn.width.choice_mask();
         let parts = message.chunks_exact(bins.lpn.message());
-        bins.each(out, parts, |key, t, error, leaves, message| match error {
-            None => ggm::receive(key, t, message, leaves),
-            Some(error) => ggm::receive_vector(key, t, error, message, leaves),
+        bins.each(room, out, parts, |key, [t, halves], leaves, message| match halves {
+            [] => ggm::receive(key, t, message, leaves),
+            _ => ggm::receive_rows(key, clear, t, halves, message, leaves),
         });
         Ok(())
     }
@@ -197,6 +269,7 @@ pub(crate) struct PublicKeys {
 pub(crate) struct Context<'a, S> {
     pub(crate) chan: &'a mut Channel,
     pub(crate) side: &'a mut S,
+    pub(crate) room: &'a mut Room,
     /// Where trees of vectors take their levels from.
     pub(crate) bits: Option<&'a mut Stream>,
 }
@@ -209,10 +282,10 @@ pub(crate) struct Stream {
     iteration: u64,
     /// The bin of this iteration that comes next.
     next: usize,
-    /// k correlations for the secret, then what every tree spends.
-    base: Zeroizing<Vec<Block>>,
-    /// The base of the next iteration, while it is being made.
-    reserve: Zeroizing<Vec<Block>>,
+    /// Correlations for the secret, then what every tree spends.
+    base: Zeroizing<Vec<Line>>,
+    /// Where the base of the next iteration is made.
+    reserve: Zeroizing<Vec<Line>>,
     /// A bin that a request used only in part: `bin[taken..]` is left.
     bin: Zeroizing<Vec<Block>>,
     taken: usize,
@@ -224,20 +297,21 @@ impl Stream {
         context: &mut Context<S>,
         chain: &[Lpn],
         keys: &[PublicKeys],
-        base: Zeroizing<Vec<Block>>,
+        base: &[Block],
     ) -> Result<Self, OtError> {
-        let mut stream = Self::new(chain[0], &keys[0], base);
+        let mut first = lines(base.len());
+        bytemuck::must_cast_slice_mut::<_, Block>(&mut first)[..base.len()].copy_from_slice(base);
+        let mut stream = Self::new(chain[0], &keys[0], first);
         for (&lpn, keys) in chain[1..].iter().zip(&keys[1..]) {
-            let mut first =
-                Zeroizing::new(vec![Block::ZERO; stream.lpn.bins_for(lpn.cost()) * stream.lpn.bin()]);
-            stream.make(context, &mut first)?;
+            let mut first = lines(stream.lpn.bins_for(lpn.cost()) * stream.lpn.bin());
+            stream.make(context, bytemuck::must_cast_slice_mut(&mut first))?;
             stream = Self::new(lpn, keys, first);
         }
         Ok(stream)
     }
 
-    fn new(lpn: Lpn, keys: &PublicKeys, base: Zeroizing<Vec<Block>>) -> Self {
-        assert!(base.len() >= lpn.cost());
+    fn new(lpn: Lpn, keys: &PublicKeys, base: Zeroizing<Vec<Line>>) -> Self {
+        assert!(base.len() * LANES >= lpn.cost());
         Self {
             lpn,
             matrix: Matrix::new(keys.matrix),
@@ -254,53 +328,54 @@ impl Stream {
     /// Makes the next bins of this iteration.
     fn make<S: Side>(&mut self, context: &mut Context<S>, out: &mut [Block]) -> Result<(), OtError> {
         let lpn = self.lpn;
-        for out in out.chunks_mut(BATCH) {
+        for out in out.chunks_mut(DRAWN) {
             let (first, bins) = (self.next, out.len() / lpn.bin());
             assert!(out.len().is_multiple_of(lpn.bin()) && first + bins <= lpn.bins);
             self.next += bins;
-            let (secret, spent) = self.base.split_at(lpn.secret);
-            let spent = &spent[first * lpn.spent()..][..bins * lpn.spent()];
-            let drawn: Zeroizing<Vec<Block>>;
-            let (levels, errors): (&[Block], &[Block]) = match lpn.width {
-                Width::Bit => (spent, &[]),
-                Width::Vector => {
-                    let mut levels = Zeroizing::new(vec![Block::ZERO; bins * lpn.log_bin]);
-                    let Context { chan, side, bits } = context;
-                    let bits = bits.as_deref_mut().expect("vectors come with bits");
-                    bits.fill(&mut Context { chan, side: &mut **side, bits: None }, &mut levels)?;
-                    drawn = levels;
-                    (&drawn, spent)
-                }
+            let Context { chan, side, bits, room } = context;
+            let mut drawn = Zeroizing::default();
+            if lpn.width == Width::Vector {
+                drawn = Zeroizing::new(vec![Block::ZERO; out.len() / lpn.bin() * lpn.log_bin]);
+                let bits = bits.as_deref_mut().expect("vectors come with bits");
+                bits.fill(&mut Context { chan, side: &mut **side, bits: None, room }, &mut drawn)?;
+            }
+            let spent = &bytemuck::must_cast_slice::<_, Block>(&self.base)[lpn.lanes * lpn.secret..];
+            let spent = spent.chunks_exact(lpn.spent()).skip(first);
+            let spent: Vec<[&[Block]; 2]> = match lpn.width {
+                Width::Bit => spent.take(bins).map(|spent| spent.split_at(lpn.log_bin).into()).collect(),
+                Width::Vector => drawn.chunks_exact(lpn.log_bin).zip(spent).map(|tree| tree.into()).collect(),
             };
-            let (iteration, trees, matrix) = (self.iteration, self.trees, &self.matrix);
-            let bins = Bins { lpn, iteration, first, trees, matrix, secret, levels, errors };
-            context.side.make(context.chan, &bins, out)?;
+            let (iteration, trees, matrix, secret) =
+                (self.iteration, self.trees, &self.matrix, &self.base[..]);
+            let size = together(lpn.lanes);
+            let parts = out.chunks_mut(size).zip(spent.chunks(size / lpn.bin()));
+            for ((out, spent), first) in parts.zip((first..).step_by(size / lpn.bin())) {
+                let bins = Bins { lpn, iteration, first, trees, matrix, secret, spent };
+                side.make(chan, room, &bins, out)?;
+            }
         }
         Ok(())
     }
 
-    /// Makes the next bins that are not put aside.
+    /// Makes the next bins that are for use.
     fn make_for_use<S: Side>(&mut self, context: &mut Context<S>, out: &mut [Block]) -> Result<(), OtError> {
+        let aside = self.lpn.bins_for(self.lpn.cost());
         let mut out = out;
         while !out.is_empty() {
-            // 1. An iteration is over: what it put aside is the base of the next one.
-            if self.next == self.lpn.bins {
-                std::mem::swap(&mut self.base, &mut self.reserve);
+            // 1. An iteration is over: its last bins are the base of the next one.
+            if self.next == self.lpn.bins - aside {
+                let mut reserve = std::mem::take(&mut self.reserve);
+                let size = aside * self.lpn.bin();
+                if reserve.len() * LANES != size {
+                    reserve = lines(size);
+                }
+                self.make(context, bytemuck::must_cast_slice_mut(&mut reserve))?;
+                self.reserve = std::mem::replace(&mut self.base, reserve);
                 self.iteration += 1;
                 self.next = 0;
             }
-            // 2. An iteration begins: its first bins are put aside.
-            if self.next == 0 {
-                let mut reserve = std::mem::take(&mut self.reserve);
-                let size = self.lpn.bins_for(self.lpn.cost()) * self.lpn.bin();
-                if reserve.len() != size {
-                    reserve = Zeroizing::new(vec![Block::ZERO; size]);
-                }
-                self.make(context, &mut reserve)?;
-                self.reserve = reserve;
-            }
-            // 3. As much of it as is left.
-            let now = out.len().min((self.lpn.bins - self.next) * self.lpn.bin());
+            // 2. As much of it as is left.
+            let now = out.len().min((self.lpn.bins - aside - self.next) * self.lpn.bin());
             let (head, rest) = out.split_at_mut(now);
             self.make(context, head)?;
             out = rest;
@@ -334,6 +409,11 @@ impl Stream {
         }
         Ok(())
     }
+}
+
+/// Zeros, in lines: at least as many blocks.
+fn lines(blocks: usize) -> Zeroizing<Vec<Line>> {
+    Zeroizing::new(vec![Line::ZERO; blocks.div_ceil(LANES)])
 }
 
 /// Moves blocks; zeros stay behind.

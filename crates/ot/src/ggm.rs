@@ -24,13 +24,15 @@
 //!
 //! Leaves lie in the order of the bits of their path, the root's choice being the lowest bit of the index.
 //!
-//! *Vectors.* `v ; (w, α, e) <- SinglePoint(Δ, Δ_1..Δ_4 ; )` with w_j = v_j ⊕ (j = α)·Σ_i e_i·Δ_i, e random, for one vector
-//! correlation (K; e, M = K ⊕ Σ_i e_i·Δ_i) more. The leaves are hashed once more, as left children without their
-//! siblings, v_j = H(x_j), their lowest four bits set to zero: so v_α looks random to who has x_α ⊕ Δ only. The sender sends
-//! c = Σ_j v_j ⊕ K, and c ⊕ M ⊕ Σ_{j≠α} v_j = v_α ⊕ Σ_i e_i·Δ_i. (Without the hash, Σ_j x_j = Δ would be known to all but for e,
-//! and two trees would tell a Δ_i.)
+//! *Rows.* `v ; (w, α, e) <- SinglePoint(Δ, D ; )` with w_jl = v_jl ⊕ (j = α)·e_l, one or four lanes l, for one correlation a
+//! lane more, (K_l; M_l = K_l ⊕ e_l): of a bit, e_l is 0 or Δ; of a vector, a random sum of the Δ_i. The leaves are hashed once
+//! more for each lane, v_jl = H(x_j ⊕ (l, l)), the lane's number being added to both halves, and the bits where choices lie set
+//! to zero: so all v_αl look random to who has x_α ⊕ Δ only (H is asked at points x_α ⊕ Δ ⊕ Δ ⊕ (l, l), which differ). The
+//! sender sends c_l = Σ_j v_jl ⊕ K_l, and c_l ⊕ M_l ⊕ Σ_{j≠α} v_jl = v_αl ⊕ e_l. (Without the hash, Σ_j x_j = Δ would be known
+//! to all but for e, and two trees would tell a Δ_i.) All lanes have their error in the same row: for LPN that is one instance
+//! with vectors for errors (`instance`).
 //!
-//! Bytes: 16·h a bin (16·(h + 1) for vectors), from sender to receiver. Rounds: none of its own, the sender may run ahead.
+//! Bytes: 16·h a bin, and 16 for each lane of rows, from sender to receiver. Rounds: none of its own, the sender may run ahead.
 
 use crate::Block;
 use crate::aes::{Key, Mark, Patch};
@@ -49,19 +51,29 @@ pub(crate) fn send(
     key.finish(leaves, Patch::NONE, Mark::NOWHERE);
 }
 
-/// The sender's part for a vector, with `half` of the one that is spent; `message` has h + 1 blocks.
-pub(crate) fn send_vector(
+/// The sender's part for a row of one or four outputs a leaf, each with an error of its own: `halves` has those that are spent
+/// for them, and `message` as many blocks more. Fills `leaves`, row by row, with zeros at the bits of `clear`.
+pub(crate) fn send_rows(
     key: &Key,
-    delta: Block,
+    (delta, clear): (Block, u128),
     seed: Block,
     q: &[Block],
-    half: Block,
+    halves: &[Block],
     leaves: &mut [Block],
     message: &mut [Block],
 ) {
     let (levels, last) = message.split_at_mut(q.len());
-    send_levels(key, delta, seed, q, leaves, levels);
-    last[0] = half ^ key.leaves(leaves, Patch::NONE);
+    send_levels(key, delta, seed, q, nodes(leaves, halves.len()), levels);
+    let sums = key.leaves(leaves, halves.len(), clear);
+    for ((message, half), sum) in last.iter_mut().zip(halves).zip(sums) {
+        *message = *half ^ sum;
+    }
+}
+
+/// Where the nodes of the last level are made that become rows of so many leaves.
+fn nodes(leaves: &mut [Block], lanes: usize) -> &mut [Block] {
+    let before = leaves.len() / lanes * (lanes - 1);
+    &mut leaves[before..]
 }
 
 fn send_levels(
@@ -91,13 +103,28 @@ pub(crate) fn receive(key: &Key, t: &[Block], message: &[Block], leaves: &mut [B
     key.finish(leaves, patch, Mark { bit: 1, place });
 }
 
-/// The receiver's part for a vector, with its `half` of the one that is spent.
-pub(crate) fn receive_vector(key: &Key, t: &[Block], half: Block, message: &[Block], leaves: &mut [Block]) {
+/// The receiver's part for rows, with its `halves` of those that are spent.
+pub(crate) fn receive_rows(
+    key: &Key,
+    clear: u128,
+    t: &[Block],
+    halves: &[Block],
+    message: &[Block],
+    leaves: &mut [Block],
+) {
     let (levels, last) = message.split_at(t.len());
-    let (patch, place) = receive_levels(key, t, levels, leaves);
-    // At α there is the hash of a wrong node, which falls out of the sum.
-    let value = last[0] ^ half ^ key.leaves(leaves, patch);
-    key.finish(leaves, Patch { value, place, period: 1 << t.len() }, Mark::NONE);
+    let lanes = halves.len();
+    let (patch, place) = receive_levels(key, t, levels, nodes(leaves, lanes));
+    key.finish(nodes(leaves, lanes), patch, Mark::NONE);
+    // At α there are the hashes of a wrong node, which fall out of the sums.
+    let mut values = key.leaves(leaves, lanes, clear);
+    for ((value, half), message) in values.iter_mut().zip(halves).zip(last) {
+        *value ^= *half ^ *message;
+    }
+    match lanes {
+        1 => key.finish(leaves, Patch { value: values[0], place, period: 1 << t.len() }, Mark::NONE),
+        _ => key.correct(leaves, &values, place),
+    }
 }
 
 /// All levels; what corrects the last one is still to be done. Also α.
@@ -148,31 +175,41 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn leaves_of_vectors_differ_at_one_place(
+        fn rows_differ_at_one_place(
             key: u128, delta: u128, seed: u128, halves in prop::collection::vec(any::<(u128, bool)>(), 1..=10),
-            half: u128, e in 0usize..16, deltas: [u128; 4],
+            spent: [u128; 4], e: [usize; 4], lanes in prop_oneof![Just(1), Just(4)], vectors: bool, deltas: [u128; 4],
         ) {
             let (h, delta) = (halves.len(), Block(delta).with_lsb(true));
             let q: Vec<Block> = halves.iter().map(|(q, _)| Block(*q).with_lsb(false)).collect();
             let t: Vec<Block> = q.iter().zip(&halves).map(|(q, (_, r))| *q ^ delta.masked(*r)).collect();
-            let deltas = std::array::from_fn(|j| Block(deltas[j] & !15 | 1 << j));
-            let error = crate::hash::combinations(&deltas)[e];
-            let half = Block(half & !15);
-            let (mut v, mut w) = (vec![Block::ZERO; 1 << h], vec![Block::ZERO; 1 << h]);
-            let mut message = vec![Block::ZERO; h + 1];
+            let clear = if vectors { 15 } else { 1 };
+            let errors = match vectors {
+                true => {
+                    let deltas = std::array::from_fn(|j| Block(deltas[j] & !15 | 1 << j));
+                    e.map(|e| crate::hash::combinations(&deltas)[e % 16])
+                }
+                false => e.map(|e| delta.masked(e & 1 == 1)),
+            };
+            let spent = spent.map(|half| Block(half & !clear));
+            let (mut v, mut w) = (vec![Block::ZERO; lanes << h], vec![Block::ZERO; lanes << h]);
+            let mut message = vec![Block::ZERO; h + lanes];
             let tree_key = Key::new(Block(key));
-            send_vector(&tree_key, delta, Block(seed), &q, half, &mut v, &mut message);
-            receive_vector(&tree_key, &t, half ^ error, &message, &mut w);
+            let theirs: [Block; 4] = std::array::from_fn(|l| spent[l] ^ errors[l]);
+            send_rows(&tree_key, (delta, clear), Block(seed), &q, &spent[..lanes], &mut v, &mut message);
+            receive_rows(&tree_key, clear, &t, &theirs[..lanes], &message, &mut w);
             let path = halves.iter().enumerate().map(|(i, (_, r))| usize::from(!r) << i).sum::<usize>();
             for j in 0..1 << h {
-                // One more level, of which the left children are taken.
                 let mut x = if j & 1 == 0 { seed } else { seed ^ delta.0 };
                 for level in 1..h {
                     let left = hash(key, x);
                     x = if j >> level & 1 == 0 { left } else { x ^ left };
                 }
-                prop_assert_eq!(v[j].0, hash(key, x) & !15);
-                prop_assert!(w[j] == v[j] ^ error.masked(j == path));
+                // One hash more a lane, told apart by its number in both halves.
+                for lane in 0..lanes {
+                    let tweak = (lane as u128) << 64 | lane as u128;
+                    prop_assert_eq!(v[lanes * j + lane].0, hash(key, x ^ tweak) & !clear);
+                    prop_assert!(w[lanes * j + lane] == v[lanes * j + lane] ^ errors[lane].masked(j == path));
+                }
             }
         }
     }

@@ -1,65 +1,90 @@
-//! The LPN instances that may be chosen: all have 128 bits in every line of `params/lpn.py`.
+//! The LPN instances that may be chosen: all have 128 bits in every line of `params/lpn.py`, over all iterations of a session.
 //!
 //! An instance makes its own next secret; the first one comes from a smaller instance, and so on down to a few correlations
-//! that are made without LPN. A larger bin sends less (16 bytes for each of the log2 levels of its tree) and needs a longer
-//! secret, which is read at ten random places an output: the choice is one between the link and the cache.
+//! that are made without LPN. A larger bin sends less (16 bytes for each of the log2 levels of its tree, and for each error) and
+//! needs a longer secret, which is read at ten random places a row: the choice is one between the link and the cache. The
+//! smallest bins, of 512, are for sessions that draw little: they take the least to set up. From 1024 on a row gives four
+//! outputs, of four secrets side by side.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Width;
+use crate::block::LANES;
 
-/// An LPN instance with regular noise: n = `bins`·2^`log_bin` samples with one error in each bin (at most one in each bin
-/// and bit, for vectors), a secret of k = `secret` bits or vectors, rows of weight [`crate::gather::WEIGHT`].
+/// An LPN instance with regular noise: n = `bins`·2^`log_bin` rows, at most one of each bin with an error, a secret of
+/// k = `secret` entries, rows of weight [`crate::gather::WEIGHT`]. An entry has `lanes` bits or vectors, and so has a row's
+/// output: m columns that share the matrix and the places of the errors, m = `lanes` times the bits of the width. A bin's error
+/// is a random vector of m bits; where m = 1 it is 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lpn {
     pub width: Width,
+    /// Outputs of a row: one, or [`LANES`].
+    pub lanes: usize,
     /// k, the length of the secret; a multiple of [`crate::gather::WEIGHT`].
     pub secret: usize,
-    /// t, the number of bins and of errors.
+    /// t, the number of bins.
     pub bins: usize,
-    /// h: a bin has 2^h samples.
+    /// h: a bin has 2^h rows.
     pub log_bin: usize,
 }
 
 impl Lpn {
     const fn bits(secret: usize, bins: usize, log_bin: usize) -> Self {
-        Self { width: Width::Bit, secret, bins, log_bin }
+        Self { width: Width::Bit, lanes: 1, secret, bins, log_bin }
     }
 
     const fn vectors(secret: usize, bins: usize, log_bin: usize) -> Self {
-        Self { width: Width::Vector, secret, bins, log_bin }
+        Self { width: Width::Vector, lanes: 1, secret, bins, log_bin }
     }
 
-    /// Samples in a bin.
-    pub(crate) const fn bin(self) -> usize {
+    const fn bit_lines(secret: usize, bins: usize, log_bin: usize) -> Self {
+        Self { width: Width::Bit, lanes: LANES, secret, bins, log_bin }
+    }
+
+    const fn vector_lines(secret: usize, bins: usize, log_bin: usize) -> Self {
+        Self { width: Width::Vector, lanes: LANES, secret, bins, log_bin }
+    }
+
+    /// Rows of a bin.
+    pub(crate) const fn rows(self) -> usize {
         1 << self.log_bin
     }
 
-    /// Correlations of its own width that one iteration uses up: the secret, and what every tree takes. A tree of bits
-    /// takes h, one a level; a tree of vectors one for its error (its h levels take bits).
-    pub(crate) const fn cost(self) -> usize {
-        self.secret + self.bins * self.spent()
+    /// Correlations of a bin.
+    pub(crate) const fn bin(self) -> usize {
+        self.lanes << self.log_bin
     }
 
-    /// Correlations of its own width that a tree uses up.
+    /// Correlations of its own width that one iteration uses up: the secret, and what every tree takes.
+    pub(crate) const fn cost(self) -> usize {
+        self.lanes * self.secret + self.bins * self.spent()
+    }
+
+    /// Correlations of its own width that a tree takes for its error, one a lane. A single bit's error is 1 and takes none.
+    pub(crate) const fn errors(self) -> usize {
+        match (self.width, self.lanes) {
+            (Width::Bit, 1) => 0,
+            (Width::Bit | Width::Vector, lanes) => lanes,
+        }
+    }
+
+    /// Correlations of its own width that a tree uses up: those of its error, and where they are bits, one a level. (The levels of
+    /// vectors' trees take bits too.)
     pub(crate) const fn spent(self) -> usize {
         match self.width {
-            Width::Bit => self.log_bin,
-            Width::Vector => 1,
+            Width::Bit => self.log_bin + self.errors(),
+            Width::Vector => self.errors(),
         }
     }
 
     /// Blocks that a tree sends.
     pub(crate) const fn message(self) -> usize {
-        match self.width {
-            Width::Bit => self.log_bin,
-            Width::Vector => self.log_bin + 1,
-        }
+        self.log_bin + self.errors()
     }
 
     /// Correlations that one iteration makes, those for the next one included.
     pub(crate) const fn samples(self) -> usize {
-        self.bins << self.log_bin
+        self.bins * self.bin()
     }
 
     /// Bins that hold what the next iteration, or an instance that costs as much, uses up.
@@ -68,7 +93,7 @@ impl Lpn {
     }
 }
 
-/// How many samples a bin of the instances in use has. The same for both parties, so a part of what they agree on.
+/// How many correlations a bin of the instances in use has. The same for both parties, so a part of what they agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Bin {
     /// 512.
@@ -85,7 +110,7 @@ impl Bin {
     /// All of them, the smallest first.
     pub const ALL: [Self; 4] = [Self::B512, Self::B1024, Self::B2048, Self::B4096];
 
-    /// How many samples.
+    /// How many correlations.
     pub const fn samples(self) -> usize {
         512 << self as usize
     }
@@ -117,63 +142,74 @@ impl Instances {
 
 impl Default for Instances {
     fn default() -> Self {
-        Self { bits: Bin::B1024, vectors: Bin::B512 }
+        Self { bits: Bin::B2048, vectors: Bin::B2048 }
     }
 }
 
-/// What an LPN instance is, for reports: `secret` bits or vectors are hidden, with one error in each of `bins` bins of 2^`log_bin`
-/// samples.
+/// What an LPN instance is, for reports: `lanes` times `secret` bits or vectors are hidden, with one row of errors in each of
+/// `bins` bins of 2^`log_bin` rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LpnSize {
     /// Bits, or vectors of four.
     pub width: Width,
+    /// How many of them a row of the matrix gives, from as many secrets.
+    pub lanes: usize,
     /// k.
     pub secret: usize,
     /// t.
     pub bins: usize,
-    /// log2 of a bin's samples.
+    /// log2 of a bin's rows.
     pub log_bin: usize,
 }
 
-/// The instances of bits by bins, and below the first of them the one that makes its first secret. In brackets bits of
-/// security: the lowest line of `params/lpn.py`, whatever the size of the rows' segments.
+impl LpnSize {
+    /// m, how many secrets of bits share the matrix and the places of the errors.
+    pub const fn columns(self) -> u32 {
+        self.lanes as u32 * self.width.choice_mask().count_ones()
+    }
+}
+
+/// The instances of bits by bins, and below the first of them the one that makes its first secret. Behind them the lowest line of
+/// `params/lpn.py` in bits, whatever the size of the rows' segments. Those that make first secrets run once in either direction
+/// and have one bit more than 128, the others are iterated and have ten: 2^10 iterations of a session together may lose them.
 const BITS: [Lpn; 5] = [
-    Lpn::bits(15_110, 576, 7),    // 129.9
-    Lpn::bits(64_520, 1023, 9),   // 128.6
-    Lpn::bits(126_980, 1024, 10), // 128.3
-    Lpn::bits(250_880, 1024, 11), // 128.6
-    Lpn::bits(491_520, 1024, 12), // 128.1
+    Lpn::bits(15_340, 624, 7),         // 129.9
+    Lpn::bits(68_900, 1023, 9),        // 138.4
+    Lpn::bit_lines(71_900, 2048, 8),   // 138.2
+    Lpn::bit_lines(156_300, 4096, 9),  // 138.2
+    Lpn::bit_lines(308_400, 4096, 10), // 138.1
 ];
 
 /// The same for vectors; each of the four bits sees about half of the errors.
 const VECTORS: [Lpn; 6] = [
-    Lpn::vectors(14_340, 648, 6),      // 129.4
-    Lpn::vectors(31_910, 1196, 7),     // 130.7
-    Lpn::vectors(132_610, 2048, 9),    // 128.2
-    Lpn::vectors(261_120, 2048, 10),   // 128.0
-    Lpn::vectors(514_050, 2048, 11),   // 128.0
-    Lpn::vectors(1_009_670, 2048, 12), // 128.4
+    Lpn::vectors(14_340, 648, 6),         // 129.4
+    Lpn::vectors(31_910, 1196, 7),        // 130.7
+    Lpn::vectors(141_900, 2048, 9),       // 138.2
+    Lpn::vector_lines(77_400, 2048, 8),   // 138.2
+    Lpn::vector_lines(168_600, 4096, 9),  // 138.1
+    Lpn::vector_lines(333_400, 4096, 10), // 138.2
 ];
 
 impl Instances {
     /// Every instance that a session with these rests on, those that make first secrets among them.
     pub fn sizes(self) -> Vec<LpnSize> {
-        let size = |Lpn { width, secret, bins, log_bin }| LpnSize { width, secret, bins, log_bin };
+        let size =
+            |Lpn { width, lanes, secret, bins, log_bin }| LpnSize { width, lanes, secret, bins, log_bin };
         Width::ALL.into_iter().flat_map(|width| self.chain(width)).map(size).collect()
     }
 
     /// The chain of instances of a width, the one in use last: each but the last makes the first secret of the next, in one
     /// iteration.
     pub(crate) fn chain(self, width: Width) -> Vec<Lpn> {
-        // From bins of 1024 on, the first secret comes from bins of 512.
         let (all, first) = match width {
             Width::Bit => (&BITS[..], 1),
             Width::Vector => (&VECTORS[..], 2),
         };
-        let bin = self.bin(width);
-        let mut chain = all[..=first].to_vec();
-        if bin != Bin::B512 {
-            chain.push(all[first + bin as usize]);
+        // The first secret of bins of 1024 comes from those of 512, and that of larger ones from these.
+        let bin = self.bin(width) as usize;
+        let mut chain = all[..=first + bin.min(1)].to_vec();
+        if bin > 1 {
+            chain.push(all[first + bin]);
         }
         chain
     }
@@ -191,7 +227,7 @@ mod tests {
                 let chain = Instances { bits: bin, vectors: bin }.chain(width);
                 for (i, lpn) in chain.iter().enumerate() {
                     assert!(lpn.secret.is_multiple_of(WEIGHT) && lpn.width == width);
-                    assert!(lpn.bin().is_multiple_of(crate::lpn::BATCH));
+                    assert!(lpn.rows().is_multiple_of(crate::lpn::BATCH));
                     let next = chain.get(i + 1).unwrap_or(lpn);
                     assert!(lpn.bins_for(next.cost()) <= lpn.bins);
                 }

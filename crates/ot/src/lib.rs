@@ -1,4 +1,5 @@
-//! Correlated oblivious transfer between the two parties, semi-honest, 128 bits of security; receivers are checked.
+//! Correlated oblivious transfer between the two parties, semi-honest; receivers are checked. How hard it is to break stands
+//! [below](#what-security-rests-on), by part.
 //!
 //! A *correlated OT* (COT) gives the sender, who holds a fixed odd Δ, a random block q, and the receiver a
 //! random bit r and t = q ⊕ r·Δ. The receiver learns nothing of Δ or of q ⊕ (1⊕r)·Δ, the sender nothing of
@@ -11,7 +12,7 @@
 //! | `base` | 127 base OTs each way | Chou, Orlandi, LATINCRYPT 2015 |
 //! | `iknp` | the first COTs, with a check of the receiver | Ishai, Kilian, Nissim, Petrank, CRYPTO 2003 |
 //! | `ferret` | the silent extension | Yang, Weng, Lan, Zhang, Wang, CCS 2020 (ePrint 2020/924) |
-//! | `ggm`, `lpn` | its two halves: the errors, and the matrix | Guo et al., EUROCRYPT 2023 (ePrint 2022/1431) |
+//! | `ggm`, `lpn` | its two halves: the errors, and the matrix, with four secrets side by side | Guo et al., EUROCRYPT 2023 (ePrint 2022/1431) |
 //! | [`Instances`] | the LPN instances that may be chosen | `params/lpn.py` |
 //! | [`mod@hash`] | the correlation-robust hash that turns correlations into pads | Guo et al., CRYPTO 2020 (ePrint 2019/1168) |
 //! | [`setup_bytes`], [`extension_bytes`] | what all of it sends | |
@@ -19,17 +20,20 @@
 //! | [`threads`] | independent pieces of work on all threads | |
 //! | [`insecure_test_dealer`] | correlations from a shared seed, for the tests of other crates | |
 //!
-//! What it costs: to set up, 3 rounds and 0.4 MB each way; then 0.05 to 0.36 bytes a correlation by instance, sent by its
+//! What it costs: to set up, 3 rounds and 0.4 to 0.7 MB each way; then 0.06 to 0.36 bytes a correlation by instance, sent by its
 //! sender only, in no round of its own. Speed: `cargo run --release --example cots`.
 //!
 //! # What security rests on
 //!
 //! - *Both parties follow the protocol*, but for one check: a receiver that would learn Δ from the first correlations is found
 //!   (`iknp`). A malicious sender could learn choice bits, by whether what was made of them works: that is not checked.
-//! - Computational Diffie–Hellman on ristretto255, BLAKE3 as a random oracle (base OTs).
-//! - AES as a PRG (`jaguar_ring::Prg`), as an ideal cipher (trees, one key each; hash, a key for a few inputs).
-//! - LPN with regular noise and a sparse matrix: the parameters are in `instance`, the estimates in `params/lpn.py`.
-//!   They are larger than in other implementations because of algebraic attacks on regular noise.
+//! - Computational Diffie–Hellman on ristretto255, BLAKE3 as a random oracle (base OTs): 2^126 group operations by the best attack.
+//! - AES as a PRG (`jaguar_ring::Prg`), as an ideal cipher (trees, one key each; hash, a key for a few inputs). Who calls it p
+//!   times tells a session's pads from random strings with an advantage of at most p / 2^116 ([`mod@hash`]): this bound is below
+//!   128 bits. For trees the same argument has p / 2^122.
+//! - LPN with regular noise and a sparse matrix: the parameters are in `instance`, the estimates in `params/lpn.py`. All have
+//!   128 bits in every line, for the first 2^10 iterations of a session together. They are larger than in other
+//!   implementations because of sub-matrices and of algebraic attacks on regular noise.
 //!
 //! Time and addresses depend on counts only, never on Δ, choice bits or paths. `unsafe` is confined to the
 //! kernels, `aes::x86` and `gather`.

@@ -9,16 +9,24 @@
 
 use crate::Block;
 use crate::aes::Key;
-use crate::gather::{WEIGHT, gather};
+use crate::block::Line;
+use crate::gather::{PAIR, PAIRS, WEIGHT, gather, lines};
 
 /// Rows whose places are drawn together: few enough to stay in the L1 cache.
 pub(crate) const BATCH: usize = 64;
-/// Blocks of places that a batch takes, four places each.
-const PLACES: usize = BATCH * WEIGHT / 4;
+/// Blocks of places that a batch takes in two segments, four places each.
+const PLACES: usize = BATCH * PAIR / 4;
 
 /// The matrices, one per iteration, that follow from a public key.
 pub(crate) struct Matrix {
     key: Key,
+}
+
+/// Some rows of one of them.
+pub(crate) struct Rows<'a> {
+    key: &'a Key,
+    /// The counter of the first places.
+    first: u128,
 }
 
 impl Matrix {
@@ -27,22 +35,55 @@ impl Matrix {
         Self { key: Key::new(key) }
     }
 
-    /// `out[i]` ^= the product of row `row` + i of matrix `iteration` with `secret`, over F_2^128.
+    /// The rows of matrix `iteration` from `row` on, which must be a multiple of [`BATCH`].
+    pub(crate) fn rows(&self, iteration: u64, row: usize) -> Rows<'_> {
+        assert!(row.is_multiple_of(BATCH));
+        let first = u128::from(iteration) << 64 | (row / BATCH * PAIRS * PLACES) as u128;
+        Rows { key: &self.key, first }
+    }
+}
+
+impl Rows<'_> {
+    /// The places of a batch of rows in pairs of segments, as many as `places` has, from `pair` on.
+    fn draw(&self, batch: usize, pair: usize, width: u32, places: &mut [Block]) {
+        self.key.draw(self.first + ((batch * PAIRS + pair) * PLACES) as u128, width, places);
+    }
+
+    /// `out[i]` ^= the product of the i-th of these rows with `secret`, over F_2^128.
     ///
-    /// `row` and the length of `out` must be multiples of [`BATCH`], that of `secret` one of [`WEIGHT`] and below 2^32.
-    pub(crate) fn add_rows(&self, iteration: u64, row: u64, secret: &[Block], out: &mut [Block]) {
-        assert!(row.is_multiple_of(BATCH as u64) && out.len().is_multiple_of(BATCH));
-        assert!(secret.len().is_multiple_of(WEIGHT), "segments of equal length");
-        let width = u32::try_from(secret.len() / WEIGHT).expect("fewer columns than 2^32");
-        let mut counter = u128::from(iteration) << 64 | u128::from(row / BATCH as u64 * PLACES as u64);
-        let mut places = [Block::ZERO; PLACES];
-        for out in out.chunks_exact_mut(BATCH) {
-            self.key.draw(counter, width, &mut places);
-            counter += PLACES as u128;
-            let rows = bytemuck::cast_slice::<_, [u32; WEIGHT]>(&places);
-            gather(rows, secret, out);
+    /// The length of `out` must be a multiple of [`BATCH`], that of `secret` one of [`WEIGHT`] and below 2^32.
+    pub(crate) fn add(&self, secret: &[Block], out: &mut [Block]) {
+        let width = segment(secret.len(), out.len());
+        let mut places = [[Block::ZERO; PLACES]; PAIRS];
+        for (batch, out) in out.as_chunks_mut::<BATCH>().0.iter_mut().enumerate() {
+            self.draw(batch, 0, width, places.as_flattened_mut());
+            gather::<BATCH>(bytemuck::must_cast_ref(&places), secret, out);
         }
     }
+
+    /// The same for lines of a secret: `out` gets the sums of `rows` and the products. Zeros stay behind in `rows`.
+    ///
+    /// Two segments at a time for all rows, so that these stay in the cache.
+    pub(crate) fn add_lines(&self, secret: &[Line], rows: &mut [Line], out: &mut [Block]) {
+        let width = segment(secret.len(), rows.len());
+        for pair in 0..PAIRS {
+            let (a, b) = secret[pair * PAIR * width as usize..].split_at(width as usize);
+            let places = |batch| {
+                let mut places = [Block::ZERO; PLACES];
+                self.draw(batch, pair, width, &mut places);
+                bytemuck::must_cast::<_, [[u32; PAIR]; BATCH]>(places)
+            };
+            let out = if pair == PAIRS - 1 { Some(&mut *out) } else { None };
+            lines(self.key.kernel(), places, [a, &b[..width as usize]], rows, out);
+        }
+    }
+}
+
+/// The length of a segment of a secret of `columns`, for so many rows.
+fn segment(columns: usize, rows: usize) -> u32 {
+    assert!(rows.is_multiple_of(BATCH), "whole batches of rows");
+    assert!(columns.is_multiple_of(WEIGHT), "segments of equal length");
+    u32::try_from(columns / WEIGHT).expect("fewer columns than 2^32")
 }
 
 #[cfg(test)]
@@ -53,34 +94,45 @@ mod tests {
     use super::*;
 
     /// The definition, word by word: place w of row i of matrix m is w·k' + ⌊k'·a / 2^32⌋ with k' = k / 10, a being word
-    /// 10·i + w of the stream AES(0 ‖ m), AES(1 ‖ m), …
-    fn place(key: [u8; 16], iteration: u64, row: u64, w: u64, k: usize) -> usize {
-        let word = row * WEIGHT as u64 + w;
-        let counter = u128::from(iteration) << 64 | u128::from(word / 4);
+    /// 640·⌊i/64⌋ + 128·⌊w/2⌋ + 2·(i mod 64) + w mod 2 of the stream AES(0 ‖ m), AES(1 ‖ m), …
+    fn place(key: [u8; 16], iteration: u64, row: usize, w: usize, k: usize) -> usize {
+        let word = row / 64 * 640 + w / 2 * 128 + row % 64 * 2 + w % 2;
+        let counter = u128::from(iteration) << 64 | (word / 4) as u128;
         let mut block = counter.to_le_bytes().into();
         Aes128::new(&key.into()).encrypt_block(&mut block);
-        let at = (word % 4 * 4) as usize;
+        let at = word % 4 * 4;
         let a = u32::from_le_bytes(block[at..at + 4].try_into().unwrap());
         let segment = k / WEIGHT;
-        w as usize * segment + ((a as usize * segment) >> 32)
+        w * segment + ((a as usize * segment) >> 32)
     }
 
     #[test]
     fn rows_are_sums_over_the_places_of_the_definition() {
         let k = 770;
-        let mut secret = vec![Block::ZERO; k];
+        let mut secret = vec![Line::ZERO; k];
         jaguar_ring::Prg::new([3; 32]).fill(bytemuck::cast_slice_mut(&mut secret));
         let key = [0x5a; 16];
         let matrix = Matrix::new(Block::from_bytes(key));
         for (iteration, start) in [(0, 0), (0, 128), (7, 1 << 22), (u64::MAX, 64)] {
-            let mut out = vec![Block(9); 2 * BATCH];
-            matrix.add_rows(iteration, start, &secret, &mut out);
-            for (i, out) in out.iter().enumerate() {
-                let mut want = Block(9);
-                for w in 0..WEIGHT as u64 {
-                    want ^= secret[place(key, iteration, start + i as u64, w, k)];
+            let rows = matrix.rows(iteration, start);
+            let mut lanes = vec![Line([Block(9), Block(7), Block(5), Block(3)]); 2 * BATCH];
+            let mut out = vec![Block::ZERO; 4 * lanes.len()];
+            rows.add_lines(&secret, &mut lanes, &mut out);
+            assert!(lanes.iter().all(|line| *line == Line::ZERO));
+            for (lane, first) in [9, 7, 5, 3].into_iter().enumerate() {
+                // A lane alone.
+                let secret: Vec<Block> = secret.iter().map(|line| line.0[lane]).collect();
+                let mut single = vec![Block(first); 2 * BATCH];
+                rows.add(&secret, &mut single);
+                for (i, single) in single.iter().enumerate() {
+                    let places = (0..WEIGHT).map(|w| place(key, iteration, start + i, w, k));
+                    let want = places.fold(Block(first), |sum, place| sum ^ secret[place]);
+                    assert!(*single == want, "row {i} from {start} of matrix {iteration}");
+                    assert!(
+                        out[4 * i + lane] == want,
+                        "lane {lane}, row {i} from {start} of matrix {iteration}"
+                    );
                 }
-                assert!(*out == want, "row {i} from {start} of matrix {iteration}");
             }
         }
     }

@@ -5,7 +5,7 @@ use jaguar_ring::Prg;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use crate::{Block, OtError, aes, base, ggm, iknp};
+use crate::{Block, OtError, Width, aes, base, ggm, iknp};
 
 /// Base OTs that an extension starts from.
 pub const BASE_OTS: usize = iknp::BASE;
@@ -53,33 +53,31 @@ pub fn extension_receiver(
     iknp::receive(chan, prg, &keys, &[7; 32], count)
 }
 
-/// A tree at the sender: halves `q` of as many correlations as it has levels; for a vector, the last is the vector's.
+/// A tree at the sender: halves `q` of as many correlations as it has levels, and behind them one for each of `lanes` leaves of
+/// a row (none, where all errors are Δ).
 pub fn tree_sender(
     delta: Block,
     seed: Block,
     q: &[Block],
-    vector: bool,
+    lanes: usize,
     leaves: &mut [Block],
     message: &mut [Block],
 ) {
     let key = aes::Key::new(Block(5));
-    match vector {
-        false => ggm::send(&key, delta, seed, q, leaves, message),
-        true => {
-            let (&half, q) = q.split_last().expect("a half for the vector");
-            ggm::send_vector(&key, delta, seed, q, half, leaves, message);
-        }
+    match q.split_at(q.len() - lanes) {
+        (q, []) => ggm::send(&key, delta, seed, q, leaves, message),
+        (q, halves) => ggm::send_rows(&key, (delta, CLEAR), seed, q, halves, leaves, message),
     }
 }
 
 /// The same tree at the receiver, with halves `t`, whose bits 0 are the choices.
-pub fn tree_receiver(t: &[Block], vector: bool, message: &[Block], leaves: &mut [Block]) {
+pub fn tree_receiver(t: &[Block], lanes: usize, message: &[Block], leaves: &mut [Block]) {
     let key = aes::Key::new(Block(5));
-    match vector {
-        false => ggm::receive(&key, t, message, leaves),
-        true => {
-            let (&half, t) = t.split_last().expect("a half for the vector");
-            ggm::receive_vector(&key, t, half, message, leaves);
-        }
+    match t.split_at(t.len() - lanes) {
+        (t, []) => ggm::receive(&key, t, message, leaves),
+        (t, halves) => ggm::receive_rows(&key, CLEAR, t, halves, message, leaves),
     }
 }
+
+/// The choice bits of leaves.
+const CLEAR: u128 = Width::Vector.choice_mask();

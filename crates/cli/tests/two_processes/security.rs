@@ -22,7 +22,7 @@ fn assumptions_have_their_estimates_and_what_has_none_is_named() {
         "N = 2048, q of at most 48 bits",
         "143.2 bits",
         "python3 params/rlwe.py --n 2048",
-        "B10: k = 126980",
+        "L9: k = 156300, t = 4096, bins of 2^9, 4 secrets under one matrix",
         "python3 params/lpn.py",
         "no estimate on record",
         "no script on record",

@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "8a6d8d24a7d08c10b746c59399a2cb9f7fa76e15634575c3470bff37c647008e",
-            "ca162a3cc8949144e5f9938c0727bc9380564704ecc512f31ecff9864a5574f9",
+            "93cdced8bae4adae96059f5b994555fede5808844ce1882cd4aa168bdb69903e",
+            "c18b0abe465aae2e8da7125114f914e5a6b0bc187225afd97c390c783041734f",
         ],
     ),
     (
         "cheetah",
         [
-            "6a9889859ec88c72ee81c85564977ec7e9483dd94ecd93b14e7d8848e10907fd",
-            "01b41170ac95cc42e46ad3c30999b63045577ed0ff6abacff81b78e528f1a276",
+            "0c1e432a4c17922e7c9356be6f31d1c915993a35597f7015360586916fd06333",
+            "b64943d1586fff1278b1bdb4f519f903b56a4ee16c032b6a714120248aa0bd6d",
         ],
     ),
     (
         "fregata",
         [
-            "eb8cbb9559d5828c9caea998c234c28ec82804f542418a0638625175411f8e5d",
-            "e3814afc41d8b654e02af7355003d084bbccfe50389d44979d7e3378511079cd",
+            "ab8a7f8d6ad6c92bcae9919422043016f9334bf769153f5a00d472660eff4a4b",
+            "a658fb177d3e4f1d0904f46e3dfa4b4556b79e749c5c3d1f2cd04847cebe59b6",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "d15ec4491065025dbad39e597e3631b944812f4df5b9fab2a255d057081ad6bc",
-            "92838b480b68d995567295bb925ac1662a2291a9ee11b5a4cbfe3799e5f8cc3e",
+            "750799638f3193f6a04f8733ed884beeb0efc557f4c220e179fd9f67a0411192",
+            "53bea47833660835e1d3535f781640477c6f865a1d33beadf0f4c5504577b06a",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "4f98d83786d1207bccfbd54d57812b5ed25882bf55628a468c46e9b9ab0aa901",
-            "eb64d9eaf7184a2dfa3508103410f10412f8b7afb3549d8f54d4f2fd1d3159e3",
+            "0599851fdca326dfa5db3053bd420118c9a6726eb33d5f2cc4cff0bfbdd1f5af",
+            "32f9b860db006645329f641f87b30db1703e5fe499d5a7b2d63eced52aa6476b",
         ],
     ),
     (
         "hyena",
         [
-            "205c83b647cd687cde855529163f72d80150c18f7fff8714f1041d58b6df1a29",
-            "4737aef2d04ccc7360df1e66e785300feba3520b61e8c9e48ae2be51ef342cb2",
+            "959e4f47268fa85844df1acfdc4fe5770507c421bdc4c7b26f62abb0727634b1",
+            "194bfa4083a4c6676ecfdf26021168a99280251997bca580af0edcb8e7bca2c4",
         ],
     ),
     (
         "hyena-padded",
         [
-            "c27913a80b27a4861ce30a6e8cd93c2226412e8a623e3c56a409606928107f7a",
-            "b0a8af58003c3b8a274c34a153ad70f12a7ff0fe3f9c8bedd2724ab5d2fc4c20",
+            "84c984fbce5649e6b649cad2a6f331fb6ff605172004a8dcdb283175ea2b4810",
+            "b71b276032d84742405337b5dabc7747844727e15b09799f0ed5e85ef41899a5",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "50b74bdc42e141bcd1cd66f6da012b8afa27a0465f716a4659371919f06659c9",
-            "ff5d41ceaefdf73bbd0348f5f879268737cc324622a14735056fe449cb7f2d36",
+            "4e643d3a9c04cc0bf4bf1512018bcf6c1c626511e427b601c7f3d1654621a29b",
+            "0cb3341498514c615004270d597de5d5d15cb8dc72662c3982610cf5f1e5b2d1",
         ],
     ),
     (
         "cirencode",
         [
-            "cbb2094463a594cdea0a715c4e3f29f8cf56f180008d3472fe9957c9fce42288",
-            "6d52bb13f1ab475e1adda98c34834f986a2cbbb317301f4356f1660ea60e3f29",
+            "e966e252cb7c37deeac61de21b765d882a05864ff9b548accac4b3ea8c140c3b",
+            "709de8b483483943b5f98a483d3162569ffbe796e6b20c31eda952b755c8a205",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "e972b7990c355109a25f91ee95e48ecb69f2b3a1360185f7d82a45f1ca89e119",
-            "7ac624efe8055b0d25ab71802e056d526752acd275040e989a4e460fde8ee443",
+            "3243d034d326467e8199c3b42d8095d3885248075214b71f40ed56256007aebf",
+            "de1dedbbd16652aad8fdf663757156193c731ccfb3c7e552d68b238dc5182ce8",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "e1c5809aadc2a538b5027cb4c9e6b80fa08a4097a76d82eb723e6af5b6387830",
-            "52337e8c6ce83f358bab57067609aa3f9ff43936ff6cfb26906eed8b980a1f9b",
+            "0e041993c49340aa5fb1c4b4845143390c5903bcef07facfcc8ae93d457dc5e7",
+            "65959beff826b4bfa49a92af4ce347f3844d8d9e5c7bb1a96c66bfbd90231276",
         ],
     ),
 ];
@@ -110,15 +110,15 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "logits",
         [
-            "15ceb9d58b5cc5c3bd52072e6f5c3948e480042eb999e2b5966b92c118318331",
-            "ded089541d53652dcb9726788c1746c987dda0473c1bc041822025ddac5501ce",
+            "f65b1f71f7f89a7f8b45327dd36a50f23ee0191803e1f1b10f2b85ebc7e5b5e5",
+            "ac1c5ac2d8ee6c54a4dea519da4628ab56aa96736893c0c69f5eed586d2fc82e",
         ],
     ),
     (
         "guard bits",
         [
-            "d8fe693ac58f43ab67a801c9a9aa883846bb01c8b975a7868b0bb87bf009af46",
-            "00e7f78a1621086a85331d7a77c2d6124326323643392214de389abad79b2f4f",
+            "4780ab5961a38ccfa2f2be1267c5b362831a0f4d697108889517fd4e4c9ece21",
+            "019ecd7b131f7f93f22fc133b9c2a84e75b3ae7e8ee94138937302afe4ebb2c3",
         ],
     ),
     (
@@ -131,8 +131,8 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "other LPN instances",
         [
-            "092fc4ac4faccbb40dcfab849313cf52520d86effd27278490a855ee4a2cfad3",
-            "274b491a7ff3b20cae4a307319a58c04c7c5d2cf9ea7c2431d52ef6bb6bec117",
+            "084c23afa2bb1aef9f9b43ef91623ad4f8b52c2afadce8d45d187aa015a2fb0e",
+            "df8b3545f25677b2e2e90adefac48a7a6696f9e005936c22767c3d011a0ecb19",
         ],
     ),
 ];

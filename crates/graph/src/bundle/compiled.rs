@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::bundle::{BundleError, files};
 
 /// First bytes of every bundle; the last one counts the format.
-const MAGIC: &[u8; 8] = b"JAGUAR\0\x08";
+const MAGIC: &[u8; 8] = b"JAGUAR\0\x09";
 
 /// Larger files are refused unread.
 const MAX_BYTES: u64 = 4 << 30;

@@ -3,8 +3,9 @@
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 
-use super::{CHOICE, Mark, PadKeys, Patch, QUAD};
+use super::{Mark, PadKeys, Patch, QUAD};
 use crate::Block;
+use crate::block::LANES;
 
 /// A key of the `aes` crate (constant time on every CPU).
 #[derive(Clone)]
@@ -43,21 +44,19 @@ impl Key {
         sum
     }
 
-    pub(super) fn leaves(&self, nodes: &mut [Block], patch: Patch) -> Block {
-        let mut sum = Block::ZERO;
-        for (c, nodes) in nodes.chunks_mut(BATCH).enumerate() {
-            let s = &mut [Block::ZERO; BATCH][..nodes.len()];
-            for (i, (node, s)) in nodes.iter_mut().zip(s.iter_mut()).enumerate() {
-                *s = sigma(patched(*node, (c * BATCH + i) as u64, patch));
-                *node = *s;
-            }
-            self.permute(nodes);
-            for (node, s) in nodes.iter_mut().zip(s) {
-                *node = Block((*node ^ *s).0 & !CHOICE);
-                sum ^= *node;
+    pub(super) fn leaves(&self, blocks: &mut [Block], lanes: usize, clear: u128) -> [Block; LANES] {
+        let n = blocks.len() / lanes;
+        let mut sums = [Block::ZERO; LANES];
+        // Nodes are read before leaves are written where they lie: leaf `lanes`·j + l is never behind node j.
+        for j in 0..n {
+            let node = blocks[(lanes - 1) * n + j];
+            for (lane, sum) in sums[..lanes].iter_mut().enumerate() {
+                let leaf = Block(hash(self, node ^ tweak(lane)).0 & !clear);
+                blocks[lanes * j + lane] = leaf;
+                *sum ^= leaf;
             }
         }
-        sum
+        sums
     }
 
     pub(super) fn draw(&self, first: u128, bound: u32, out: &mut [Block]) {
@@ -75,6 +74,14 @@ pub(super) fn finish(leaves: &mut [Block], patch: Patch, mark: Mark) {
     for (j, leaf) in leaves.iter_mut().enumerate() {
         let kept = Block(patched(*leaf, j as u64, patch).0 & !mark.bit);
         *leaf = kept ^ Block(mark.bit).masked(j as u64 == mark.place);
+    }
+}
+
+pub(super) fn correct(leaves: &mut [Block], values: &[Block; LANES], place: u64) {
+    for (j, row) in leaves.chunks_exact_mut(LANES).enumerate() {
+        for (leaf, value) in row.iter_mut().zip(values) {
+            *leaf ^= value.masked(j as u64 == place);
+        }
     }
 }
 
@@ -101,6 +108,11 @@ pub(super) fn tables(keys: PadKeys, shifts: &[Block; 16], bits: u32, x: &[Block]
             words[at] = (0..16).fold(0, |word, v| word | entry(v));
         }
     }
+}
+
+/// What tells the leaves of a node apart: the lane in both halves.
+fn tweak(lane: usize) -> Block {
+    Block((lane as u128) << 64 | lane as u128)
 }
 
 /// π(σ(x)) ⊕ σ(x).

@@ -8,8 +8,9 @@ use std::arch::x86_64::*;
 
 use jaguar_ring::cpu::{Cpu, Feature};
 
-use super::{CHOICE, Kernel, Mark, PadKeys, Part, Patch, QUAD};
+use super::{Kernel, Mark, PadKeys, Part, Patch, QUAD};
 use crate::Block;
+use crate::block::LANES;
 
 /// The round keys, and the widest register to use them with.
 #[derive(Clone)]
@@ -55,14 +56,33 @@ impl Key {
         }
     }
 
-    pub(super) fn leaves(&self, nodes: &mut [Block], patch: Patch) -> Block {
+    pub(super) fn leaves(&self, blocks: &mut [Block], lanes: usize, clear: u128) -> [Block; LANES] {
         // SAFETY: as in `expand`.
         unsafe {
             match self.width {
-                Width::One => leaves_1(&self.rounds, nodes, patch),
-                Width::Two => leaves_2(&self.rounds, nodes, patch),
-                Width::Four => leaves_4(&self.rounds, nodes, patch),
+                Width::One => leaves_1(&self.rounds, blocks, lanes, clear),
+                Width::Two => leaves_2(&self.rounds, blocks, lanes, clear),
+                Width::Four => leaves_4(&self.rounds, blocks, lanes, clear),
             }
+        }
+    }
+
+    pub(super) fn correct(&self, leaves: &mut [Block], values: &[Block; LANES], place: u64) {
+        // SAFETY: as in `expand`.
+        unsafe {
+            match self.width {
+                Width::One => correct_1(leaves, values, place),
+                Width::Two => correct_2(leaves, values, place),
+                Width::Four => correct_4(leaves, values, place),
+            }
+        }
+    }
+
+    pub(super) fn kernel(&self) -> Kernel {
+        match self.width {
+            Width::One => Kernel::AesNi,
+            Width::Two => Kernel::Vaes256,
+            Width::Four => Kernel::Vaes512,
         }
     }
 
@@ -579,36 +599,126 @@ unsafe fn expand_step<L: Lane, const U: usize>(
     }
 }
 
-/// One step of [`super::Key::leaves`] at `nodes[j..]`; returns the leaves' sum.
+/// One step of [`super::Key::leaves`]: U·BLOCKS leaves from leaf `at` on, with `N` lanes, of `n` nodes. `sums` has the XOR of
+/// leaves by lane, as many lanes in a register as it has blocks.
 ///
 /// # Safety
-/// The CPU has `L`'s features; `nodes[j..j + U·BLOCKS]` is readable and writable.
+/// The CPU has `L`'s features; `blocks[..N·n]` is readable and writable, `at` + U·BLOCKS at most N·n. Where N is
+/// [`LANES`], `at` and U·BLOCKS are multiples of it.
 #[inline(always)]
-unsafe fn leaves_step<L: Lane, const U: usize>(
+unsafe fn leaves_step<L: Lane, const U: usize, const N: usize>(
     keys: &[L; 11],
-    nodes: *mut Block,
-    j: usize,
-    patch: Patch,
-) -> L {
-    // SAFETY: the caller promises features and memory.
+    blocks: *mut Block,
+    n: usize,
+    at: usize,
+    clear: u128,
+    sums: &mut [L; LANES],
+) {
+    // SAFETY: the caller promises features and memory. All nodes of the step are read before its leaves are written, and
+    // those of later steps lie behind these: node j is block (N − 1)·n + j, and N·(j + 1) ≤ (N − 1)·n + j + 1 for j < n.
     unsafe {
-        let (value, place, mask) =
-            (L::splat(patch.value), twice::<L>(patch.place), twice::<L>(patch.period - 1));
-        let (high, clear) = (L::splat(Block(u128::from(u64::MAX) << 64)), L::splat(Block(!CHOICE)));
-        let index = indices::<L, U>(j);
-        let mut s = load::<L, U>(nodes.add(j));
-        for u in 0..U {
-            let x = s[u].xor_where_equal(value, index[u].and(mask), place);
-            s[u] = x.swap().xor(x.and(high));
+        let clear = L::splat(Block(!clear));
+        let nodes = blocks.add((N - 1) * n);
+        let mut s = [clear; U];
+        for (u, s) in s.iter_mut().enumerate() {
+            let leaf = at + u * L::BLOCKS;
+            *s = sigma(match N {
+                1 => L::load(nodes.add(leaf)),
+                _ => L::splat(*nodes.add(leaf / N)).xor(indices::<L, 1>(leaf % N)[0]),
+            });
         }
         let p = permute(keys, s);
-        let mut sum = L::splat(Block::ZERO);
         for u in 0..U {
             let leaf = p[u].xor(s[u]).and(clear);
-            leaf.store(nodes.add(j + u * L::BLOCKS));
-            sum = sum.xor(leaf);
+            leaf.store(blocks.add(at + u * L::BLOCKS));
+            let sum = &mut sums[u % (LANES / L::BLOCKS)];
+            *sum = sum.xor(leaf);
         }
-        sum
+    }
+}
+
+/// The sums of lanes that [`leaves_step`] gathered.
+///
+/// # Safety
+/// The CPU has `L`'s features.
+#[inline(always)]
+unsafe fn lane_sums<L: Lane, const N: usize>(sums: [L; LANES]) -> [Block; LANES] {
+    let mut lanes = [Block::ZERO; LANES];
+    // SAFETY: the caller promises the features; registers of BLOCKS blocks fill the four lanes.
+    unsafe {
+        for (u, sum) in sums[..LANES / L::BLOCKS].iter().enumerate() {
+            sum.store(lanes.as_mut_ptr().add(u * L::BLOCKS));
+        }
+    }
+    match N {
+        1 => [
+            lanes.into_iter().fold(Block::ZERO, |sum, lane| sum ^ lane),
+            Block::ZERO,
+            Block::ZERO,
+            Block::ZERO,
+        ],
+        _ => lanes,
+    }
+}
+
+/// [`super::Key::leaves`] with `N` lanes.
+///
+/// # Safety
+/// The CPU has `L`'s features; `blocks.len()` is a multiple of N, which is 1 or [`LANES`].
+#[inline(always)]
+unsafe fn leaves<L: Lane, const N: usize>(
+    rounds: &[Block; 11],
+    blocks: &mut [Block],
+    clear: u128,
+) -> [Block; LANES] {
+    let (total, n, blocks) = (blocks.len(), blocks.len() / N, blocks.as_mut_ptr());
+    // SAFETY: the caller promises the features, of which One's are a part; every step stays within blocks[..total]. With
+    // four lanes, total and all steps are multiples of four.
+    unsafe {
+        let keys = splat_keys::<L>(rounds);
+        let mut sums = [L::splat(Block::ZERO); LANES];
+        let mut at = 0;
+        while at + FLIGHT * L::BLOCKS <= total {
+            leaves_step::<L, FLIGHT, N>(&keys, blocks, n, at, clear, &mut sums);
+            at += FLIGHT * L::BLOCKS;
+        }
+        let mut sums = lane_sums::<L, N>(sums);
+        if at < total {
+            let keys = splat_keys::<One>(rounds);
+            let mut rest = [One::splat(Block::ZERO); LANES];
+            while at < total {
+                if N == 1 {
+                    leaves_step::<One, 1, N>(&keys, blocks, n, at, clear, &mut rest);
+                } else {
+                    leaves_step::<One, LANES, N>(&keys, blocks, n, at, clear, &mut rest);
+                }
+                at += N;
+            }
+            for (sum, rest) in sums.iter_mut().zip(lane_sums::<One, N>(rest)) {
+                *sum ^= rest;
+            }
+        }
+        sums
+    }
+}
+
+/// [`super::Key::correct`].
+///
+/// # Safety
+/// The CPU has `L`'s features; the number of leaves is a multiple of [`LANES`].
+#[inline(always)]
+unsafe fn correct<L: Lane>(leaves: &mut [Block], values: &[Block; LANES], place: u64) {
+    // SAFETY: the caller promises the features; BLOCKS divides LANES, and each row has as many leaves.
+    unsafe {
+        let (place, one) = (twice::<L>(place), twice::<L>(1));
+        let mut index = twice::<L>(0);
+        for row in leaves.as_chunks_mut::<LANES>().0 {
+            for from in (0..LANES).step_by(L::BLOCKS) {
+                let (value, to) = (L::load(values.as_ptr().add(from)), row.as_mut_ptr().add(from));
+                L::load(to).xor_where_equal(value, index, place).store(to);
+            }
+            index = index.add64(one);
+        }
     }
 }
 
@@ -797,7 +907,7 @@ unsafe fn tables_part<L: Lane>(
 macro_rules! loops {
     (
         $lane:ident, $features:literal,
-        $expand:ident, $leaves:ident, $finish:ident, $draw:ident, $pads:ident, $tables:ident
+        $expand:ident, $leaves:ident, $finish:ident, $correct:ident, $draw:ident, $pads:ident, $tables:ident
     ) => {
         #[target_feature(enable = $features)]
         fn $expand(rounds: &[Block; 11], nodes: &mut [Block], patch: Patch) -> Block {
@@ -830,32 +940,22 @@ macro_rules! loops {
         }
 
         #[target_feature(enable = $features)]
-        fn $leaves(rounds: &[Block; 11], nodes: &mut [Block], patch: Patch) -> Block {
-            const B: usize = $lane::BLOCKS;
-            let (n, nodes) = (nodes.len(), nodes.as_mut_ptr());
-            // SAFETY: this function has the features; every step stays within nodes[..n].
+        fn $leaves(rounds: &[Block; 11], blocks: &mut [Block], lanes: usize, clear: u128) -> [Block; LANES] {
+            assert!((lanes == 1 || lanes == LANES) && blocks.len().is_multiple_of(lanes), "whole rows");
+            // SAFETY: this function has the features.
             unsafe {
-                let keys = splat_keys::<$lane>(rounds);
-                let mut sum = $lane::splat(Block::ZERO);
-                let mut j = 0;
-                while j + FLIGHT * B <= n {
-                    sum = sum.xor(leaves_step::<$lane, FLIGHT>(&keys, nodes, j, patch));
-                    j += FLIGHT * B;
+                match lanes {
+                    1 => leaves::<$lane, 1>(rounds, blocks, clear),
+                    _ => leaves::<$lane, LANES>(rounds, blocks, clear),
                 }
-                while j + B <= n {
-                    sum = sum.xor(leaves_step::<$lane, 1>(&keys, nodes, j, patch));
-                    j += B;
-                }
-                let mut sum = sum.sum();
-                if j < n {
-                    let keys = splat_keys::<One>(rounds);
-                    while j < n {
-                        sum ^= leaves_step::<One, 1>(&keys, nodes, j, patch).sum();
-                        j += 1;
-                    }
-                }
-                sum
             }
+        }
+
+        #[target_feature(enable = $features)]
+        fn $correct(leaves: &mut [Block], values: &[Block; LANES], place: u64) {
+            assert!(leaves.len().is_multiple_of(LANES), "whole rows");
+            // SAFETY: this function has the features.
+            unsafe { correct::<$lane>(leaves, values, place) }
         }
 
         #[target_feature(enable = $features)]
@@ -934,6 +1034,16 @@ macro_rules! loops {
     };
 }
 
-loops!(One, "sse4.1,aes", expand_1, leaves_1, finish_1, draw_1, pads_1, tables_1);
-loops!(Two, "sse4.1,aes,avx2,vaes", expand_2, leaves_2, finish_2, draw_2, pads_2, tables_2);
-loops!(Four, "sse4.1,aes,avx2,avx512f,vaes", expand_4, leaves_4, finish_4, draw_4, pads_4, tables_4);
+loops!(One, "sse4.1,aes", expand_1, leaves_1, finish_1, correct_1, draw_1, pads_1, tables_1);
+loops!(Two, "sse4.1,aes,avx2,vaes", expand_2, leaves_2, finish_2, correct_2, draw_2, pads_2, tables_2);
+loops!(
+    Four,
+    "sse4.1,aes,avx2,avx512f,vaes",
+    expand_4,
+    leaves_4,
+    finish_4,
+    correct_4,
+    draw_4,
+    pads_4,
+    tables_4
+);
