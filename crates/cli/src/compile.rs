@@ -365,6 +365,12 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
+    if network.noise_bits() > 0 {
+        say!(
+            "answers get noise of {:.2e} (standard deviation), which hides how values between layers were rounded",
+            network.noise_ulps() * f64::from(network.guard_bits).exp2() / network.output.scale
+        );
+    }
     say!(
         "a client will fetch {} once and send {} of ciphertexts per query",
         bytes(compiled.plan.hint_bytes() as u64),

@@ -282,7 +282,7 @@ fn weaknesses(bundle: &Bundle, plan: &Plan) -> Vec<Weakness> {
         number: 1,
         here: format!(
             "a client that deviates takes up to one weight a logit and query: with {weights} weights and {logits} logits, \
-             all in {} queries, or in three times as many",
+             all in {} queries, or in five times as many",
             weights.div_ceil(logits)
         ),
     }];

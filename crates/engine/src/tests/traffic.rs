@@ -117,15 +117,15 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "guard bits",
         [
-            "4780ab5961a38ccfa2f2be1267c5b362831a0f4d697108889517fd4e4c9ece21",
-            "019ecd7b131f7f93f22fc133b9c2a84e75b3ae7e8ee94138937302afe4ebb2c3",
+            "8bf3e2dae848624f51df9666c6cce5c86b0b1d99f603b2b78629c9a30f326308",
+            "99bb96b79fbe53e3168e9cc8466aeff0e517799695f995c754d5c208a1362a6a",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "febb6279d8bd73bd82c568fe80f1a26de2e3b7d400a745e25fbcd00481f4434c",
-            "1aa65b3099fdae544854afb6e2713295ef93349b4cf82e7ad5e72b7de4b0a387",
+            "f288f18ee9044a36a5397190bbace9904b5d8e92dbcf1210e5b682fc71f04aa3",
+            "4354e1b4959a4cd1a1df2ccf13f2009983d15b85e3386b8b6b4b33260bdb736c",
         ],
     ),
     (

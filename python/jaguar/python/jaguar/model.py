@@ -275,7 +275,7 @@ class Model:
 
     @property
     def guard_bits(self) -> int:
-        """Bits of noise that hide how values were rounded."""
+        """Bits below the activations' last place: the answer's noise hides how values were rounded to these."""
         return self._native.bits[1]
 
     @property
