@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{ArgMatches, Command};
-use jaguar_compile::InputMap;
-use jaguar_engine::EngineError;
-use jaguar_graph::float::Graph;
-use jaguar_graph::network::ImageSpec;
-use jaguar_net::Bound;
-use jaguar_profile::Imitated;
-use jaguar_serve::{Control, Hosted, Told, Visit};
-use jaguar_wire::Channel;
+use jaguar::EngineError;
+use jaguar::compile::InputMap;
+use jaguar::float::Graph;
+use jaguar::machine::Imitated;
+use jaguar::net::Bound;
+use jaguar::network::ImageSpec;
+use jaguar::serve::{Control, Hosted, Told, Visit};
+use jaguar::wire::Channel;
 
 use crate::progress::Steps;
 use crate::reach::Reach;
@@ -25,7 +25,7 @@ pub enum Which {
     Serve,
 }
 
-/// A protocol in which one message goes up and one comes down. (It has a kind of session of its own: `jaguar_engine::one_round`.)
+/// A protocol in which one message goes up and one comes down. (It has a kind of session of its own: `jaguar::one_round`.)
 pub trait OneRound: Sync {
     /// As it stands behind `--protocol`.
     fn name(&self) -> &'static str;

@@ -4,8 +4,8 @@
 use std::io::Cursor;
 
 use image::{ImageFormat, RgbImage};
-use jaguar_graph::network::{Input, MaxPool, Model, Rearrange, Relu, SumPool};
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar::network::{Input, MaxPool, Model, Rearrange, Relu, SumPool};
+use jaguar::plan::{BackendId, Choices, Plan};
 
 use crate::WATCHDOG;
 use crate::process::{Process, Scratch, jaguar, repository};

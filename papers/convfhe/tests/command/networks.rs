@@ -1,7 +1,7 @@
 //! Whole networks by the commands, beside plaintext.
 
 use super::*;
-use jaguar_graph::network::Operators;
+use jaguar::network::Operators;
 
 /// Two ciphertexts go up, and a max-pool is among the layers.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::relay::severable;
-use jaguar_graph::network::Operators;
+use jaguar::network::Operators;
 
 /// A server on a Unix socket, so that the next one is at the same address.
 struct Seat {
