@@ -45,7 +45,7 @@ pub mod wire {
 
 /// What a backend of one's own for linear layers is made of.
 pub mod linear {
-    pub use jaguar_linear::{backend, constants, product};
+    pub use jaguar_linear::{backend, constants, product, timing};
     pub use jaguar_ring::Prg;
 }
 
