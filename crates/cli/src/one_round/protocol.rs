@@ -1,5 +1,4 @@
 //! What a protocol of one round is to the command: options of its own, and what it does with them. The kit has those that there are.
-#![allow(dead_code, reason = "what protocols get, none reads where the program is built without them")]
 
 use std::path::{Path, PathBuf};
 
@@ -68,6 +67,7 @@ pub trait OneRound: Sync {
 }
 
 /// What a compilation takes.
+#[allow(dead_code, reason = "only protocols read it, and the program may be built without them")]
 pub struct Source<'a> {
     pub graph: &'a Graph,
     /// Where factors and offsets go that the file has right behind the input.
@@ -89,6 +89,7 @@ pub struct Source<'a> {
 }
 
 /// What is asked, of whom, and how the answer is shown.
+#[allow(dead_code, reason = "only protocols read it, and the program may be built without them")]
 pub struct Request<'a> {
     pub reach: &'a Reach,
     pub inputs: &'a [PathBuf],
