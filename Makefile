@@ -83,7 +83,7 @@ test: lint docs test-fhe test-circulant-if-torch
 PYTHON_TARGET := $(CURDIR)/target/python
 PYTHON_TOOLS := $(PYTHON_TARGET)/tools/bin
 PYTHON_TESTS := $(PYTHON_TARGET)/tests/bin
-SHARED_FEATURES := jaguar-fregata/clap,jaguar-profile/clap
+SHARED_FEATURES := jaguar-fregata/clap,jaguar/clap
 
 # Torch, where it is: `make torch-models` makes it there. An environment of your own: TORCH_PYTHON=...
 TORCH_PYTHON ?= $(CURDIR)/$(VENV)/torch/bin/python

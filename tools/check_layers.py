@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 PREFIX = "jaguar-"
 
+# The one crate without it: what a program uses of all others.
+FACADE = "jaguar"
+
 # crate -> what it may depend on, bottom layer first. Tests (dev-dependencies) may use every crate listed before
 # theirs, since they run protocols over channels and draw cases that the library itself knows nothing of.
 ARROWS: dict[str, set[str]] = {
@@ -45,24 +48,22 @@ ARROWS: dict[str, set[str]] = {
     "convfhe": {"ring", "wire", "graph", "engine"},
     "serve": {"wire", "net", "engine"},
     "report": {"ring", "mpc", "graph", "linear", "plan", "compile", "engine", "serve"},
+    "jaguar": {
+        "ring", "wire", "net", "mpc", "graph", "linear", "plan", "compile", "profile", "engine", "serve", "report",
+    },
     "bench": {
         "ring", "wire", "ot", "mpc", "graph", "linear", "cheetah", "fregata", "hyena", "plan", "compile", "profile",
         "engine", "convfhe", "report",
     },
-    "cli": {
-        "ring", "wire", "net", "mpc", "graph", "linear", "fregata", "hyena", "plan", "compile", "profile", "engine",
-        "convfhe", "serve", "report",
-    },
+    # Programs: of what is below the facade, only papers, which it does not name.
+    "cli": {"fregata", "hyena", "convfhe", "jaguar"},
     # Foreign bytes for every reader, in `fuzz`.
     "fuzz": {
         "ring", "wire", "net", "ot", "mpc", "graph", "linear", "fregata", "hyena", "plan", "compile", "engine",
         "convfhe", "serve", "report",
     },
     # The native part of the Python package, in `python/jaguar`.
-    "python": {
-        "ring", "wire", "net", "graph", "linear", "fregata", "hyena", "plan", "compile", "profile", "engine", "serve",
-        "report",
-    },
+    "python": {"fregata", "hyena", "jaguar"},
 }
 
 # Crates whose tests may use some above them: a paper's protocol is attacked in whole sessions.
@@ -83,6 +84,11 @@ ELSEWHERE = {
 PAPERS = ("cheetah", "fregata", "hyena", "convfhe")
 
 
+def crate(package: str) -> str | None:
+    """What the map calls a package: its name without the prefix. `None` for a package of others."""
+    return package if package == FACADE else package.removeprefix(PREFIX) if package.startswith(PREFIX) else None
+
+
 def tables(manifest: dict, kind: str) -> list[dict]:
     """The dependency tables of one kind, those for single platforms included."""
     platforms = manifest.get("target", {}).values()
@@ -90,16 +96,15 @@ def tables(manifest: dict, kind: str) -> list[dict]:
 
 
 def dependencies(manifest: dict, kind: str, shared: dict) -> set[str]:
-    """The project's own crates among the dependencies of one kind, without the prefix. `shared` is what the workspace says of some."""
+    """The project's own crates among the dependencies of one kind. `shared` is what the workspace says of some."""
     names = set()
     for table in tables(manifest, kind):
         for name, value in table.items():
             if isinstance(value, dict) and value.get("workspace"):
                 value = shared.get(name, {})
             package = value.get("package", name) if isinstance(value, dict) else name
-            if package.startswith(PREFIX):
-                names.add(package.removeprefix(PREFIX))
-    return names
+            names.add(crate(package))
+    return names - {None}
 
 
 def violations(crates: Path) -> list[str]:
@@ -114,7 +119,8 @@ def violations(crates: Path) -> list[str]:
     elsewhere = [crates.parent / folder / "Cargo.toml" for folder in ELSEWHERE.values()]
     for path in [*sorted(crates.glob("*/Cargo.toml")), *(path for path in elsewhere if path.exists())]:
         manifest = tomllib.loads(path.read_text())
-        name = manifest["package"]["name"].removeprefix(PREFIX)
+        package = manifest["package"]["name"]
+        name = crate(package) or package
         if name != path.parent.name and not path.parent.as_posix().endswith("/" + ELSEWHERE.get(name, "/")):
             found.append(f"{path}: the crate is called {name}, its folder {path.parent.name}")
         if name not in ARROWS:
@@ -173,8 +179,9 @@ MAY_NAME_BACKENDS = {
     "fuzz/src/": "has a target for the sessions of each backend",
 }
 
-# The crate of the backends, as code of other crates calls it.
+# The crate of the backends, as code of other crates calls it, and that of the operators (which the facade passes on).
 LINEAR = "jaguar_linear"
+GRAPH = re.compile(rf"\b(?:jaguar_graph|{FACADE}\s*::)")
 
 
 def sources(tree: Path) -> list[Path]:
@@ -199,7 +206,7 @@ def option_names(tree: Path, folders: list[str]) -> set[str]:
         for path in home.rglob("*.rs"):
             for body in re.findall(r"\bfn name\((?:&?self)\) -> &'static str \{(.*?)\n    \}", path.read_text(), re.S):
                 names.update(re.findall(r'"([a-z][a-z0-9-]*)"', body))
-    return names - {PREFIX.rstrip("-")}
+    return names - {FACADE}
 
 
 def backend_at(path: tuple[str, ...], folders: set[str], in_linear: bool, at_root: bool) -> bool:
@@ -289,7 +296,7 @@ def named_operators(tree: Path) -> list[str]:
         if inside.startswith(OPERATORS):
             continue
         code = without_tests(blank(path.read_text()))
-        if "jaguar_graph" not in code and not inside.startswith("crates/graph/"):
+        if not GRAPH.search(code) and not inside.startswith("crates/graph/"):
             continue
         ways = [leaf for use in USE.finditer(code) if not use["public"] for leaf in leaves(use["tree"])]
         called = {as_ for way, as_ in ways if way[-1] in names and {"network", "float", "ops"} & set(way)}

@@ -13,6 +13,7 @@ import posixpath
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ RUST = "rust"
 
 RUST_INTRODUCTION = """# Rust: reference
 
-The crates of the workspace, each with what its first lines say. Which depends on which, and where to start reading:
-[architecture](../architecture.md). A program that serves or asks needs `engine` and `net`:
-`crates/engine/examples/two_parties.rs` is the shortest one. {where}
+A program uses the crate `jaguar`: `crates/jaguar/examples/two_parties.rs` is the shortest one. It promises to stay as it is.
+The other crates of the workspace are its parts, each with what its first lines say. Which depends on which, and where to
+start reading: [architecture](../architecture.md). {where}
 
 | crate | what it is |
 |---|---|
@@ -60,7 +61,7 @@ def rust_reference(built: bool) -> str:
         words = re.sub(r"^//! ?", "", first[0], flags=re.M).split("\n\n")[0].replace("\n", " ") if first else ""
         # What links to other items of the crate is text here.
         words = re.sub(r"\[(`[^`]+`)\](?:\([^)]*\))?", r"\1", words).replace("|", "\\|")
-        name = f"jaguar_{folder.name.replace('-', '_')}" if root.name == "lib.rs" else "jaguar"
+        name = tomllib.loads(manifest.read_text())["package"]["name"].replace("-", "_")
         there = built and (RUSTDOC / name / "index.html").exists()
         rows.append(f'| {f"""<a href="../{RUST}/{name}/index.html">{folder.name}</a>""" if there else f"`{folder.name}`"} | {words} |')
     where = "" if built else "The pages of each crate are not on this site: `cargo doc --workspace --no-deps --open` makes them."
@@ -70,7 +71,7 @@ def rust_reference(built: bool) -> str:
 #: Pages of the site that are made from sources.
 MADE = {
     "repository/python-reference.md": python_reference.page,
-    "repository/rust-reference.md": lambda: rust_reference((RUSTDOC / "jaguar_engine" / "index.html").exists()),
+    "repository/rust-reference.md": lambda: rust_reference((RUSTDOC / "jaguar" / "index.html").exists()),
 }
 
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
@@ -140,5 +141,5 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 def on_post_build(config: Any) -> None:
     """rustdoc's pages, where they were made, beside the site's."""
-    if (RUSTDOC / "jaguar_engine" / "index.html").exists():
+    if (RUSTDOC / "jaguar" / "index.html").exists():
         shutil.copytree(RUSTDOC, Path(config["site_dir"]) / RUST, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))

@@ -31,7 +31,8 @@ class Layers(Planted):
     def violations(self, more: dict[str, str] | None = None, **manifests: str) -> list[str]:
         files = dict(more or {})
         for name, text in manifests.items():
-            files[f"crates/{name}/Cargo.toml"] = f'[package]\nname = "jaguar-{name}"\n{text}'
+            package = name if name == check_layers.FACADE else f"jaguar-{name}"
+            files[f"crates/{name}/Cargo.toml"] = f'[package]\nname = "{package}"\n{text}'
         with tree(files) as root:
             return check_layers.violations(root / "crates")
 
@@ -40,7 +41,8 @@ class Layers(Planted):
             self.violations(
                 ring="",
                 mpc="[dependencies]\njaguar-ot.workspace = true\n[dev-dependencies]\njaguar-ring.workspace = true\n",
-                cli="[dependencies]\njaguar-engine.workspace = true\nserde = '1'\n",
+                jaguar="[dependencies]\njaguar-engine.workspace = true\n",
+                cli="[dependencies]\njaguar.workspace = true\nserde = '1'\njaguars = '1'\n",
             ),
             [],
         )
@@ -60,6 +62,12 @@ class Layers(Planted):
         self.finds(found, "graph must not depend on wire")
         self.finds(self.violations(utils=""), "utils is not in the crate map")
         self.finds(self.violations(ring="[dev-dependencies]\njaguar-engine.workspace = true\n"), "must not use engine")
+
+    def test_a_program_that_goes_by_the_facade_and_a_crate_that_needs_it_are_found(self):
+        found = self.violations(cli="[dependencies]\njaguar-engine.workspace = true\n")
+        self.finds(found, "cli must not depend on engine (it may use convfhe, fregata, hyena, jaguar)")
+        for text in ("jaguar.workspace = true", "whole = { package = 'jaguar', path = '../jaguar' }"):
+            self.finds(self.violations(serve=f"[dependencies]\n{text}\n"), "serve must not depend on jaguar")
 
     def test_a_folder_of_another_name_is_found(self):
         found = self.violations({"crates/other/Cargo.toml": "[package]\nname = 'jaguar-ring'\n"})
@@ -171,6 +179,8 @@ class NamedOperators(Planted):
             "let op = jaguar_graph::network::Op::new(jaguar_graph::network::Add);",
             "use jaguar_graph::network::{Add, Op};\nfn f() { Op::new(Add) }",
             "use jaguar_graph::float::Add as Sum;\nfn f(op: &Op) { op.is::<Sum>() }",
+            "use jaguar::network::{Add, Op};\nfn f() { Op::new(Add) }",
+            "use jaguar::{Cpu, network};\nfn f(op: &Op) { op.is::<network::Add>() }",
         ):
             self.assertEqual(len(self.found("crates/plan/src/domains.rs", text)), 1, text)
         inside = "use crate::ops::add::Add;\nlet a = Add;"

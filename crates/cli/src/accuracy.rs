@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use jaguar_engine::bundle::Bundle;
-use jaguar_engine::progress::NoProgress;
-use jaguar_graph::float::Graph;
-use jaguar_graph::import::{self, import_file};
-use jaguar_graph::network::Model;
-use jaguar_plan::Choices;
-use jaguar_report::accuracy::labelled::{Labelled, labelled};
-use jaguar_report::accuracy::{
+use jaguar::bundle::Bundle;
+use jaguar::float::Graph;
+use jaguar::import::{self, import_file};
+use jaguar::network::Model;
+use jaguar::plan::Choices;
+use jaguar::progress::NoProgress;
+use jaguar::reports::accuracy::labelled::{Labelled, labelled};
+use jaguar::reports::accuracy::{
     AccuracyError, Ranking, Run, Score, classes, measure, private, same_network, spread, tops,
 };
-use jaguar_report::terminal::table::{plain, trimmed};
-use jaguar_report::terminal::{in_one_line, say};
+use jaguar::reports::terminal::table::{plain, trimmed};
+use jaguar::reports::terminal::{in_one_line, say};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -37,10 +37,10 @@ pub struct Args {
     #[arg(long, help_heading = PICTURES, value_name = "FOLDER|LIST")]
     data: PathBuf,
     /// Take only so many of the pictures, evenly spread over them.
-    #[arg(long, help_heading = PICTURES, value_parser = jaguar_report::terminal::at_least_one, value_name = "PICTURES")]
+    #[arg(long, help_heading = PICTURES, value_parser = jaguar::reports::terminal::at_least_one, value_name = "PICTURES")]
     limit: Option<usize>,
     /// How many first places count as right (default: 1,5).
-    #[arg(long, help_heading = PICTURES, value_name = "CLASSES", value_delimiter = ',', value_parser = jaguar_report::terminal::at_least_one)]
+    #[arg(long, help_heading = PICTURES, value_name = "CLASSES", value_delimiter = ',', value_parser = jaguar::reports::terminal::at_least_one)]
     top: Vec<usize>,
     /// Run so many pictures privately.
     ///
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, help_heading = RUN)]
     json: bool,
     /// Threads that compute (0: one per core).
-    #[arg(long, help_heading = RUN, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
+    #[arg(long, help_heading = RUN, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
 }
 
@@ -90,7 +90,7 @@ struct Answer {
 const AT_ONCE: usize = 4;
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_report::terminal::set_threads(args.threads)?;
+    jaguar::reports::terminal::set_threads(args.threads)?;
     let bundle = Bundle::read(&args.model, kit::kit().operators())?;
     let model = &bundle.model;
     let classes = classes(model).with_context(|| args.model.display().to_string())?;
@@ -217,7 +217,7 @@ fn float(args: &Args, path: &std::path::Path, model: &Model) -> Result<Graph> {
 
 fn one(model: &Model, graph: Option<&Graph>, labelled: &Labelled) -> Result<Run> {
     let at = || labelled.path.display().to_string();
-    let source = jaguar_compile::samples::open(&labelled.path)?;
+    let source = jaguar::compile::samples::open(&labelled.path)?;
     let mut run = measure(model, graph, &source, labelled.class).with_context(at)?;
     run.warning = run.warning.map(|warning| format!("{}: {warning}", at()));
     Ok(run)

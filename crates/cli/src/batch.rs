@@ -1,7 +1,7 @@
 //! Queries of several images: which numbers are possible, and how their answers share one cost.
 
-use jaguar_plan::MOST_IMAGES;
-use jaguar_plan::batch::is_size;
+use jaguar::plan::MOST_IMAGES;
+use jaguar::plan::batch::is_size;
 use serde::Serialize;
 
 /// A number of images that a query may have.

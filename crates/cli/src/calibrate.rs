@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use jaguar_engine::client::{Limits, connect};
-use jaguar_engine::hint::HintPlace;
-use jaguar_plan::Kit;
-use jaguar_plan::machine::{DIGITS, Kind, Link, Machine};
-use jaguar_profile::{Imitated, When, link, store};
-use jaguar_report::tables::plan::words;
-use jaguar_report::terminal::say;
-use jaguar_report::terminal::table::{plain, trimmed};
-use jaguar_ring::cpu::Cpu;
-use jaguar_wire::framed::Options;
+use jaguar::Cpu;
+use jaguar::client::{Limits, connect};
+use jaguar::hint::HintPlace;
+use jaguar::machine::{Imitated, When, link, store};
+use jaguar::plan::Kit;
+use jaguar::plan::machine::{DIGITS, Kind, Link, Machine};
+use jaguar::reports::tables::plan::words;
+use jaguar::reports::terminal::say;
+use jaguar::reports::terminal::table::{plain, trimmed};
+use jaguar::wire::framed::Options;
 use serde::Serialize;
 
 use crate::kit::kit;
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
     /// Threads that compute linear layers (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
     /// Print the figures as JSON.
     #[arg(long)]
@@ -54,7 +54,7 @@ struct Measured<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_report::terminal::set_threads(args.threads)?;
+    jaguar::reports::terminal::set_threads(args.threads)?;
     let cache = store::cache(args.cache.as_deref());
     let kit = kit();
     let Some(machine) = store::machine(Cpu::detect(), &kit, When::Anew, cache.as_deref(), &mut tell)? else {

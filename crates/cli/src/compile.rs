@@ -3,20 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use jaguar_compile::samples::{self as samples, Axes, Source};
-use jaguar_compile::{
+use jaguar::Cpu;
+use jaguar::agreement::{Agreement, Beyond};
+use jaguar::bundle::Bundle;
+use jaguar::compile::samples::{self as samples, Axes, Source};
+use jaguar::compile::{
     CompileError, Event, MapPlace, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning, Widths,
     compile,
 };
-use jaguar_engine::bundle::Bundle;
-use jaguar_graph::agreement::{Agreement, Beyond};
-use jaguar_graph::import::{self, import_file};
-use jaguar_graph::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Network, Resize, Shape};
-use jaguar_graph::quantise::{Report, layers};
-use jaguar_report::compiled;
-use jaguar_report::terminal::say;
-use jaguar_report::terminal::table::{bytes, count, plain, trimmed};
-use jaguar_ring::cpu::Cpu;
+use jaguar::import::{self, import_file};
+use jaguar::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Network, Resize, Shape};
+use jaguar::quantise::{Report, layers};
+use jaguar::reports::compiled;
+use jaguar::reports::terminal::say;
+use jaguar::reports::terminal::table::{bytes, count, plain, trimmed};
 
 use crate::kit::kit;
 use crate::notes::collect;
@@ -173,7 +173,7 @@ pub enum InputMap {
     Public,
 }
 
-impl From<InputMap> for jaguar_compile::InputMap {
+impl From<InputMap> for jaguar::compile::InputMap {
     fn from(map: InputMap) -> Self {
         match map {
             InputMap::Auto => Self::Auto,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::Subcommand;
-use jaguar_report::terminal::say;
+use jaguar::reports::terminal::say;
 
 use crate::serve::{self, Settings};
 

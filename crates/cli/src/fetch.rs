@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use jaguar_engine::hint::HintPlace;
-use jaguar_profile::Imitated;
-use jaguar_report::terminal::say;
-use jaguar_report::terminal::table::bytes;
+use jaguar::hint::HintPlace;
+use jaguar::machine::Imitated;
+use jaguar::reports::terminal::say;
+use jaguar::reports::terminal::table::bytes;
 
 use crate::batch;
 use crate::predict::{Dial, NO_CACHE, cache};

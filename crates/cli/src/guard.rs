@@ -1,8 +1,8 @@
 //! `--guard-bits`: others than the model was compiled with, and what too few of them mean.
 
 use anyhow::Result;
-use jaguar_engine::bundle::Bundle;
-use jaguar_graph::network::DEFAULT_GUARD_BITS;
+use jaguar::bundle::Bundle;
+use jaguar::network::DEFAULT_GUARD_BITS;
 
 /// Guard bits in place of the compiled model's own.
 #[derive(clap::Args)]

@@ -8,11 +8,10 @@ mod convfhe;
 #[cfg(feature = "fregata")]
 use anyhow::Context;
 use anyhow::Result;
+use jaguar::plan::{BackendId, Kit};
+use jaguar::{Cpu, Hardware};
 #[cfg(feature = "fregata")]
 use jaguar_fregata::gpu;
-use jaguar_linear::product::Hardware;
-use jaguar_plan::{BackendId, Kit};
-use jaguar_ring::cpu::Cpu;
 
 use crate::one_round::OneRound;
 

@@ -125,7 +125,7 @@ fn main() -> std::process::ExitCode {
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", jaguar_report::terminal::in_one_line(error.as_ref()));
+            eprintln!("error: {}", jaguar::reports::terminal::in_one_line(error.as_ref()));
             std::process::ExitCode::FAILURE
         }
     }

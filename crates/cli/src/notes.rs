@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use jaguar_compile::samples::folder::{self, FolderError};
-use jaguar_graph::network::Network;
-use jaguar_plan::memory::{Load, Side};
-use jaguar_plan::{Allowed, Plan};
-use jaguar_profile::Note;
-use jaguar_profile::memory::room;
-use jaguar_report::tables::memory::MemoryNeeds;
+use jaguar::compile::samples::folder::{self, FolderError};
+use jaguar::machine::Note;
+use jaguar::machine::memory::room;
+use jaguar::network::Network;
+use jaguar::plan::memory::{Load, Side};
+use jaguar::plan::{Allowed, Plan};
+use jaguar::reports::tables::memory::MemoryNeeds;
 
 /// Prints a note to standard error.
 pub fn tell(note: Note) {

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use jaguar_engine::bundle::files;
-use jaguar_report::terminal::say;
+use jaguar::bundle::files;
+use jaguar::reports::terminal::say;
 
 /// Whether a path's name is that of a web page.
 pub fn is_page(path: &Path) -> bool {

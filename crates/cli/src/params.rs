@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use jaguar_engine::bundle::Bundle;
-use jaguar_graph::network::{Linear, Shape};
-use jaguar_linear::backend::Request;
-use jaguar_plan::{BackendId, Choices, Plan, WEIGHT_MEMORY};
-use jaguar_report::terminal::say;
+use jaguar::bundle::Bundle;
+use jaguar::linear::backend::Request;
+use jaguar::network::{Linear, Shape};
+use jaguar::plan::{BackendId, Choices, Plan, WEIGHT_MEMORY};
+use jaguar::reports::terminal::say;
 
 use crate::guard::GuardBits;
 use crate::kit;

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use jaguar_engine::bundle::{Bundle, files};
-use jaguar_plan::memory::Load;
-use jaguar_plan::{Allowed, Choices, Plan, batch as batches};
-use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated, When, store};
-use jaguar_report::cost;
-use jaguar_report::tables::memory::MemoryNeeds;
-use jaguar_report::tables::plan::Planned;
-use jaguar_report::terminal::say;
-use jaguar_ring::cpu::Cpu;
+use jaguar::Cpu;
+use jaguar::bundle::{Bundle, files};
+use jaguar::machine::memory::room;
+use jaguar::machine::{Between, Imitated, When, store};
+use jaguar::plan::memory::Load;
+use jaguar::plan::{Allowed, Choices, Plan, batch as batches};
+use jaguar::reports::cost;
+use jaguar::reports::tables::memory::MemoryNeeds;
+use jaguar::reports::tables::plan::Planned;
+use jaguar::reports::terminal::say;
 
 use crate::batch;
 use crate::guard::GuardBits;
@@ -89,12 +89,12 @@ pub struct Args {
     #[arg(long, help_heading = LOAD, value_name = "QUERIES", default_value_t = 0)]
     keep: u32,
     /// Threads that compute linear layers (0: one per core).
-    #[arg(long, help_heading = LOAD, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
+    #[arg(long, help_heading = LOAD, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_report::terminal::set_threads(args.threads)?;
+    jaguar::reports::terminal::set_threads(args.threads)?;
     if let Some(path) = &args.report {
         page::check(path)?;
     }
@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let load =
-        Load { clients: args.clients, kept: args.keep.into(), threads: jaguar_report::terminal::threads() };
+        Load { clients: args.clients, kept: args.keep.into(), threads: jaguar::reports::terminal::threads() };
     let needs = MemoryNeeds::new(network, &plan, allowed, load, room(), &kit::standard());
     let shown = (args.explain.then_some(args.backends.named()), args.block_sizes);
     let planned = Planned::new(&bundle, &plan, allowed, site.as_ref(), needs, shown)?;

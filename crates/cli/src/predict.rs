@@ -7,26 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use jaguar_compile::samples::{self as samples, Input, Source};
-use jaguar_engine::EngineError;
-use jaguar_engine::answer::{Class, Output, class_name};
-use jaguar_engine::client::{Connected, Limits, Prediction, Ready, connect_for, together};
-use jaguar_engine::hint::HintPlace;
-use jaguar_engine::kept::keeper::{self, Keeper};
-use jaguar_engine::progress::Progress;
-use jaguar_engine::report::{Predicted, Report, caveat};
-use jaguar_engine::{Stock, prepared_bytes};
-use jaguar_graph::network::Network;
-use jaguar_net::Dialer;
-use jaguar_plan::memory::{Load, Side};
-use jaguar_plan::{Allowed, batch};
-use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated, link, store};
-use jaguar_report::tables::cost;
-use jaguar_report::terminal::table::{bytes, count};
-use jaguar_report::terminal::{in_one_line, say, size, threads};
-use jaguar_ring::cpu::Cpu;
-use jaguar_wire::framed::Options;
+use jaguar::answer::{Class, Output, class_name};
+use jaguar::client::{Connected, Limits, Prediction, Ready, connect_for, together};
+use jaguar::compile::samples::{self as samples, Input, Source};
+use jaguar::hint::HintPlace;
+use jaguar::kept::keeper::{self, Keeper};
+use jaguar::machine::memory::room;
+use jaguar::machine::{Between, Imitated, link, store};
+use jaguar::net::Dialer;
+use jaguar::network::Network;
+use jaguar::plan::memory::{Load, Side};
+use jaguar::plan::{Allowed, batch};
+use jaguar::progress::Progress;
+use jaguar::report::{Predicted, Report, caveat};
+use jaguar::reports::tables::cost;
+use jaguar::reports::terminal::table::{bytes, count};
+use jaguar::reports::terminal::{in_one_line, say, size, threads};
+use jaguar::wire::framed::Options;
+use jaguar::{Cpu, EngineError, Stock, prepared_bytes};
 use serde::Serialize;
 
 use crate::batch::{Shared, size as batch_size};
@@ -66,7 +64,7 @@ pub struct Args {
     #[arg(long, help_heading = ASKED, conflicts_with = "batch")]
     stdin: bool,
     /// How many classes to show.
-    #[arg(long, help_heading = ASKED, value_name = "CLASSES", default_value_t = 5, value_parser = jaguar_report::terminal::at_least_one)]
+    #[arg(long, help_heading = ASKED, value_name = "CLASSES", default_value_t = 5, value_parser = jaguar::reports::terminal::at_least_one)]
     top: usize,
     /// Print what each layer and each stage cost, beside what was predicted.
     #[arg(long, help_heading = ASKED)]
@@ -92,7 +90,7 @@ pub struct Args {
     #[arg(long, help_heading = SPEED, value_name = "IMAGES", default_value_t = 1, value_parser = batch_size)]
     batch: u32,
     /// Threads that compute (0: one per core).
-    #[arg(long, help_heading = SPEED, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
+    #[arg(long, help_heading = SPEED, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, help_heading = SPEED, hide = true, value_enum)]
@@ -149,7 +147,7 @@ struct Answer<'a> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_report::terminal::set_threads(args.threads)?;
+    jaguar::reports::terminal::set_threads(args.threads)?;
     if let Protocol::OneRound(protocol) = args.protocol {
         let request = one_round::Request {
             reach: &args.reach,
@@ -247,7 +245,7 @@ pub fn run(args: &Args) -> Result<()> {
     let site = machine
         .as_ref()
         .zip(between.as_ref())
-        .map(|(machine, between)| between.site(machine, jaguar_plan::predict::Aim::Query));
+        .map(|(machine, between)| between.site(machine, jaguar::plan::predict::Aim::Query));
     let mut trace = args.trace.is_some().then(Trace::new);
 
     let [here, there] = prepared_bytes(connected.plan());
@@ -271,7 +269,7 @@ pub fn run(args: &Args) -> Result<()> {
     let too_large =
         |room| batch::too_large(connected.network(), connected.plan(), Allowed::default(), load, room);
     if let Some(found) = room().and_then(too_large) {
-        bail!("{}", jaguar_report::tables::batch::too_large(&found, "--batch "));
+        bail!("{}", jaguar::reports::tables::batch::too_large(&found, "--batch "));
     }
     // This refuses more than --keep-memory allows: an error needs no warning beside it.
     let mut keeper = Keeper::over(connected, Arc::new(move || dial.connect()), options, &mut bars)?;

@@ -7,10 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use jaguar_engine::progress::Progress;
-use jaguar_graph::signs::SearchStage;
-use jaguar_report::terminal::table::bytes;
-use jaguar_wire::Stage;
+use jaguar::progress::Progress;
+use jaguar::reports::terminal::table::bytes;
+use jaguar::signs::SearchStage;
+use jaguar::wire::Stage;
 
 /// Shows the stage, the layer, and how far it is; and how much of the hint is there while it comes.
 pub struct Bars {

@@ -1,8 +1,8 @@
 //! Options for the planner that several commands have: `--backends`, `--prefer`, `--weight-memory`.
 
 use clap::ValueEnum;
-use jaguar_plan::predict::Aim;
-use jaguar_plan::{BackendId, Choices, UnknownName, WEIGHT_MEMORY};
+use jaguar::plan::predict::Aim;
+use jaguar::plan::{BackendId, Choices, UnknownName, WEIGHT_MEMORY};
 
 use crate::kit;
 
@@ -31,7 +31,7 @@ pub struct WeightMemory {
     /// Memory that the server may take for weights as polynomials, such as 500M or 8G (default: 4G).
     ///
     /// Polynomials of further layers are made in every query.
-    #[arg(long, hide = true, value_name = "SIZE", value_parser = jaguar_report::terminal::size)]
+    #[arg(long, hide = true, value_name = "SIZE", value_parser = jaguar::reports::terminal::size)]
     weight_memory: Option<u64>,
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use jaguar_net::tls::{self, Fingerprint};
-use jaguar_net::{Address, Dialer, Token};
+use jaguar::net::tls::{self, Fingerprint};
+use jaguar::net::{Address, Dialer, Token};
 
 /// The group of these options in `--help`.
 pub const SERVER: &str = "The server, and how to know it";

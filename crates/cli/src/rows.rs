@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use csv::{ReaderBuilder, StringRecord, Writer};
-use jaguar_engine::answer::class_name;
-use jaguar_engine::client::Prediction;
-use jaguar_engine::report::Report;
-use jaguar_graph::network::Network;
+use jaguar::answer::class_name;
+use jaguar::client::Prediction;
+use jaguar::network::Network;
+use jaguar::report::Report;
 
 /// The columns. `label` is the class's number; `probability` is empty where the server reveals the label only; `error` says why an
 /// input could not be used, and all between are empty then.
@@ -48,7 +48,7 @@ impl Rows {
         writer.write_record(COLUMNS)?;
         kept.iter().try_for_each(|row| writer.write_record(row))?;
         let bytes = writer.into_inner().map_err(|e| e.into_error()).with_context(shown)?;
-        jaguar_engine::bundle::files::replace(path, &bytes).with_context(shown)?;
+        jaguar::bundle::files::replace(path, &bytes).with_context(shown)?;
         let file = OpenOptions::new().append(true).open(path).with_context(shown)?;
         let done = kept.iter().filter_map(|row| row.get(0)).map(str::to_owned).collect();
         Ok(Self { path: path.to_owned(), writer: Writer::from_writer(file), done })

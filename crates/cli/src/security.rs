@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_graph::network::Op;
-use jaguar_mpc::cost::{LpnSize, Width};
-use jaguar_plan::Plan;
+use jaguar::bundle::Bundle;
+use jaguar::network::Op;
+use jaguar::nonlinear::cost::{LpnSize, Width};
+use jaguar::plan::Plan;
 use serde::{Deserialize, Serialize};
 
 const RLWE_RECORD: &str = include_str!("../../../params/rlwe.json");
@@ -339,7 +339,7 @@ impl fmt::Display for Security {
 
 #[cfg(test)]
 mod tests {
-    use jaguar_mpc::cost::Instances;
+    use jaguar::nonlinear::cost::Instances;
 
     use super::*;
 

@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use jaguar_engine::client::Reveal;
-use jaguar_engine::prepared_bytes;
-use jaguar_engine::server::{self, Common, KeepLimits, Notice};
-use jaguar_net::{Bound, Listener, TokenFile, tls};
-use jaguar_profile::{Between, Imitated, When, link, store};
-use jaguar_report::tables::event;
-use jaguar_report::terminal::size;
-use jaguar_report::terminal::table::bytes;
-use jaguar_serve::metrics::Metrics;
-use jaguar_serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
-use jaguar_wire::Traffic;
+use jaguar::client::Reveal;
+use jaguar::machine::{Between, Imitated, When, link, store};
+use jaguar::net::{Bound, Listener, TokenFile, tls};
+use jaguar::prepared_bytes;
+use jaguar::reports::tables::event;
+use jaguar::reports::terminal::size;
+use jaguar::reports::terminal::table::bytes;
+use jaguar::serve::metrics::Metrics;
+use jaguar::serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
+use jaguar::server::{self, Common, KeepLimits, Notice};
+use jaguar::wire::Traffic;
 use tracing::{error, info, warn};
 
 use crate::batch;
@@ -101,7 +101,7 @@ pub struct Args {
     #[arg(long, help_heading = FILES, hide = true, value_name = "FILE")]
     counts: Option<PathBuf>,
     /// Threads that compute linear layers (0: one per core).
-    #[arg(long, help_heading = RUNNING, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
+    #[arg(long, help_heading = RUNNING, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
     /// Answer Prometheus and probes at this address, in the clear.
     ///
@@ -195,10 +195,10 @@ struct Admission {
 #[command(next_help_heading = LIMITS)]
 struct Bounds {
     /// Clients served at once.
-    #[arg(long, value_name = "CLIENTS", default_value_t = 8, value_parser = jaguar_report::terminal::at_least_one)]
+    #[arg(long, value_name = "CLIENTS", default_value_t = 8, value_parser = jaguar::reports::terminal::at_least_one)]
     max_clients: usize,
     /// Clients served at once from one address (default: as many as in all).
-    #[arg(long, hide = true, value_name = "CLIENTS", value_parser = jaguar_report::terminal::at_least_one)]
+    #[arg(long, hide = true, value_name = "CLIENTS", value_parser = jaguar::reports::terminal::at_least_one)]
     max_clients_per_address: Option<usize>,
     /// Sessions that one address may begin in an hour, in the long run.
     #[arg(long, hide = true, value_name = "SESSIONS", default_value_t = Limits::default().sessions_per_address_and_hour)]
@@ -206,7 +206,7 @@ struct Bounds {
     /// Sessions that one client may have at once (default: any number).
     ///
     /// Where tokens or certificates tell clients apart. A client with --keep has two.
-    #[arg(long, hide = true, value_name = "SESSIONS", value_parser = jaguar_report::terminal::at_least_one)]
+    #[arg(long, hide = true, value_name = "SESSIONS", value_parser = jaguar::reports::terminal::at_least_one)]
     max_sessions_per_client: Option<usize>,
     /// Queries that a client has in a day.
     ///
@@ -270,7 +270,7 @@ impl From<Shown> for Reveal {
 pub fn run() -> Result<()> {
     let words: Vec<OsString> = std::env::args_os().skip(2).collect();
     let settings = Settings::load(&words)?;
-    jaguar_report::terminal::set_threads(settings.args.threads)?;
+    jaguar::reports::terminal::set_threads(settings.args.threads)?;
     match settings.args.protocol {
         Protocol::Interactive => run_interactive(settings, words),
         Protocol::OneRound(protocol) => run_one_round(protocol, &settings),

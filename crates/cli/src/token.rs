@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use jaguar_net::TokenFile;
-use jaguar_report::terminal::say;
+use jaguar::net::TokenFile;
+use jaguar::reports::terminal::say;
 
 #[derive(clap::Args)]
 pub struct Args {

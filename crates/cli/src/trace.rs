@@ -3,18 +3,18 @@
 //!
 //! A process for each party, on it a *lane* (a thread, for the viewer) for each query that is under way at the same time,
 //! and in that spans that nest: query, stage, layer (or the part of the hint that a layer lacked), waiting. The server's times are as the server tells them, moved onto the client's clock by what
-//! `jaguar_engine::timeline` estimates; how far they may be off is in `otherData`.
+//! `jaguar::timeline` estimates; how far they may be off is in `otherData`.
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use jaguar_engine::bundle::files;
-use jaguar_engine::report::{Cost, Report, Row};
-use jaguar_engine::timeline::{PartyTimes, Span, Timeline};
-use jaguar_report::timeline;
-use jaguar_wire::{Clock, Stage, SystemClock};
+use jaguar::bundle::files;
+use jaguar::report::{Cost, Report, Row};
+use jaguar::reports::timeline;
+use jaguar::timeline::{PartyTimes, Span, Timeline};
+use jaguar::wire::{Clock, Stage, SystemClock};
 use serde_json::{Value, json};
 
 use crate::page::is_page;
@@ -247,7 +247,7 @@ mod tests {
         let row = || Row {
             name: "layer".into(),
             operation: "conv".into(),
-            kind: jaguar_graph::network::Part::Linear,
+            kind: jaguar::network::Part::Linear,
             ciphertexts: 1,
             responses: 1,
             cots: 7,
@@ -266,8 +266,8 @@ mod tests {
             Timeline { origin, length: 9.0, client: times(spans), server: times(spans), round_trip: 0.01 };
         Report {
             kept: None,
-            server_keeps: jaguar_engine::Stock::default(),
-            session: jaguar_plan::predict::Session::default(),
+            server_keeps: jaguar::Stock::default(),
+            session: jaguar::plan::predict::Session::default(),
             protocol: "jaguar".into(),
             leaks: None,
             rows: vec![row(), row(), row()],

@@ -3,18 +3,17 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use jaguar_engine::bundle::Bundle;
-use jaguar_engine::client::{Prediction, Reveal};
-use jaguar_engine::report::caveat;
-use jaguar_engine::verify::verify;
-use jaguar_graph::network::argmax;
-use jaguar_graph::reference;
-use jaguar_plan::predict::Aim;
-use jaguar_plan::{Choices, planner};
-use jaguar_profile::{Between, When, store};
-use jaguar_report::terminal::say;
-use jaguar_report::terminal::table::{plain, trimmed};
-use jaguar_ring::cpu::Cpu;
+use jaguar::bundle::Bundle;
+use jaguar::client::{Prediction, Reveal};
+use jaguar::machine::{Between, When, store};
+use jaguar::network::argmax;
+use jaguar::plan::predict::Aim;
+use jaguar::plan::{Choices, planner};
+use jaguar::report::caveat;
+use jaguar::reports::terminal::say;
+use jaguar::reports::terminal::table::{plain, trimmed};
+use jaguar::verify::verify;
+use jaguar::{Cpu, reference};
 
 use crate::guard::GuardBits;
 use crate::notes::{collect, tell};
@@ -41,18 +40,18 @@ pub struct Args {
     #[arg(long, hide_default_value = true, value_enum, default_value_t = When::Off)]
     calibrate: When,
     /// Threads that compute (0: one per core).
-    #[arg(long, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
+    #[arg(long, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_report::terminal::set_threads(args.threads)?;
+    jaguar::reports::terminal::set_threads(args.threads)?;
     let bundle = args.guard_bits.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
     let files = collect(&args.inputs)?;
     let inputs = files
         .iter()
         .map(|path| {
-            let input = jaguar_compile::samples::open(path)?.input(&bundle.model.network);
+            let input = jaguar::compile::samples::open(path)?.input(&bundle.model.network);
             let input = input.with_context(|| path.display().to_string())?;
             if let Some(warning) = input.warning {
                 eprintln!("warning: {}: {warning}", path.display());

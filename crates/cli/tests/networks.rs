@@ -20,13 +20,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_graph::image_input;
-use jaguar_graph::import::{Options, import_file};
-use jaguar_graph::network::{Operators, argmax};
-use jaguar_graph::reference;
-use jaguar_plan::{Choices, Kit, Plan};
-use jaguar_ring::cpu::Cpu;
+use jaguar::bundle::Bundle;
+use jaguar::import::{Options, import_file};
+use jaguar::network::{Operators, argmax};
+use jaguar::plan::{Choices, Kit, Plan};
+use jaguar::{Cpu, image_input, reference};
 use serde_json::{Value, json};
 
 use process::{Process, Scratch, Server, jaguar, repository};

@@ -1,15 +1,15 @@
 //! An operator of one's own: x where 0 <= x < bound, and 0 elsewhere. All of it is here: what it means as integers, its protocol, what
-//! it is in floating point. A program knows it by one line, [`Kit::with_operators`](jaguar_plan::Kit::with_operators).
+//! it is in floating point. A program knows it by one line, [`Kit::with_operators`](jaguar::plan::Kit::with_operators).
 
 use std::sync::Arc;
 
-use jaguar_graph::float::{self, Demand, FloatOperator};
-use jaguar_graph::network::{self, NodeError, Shape};
-use jaguar_graph::ops::operator::{
+use jaguar::float::{self, Demand, FloatOperator};
+use jaguar::network::{self, NodeError, Shape};
+use jaguar::nonlinear::{Elementwise, Formula, Kind, Modulus, MpcError, Nonlinear, Selection};
+use jaguar::ops::operator::{
     Effort, Excess, Interactive, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale, Shares,
     Sign, Signs, Source, Takes, Value, Work,
 };
-use jaguar_mpc::{Elementwise, Formula, Kind, Modulus, MpcError, Nonlinear, Selection};
 use serde::{Deserialize, Serialize};
 
 /// x where `0 <= x < 2^log2_bound`, and 0 elsewhere.
@@ -102,7 +102,7 @@ impl Selection for InBand {
     const KIND: Kind = Kind::Relu6;
 
     fn check(&self) -> Result<(), MpcError> {
-        jaguar_mpc::Relu6Params {
+        jaguar::nonlinear::Relu6Params {
             bits: self.bits,
             output: self.output,
             digit: self.digit,

@@ -15,19 +15,17 @@ pub mod band_pass;
 use std::ops::Range;
 use std::sync::Arc;
 
-use jaguar_graph::network::{Linear, Shape, Weights};
-use jaguar_graph::reference::linear_exact;
-use jaguar_linear::backend::{
-    Backend, BackendError, BackendId, ChosenRing, Domain, Geometry, Layer, LayerError, Layers, Model, Online,
-    Output, BackendParty, Request, Rlwe, Traffic, Work,
+use jaguar::linear::Prg;
+use jaguar::linear::backend::{
+    Backend, BackendError, BackendId, BackendParty, ChosenRing, Domain, Geometry, Layer, LayerError, Layers,
+    Model, Online, Output, Request, Rlwe, Traffic, Work,
 };
-use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
-use jaguar_linear::product::Hardware;
-use jaguar_mpc::Modulus;
-use jaguar_mpc::semantics::round_shift;
-use jaguar_ring::cpu::Cpu;
-use jaguar_ring::prg::Prg;
-use jaguar_wire::{Channel, pack};
+use jaguar::linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
+use jaguar::network::{Linear, Shape, Weights};
+use jaguar::nonlinear::{Modulus, semantics::round_shift};
+use jaguar::reference::linear_exact;
+use jaguar::wire::{Channel, pack};
+use jaguar::{Cpu, Hardware};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 

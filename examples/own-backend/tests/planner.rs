@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{Input, InputSpec, Linear, Network, Node, Op, OutputSpec, Relu};
-use jaguar_linear::backend::{Backend, BackendId, ChosenRing, LayerError, Layers, Request};
-use jaguar_linear::constants::{Measured, Probe};
-use jaguar_mpc::cost::{Bin, Width};
-use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, Placement};
-use jaguar_plan::planner::{choose, explain};
-use jaguar_plan::predict::{Aim, Session, Site, predict};
-use jaguar_plan::{Choices, Kit, Plan};
-use jaguar_ring::cpu::Cpu;
+use jaguar::Cpu;
+use jaguar::linear::backend::{Backend, BackendId, ChosenRing, LayerError, Layers, Request};
+use jaguar::linear::constants::{Measured, Probe};
+use jaguar::network::{Input, InputSpec, Linear, Network, Node, Op, OutputSpec, Relu};
+use jaguar::nonlinear::cost::{Bin, Width};
+use jaguar::plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, Placement};
+use jaguar::plan::planner::{choose, explain};
+use jaguar::plan::predict::{Aim, Session, Site, predict};
+use jaguar::plan::{Choices, Kit, Plan};
 use own_backend::{RINGS, Toy, Toys};
 
 /// The toy, as if it were secure: a planner takes no other.

@@ -2,18 +2,18 @@
 
 use std::thread;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_engine::client::{Limits, Prediction, Reveal, connect};
-use jaguar_engine::hint::HintPlace;
-use jaguar_engine::progress::NoProgress;
-use jaguar_engine::server::Service;
-use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
-use jaguar_graph::network::{Model, OperatorKind};
-use jaguar_graph::quantise::{Options, calibrate};
-use jaguar_graph::{network, reference};
-use jaguar_plan::{Choices, Kit};
-use jaguar_ring::cpu::Cpu;
-use jaguar_wire::memory_pair;
+use jaguar::Cpu;
+use jaguar::bundle::Bundle;
+use jaguar::client::{Limits, Prediction, Reveal, connect};
+use jaguar::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
+use jaguar::hint::HintPlace;
+use jaguar::network::{Model, OperatorKind};
+use jaguar::plan::{Choices, Kit};
+use jaguar::progress::NoProgress;
+use jaguar::quantise::{Options, calibrate};
+use jaguar::server::Service;
+use jaguar::wire::memory_pair;
+use jaguar::{network, reference};
 use own_backend::TOY;
 use own_backend::band_pass::{BandPass, FloatBandPass};
 

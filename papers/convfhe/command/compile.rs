@@ -5,21 +5,20 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
-use jaguar_compile::{InputMap, MapFound, MapPlace, place_input_map};
+use jaguar::bundle::files;
+use jaguar::compile::{InputMap, MapFound, MapPlace, place_input_map};
+use jaguar::float::Graph;
+use jaguar::import::first_parts;
+use jaguar::network::without_names;
+use jaguar::outputs::worse;
+use jaguar::reports::terminal::say;
+use jaguar::reports::terminal::table::bytes;
+use jaguar::{Cpu, onnx};
 use jaguar_convfhe::session::{Facing, FirstLayers};
 use jaguar_convfhe::{
     Calibration, Compiled, Figures, Inputs, Polynomial, STRESS_MARGIN, Simulated, describe, last_layers,
     stress,
 };
-use jaguar_engine::bundle::files;
-use jaguar_graph::float::Graph;
-use jaguar_graph::import::first_parts;
-use jaguar_graph::network::without_names;
-use jaguar_graph::onnx;
-use jaguar_graph::outputs::worse;
-use jaguar_report::terminal::say;
-use jaguar_report::terminal::table::bytes;
-use jaguar_ring::cpu::Cpu;
 
 use super::predict::order;
 use super::program::{HEADING, Program};
@@ -353,7 +352,7 @@ fn off(answers: &[(&[f64], &[f64])]) -> Vec<f64> {
 }
 
 /// How the simulated network was found to be another function than the network, if it is: by the rule that holds for all models
-/// ([`jaguar_compile::Disagreement`]).
+/// ([`jaguar::compile::Disagreement`]).
 fn lost(simulated: &[Simulated]) -> Option<String> {
     let (all, answers) = (simulated.len(), answers(simulated));
     if 2 * answers.len() <= all {
@@ -365,7 +364,7 @@ fn lost(simulated: &[Simulated]) -> Option<String> {
     let first = |logits: &[f64]| order(logits).first().copied();
     let same = answers.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
     let several = answers.iter().all(|(_, exact)| exact.len() > 1);
-    (typical.is_nan() || typical > jaguar_compile::LOST || several && 2 * same < answers.len()).then(|| {
+    (typical.is_nan() || typical > jaguar::compile::LOST || several && 2 * same < answers.len()).then(|| {
         let classes = if several {
             format!("same class on {same} of {} inputs, ", answers.len())
         } else {

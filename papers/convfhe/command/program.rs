@@ -22,7 +22,7 @@ impl Program {
     /// # Errors
     /// When it is nowhere, or cannot be run.
     pub fn find(&self) -> Result<Fhe> {
-        Ok(Fhe::find(self.fhe_program.as_deref())?.on_threads(jaguar_report::terminal::threads()))
+        Ok(Fhe::find(self.fhe_program.as_deref())?.on_threads(jaguar::reports::terminal::threads()))
     }
 }
 

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use jaguar::EngineError;
+use jaguar::net::Bound;
+use jaguar::reports::terminal::size;
+use jaguar::reports::terminal::table::bytes;
+use jaguar::serve::{Caller, Control, Hosted, Told, Visit};
+use jaguar::wire::Channel;
 use jaguar_convfhe::session::server::{Service, Sizes};
 use jaguar_convfhe::session::{DeskLimits, KeyStore, NAME, Owner, Terms};
 use jaguar_convfhe::{ByProgram, Compiled, Figures, memory};
-use jaguar_engine::EngineError;
-use jaguar_net::Bound;
-use jaguar_report::terminal::size;
-use jaguar_report::terminal::table::bytes;
-use jaguar_serve::{Caller, Control, Hosted, Told, Visit};
-use jaguar_wire::Channel;
 use tracing::{info, warn};
 
 use super::program::{HEADING, Program};

@@ -1,8 +1,8 @@
 //! What comes out of a network, as Python takes it.
 
-use jaguar_engine::answer::class_name;
-use jaguar_engine::client::Prediction;
-use jaguar_graph::network::{Finish, Network, softmax};
+use jaguar::answer::class_name;
+use jaguar::client::Prediction;
+use jaguar::network::{Finish, Network, softmax};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

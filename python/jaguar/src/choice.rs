@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_plan::machine::Machine;
-use jaguar_plan::predict::{Aim, Site};
-use jaguar_plan::{BackendId, Choices, Kit, WEIGHT_MEMORY};
-use jaguar_profile::{Between, Note, When, store};
-use jaguar_ring::cpu::Cpu;
+use jaguar::Cpu;
+use jaguar::bundle::Bundle;
+use jaguar::machine::{Between, Note, When, store};
+use jaguar::plan::machine::Machine;
+use jaguar::plan::predict::{Aim, Site};
+use jaguar::plan::{BackendId, Choices, Kit, WEIGHT_MEMORY};
 use pyo3::prelude::*;
 
 use crate::failure::Failure;

@@ -5,27 +5,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use jaguar_compile::samples::Axes;
-use jaguar_engine::client::{Connected, Limits, Reveal, connect_for, together};
-use jaguar_engine::hint::HintPlace;
-use jaguar_engine::kept::keeper::{self, Keeper};
-use jaguar_engine::report::{Predicted, caveat};
-use jaguar_engine::stop::Stop;
-use jaguar_engine::{EngineError, bundle::ModelId, prepared_bytes};
-use jaguar_graph::network::Network;
-use jaguar_net::tls::{self, Fingerprint, Trust};
-use jaguar_net::{Address, Dialer, Token};
-use jaguar_plan::batch::{is_size, too_large};
-use jaguar_plan::memory::Load;
-use jaguar_plan::predict::Aim;
-use jaguar_plan::{Allowed, MOST_IMAGES};
-use jaguar_profile::memory::room;
-use jaguar_profile::{Between, store};
-use jaguar_report::tables::{batch, cost};
-use jaguar_report::terminal::in_one_line;
-use jaguar_ring::cpu::Cpu;
-use jaguar_wire::Channel;
-use jaguar_wire::framed::Options;
+use jaguar::Cpu;
+use jaguar::client::{Connected, Limits, Reveal, connect_for, together};
+use jaguar::compile::samples::Axes;
+use jaguar::hint::HintPlace;
+use jaguar::kept::keeper::{self, Keeper};
+use jaguar::machine::memory::room;
+use jaguar::machine::{Between, store};
+use jaguar::net::tls::{self, Fingerprint, Trust};
+use jaguar::net::{Address, Dialer, Token};
+use jaguar::network::Network;
+use jaguar::plan::batch::{is_size, too_large};
+use jaguar::plan::memory::Load;
+use jaguar::plan::predict::Aim;
+use jaguar::plan::{Allowed, MOST_IMAGES};
+use jaguar::report::{Predicted, caveat};
+use jaguar::reports::tables::{batch, cost};
+use jaguar::reports::terminal::in_one_line;
+use jaguar::stop::Stop;
+use jaguar::wire::Channel;
+use jaguar::wire::framed::Options;
+use jaguar::{EngineError, bundle::ModelId, prepared_bytes};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -179,7 +179,7 @@ impl Inner {
             options.keep = options.keep.max(1).min(fit);
         }
         let load =
-            Load { clients: 1, kept: options.keep.into(), threads: jaguar_report::terminal::threads() };
+            Load { clients: 1, kept: options.keep.into(), threads: jaguar::reports::terminal::threads() };
         let found = |room| too_large(connected.network(), connected.plan(), Allowed::default(), load, room);
         if let Some(found) = room().and_then(found) {
             return Err(Failure::option(batch::too_large(&found, "batch=")));

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use jaguar_compile::samples::Axes;
-use jaguar_compile::{Event, InputMap, Options, Preprocessing, Warning, Widths, compile};
-use jaguar_graph::agreement::Agreement;
-use jaguar_graph::signs::SearchStage;
-use jaguar_report::compiled::Found;
-use jaguar_ring::cpu::Cpu;
+use jaguar::Cpu;
+use jaguar::agreement::Agreement;
+use jaguar::compile::samples::Axes;
+use jaguar::compile::{Event, InputMap, Options, Preprocessing, Warning, Widths, compile};
+use jaguar::reports::compiled::Found;
+use jaguar::signs::SearchStage;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 

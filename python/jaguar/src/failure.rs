@@ -2,21 +2,21 @@
 
 use std::error::Error;
 
-use jaguar_compile::samples::folder::FolderError;
-use jaguar_compile::samples::{FitError, OpenError};
-use jaguar_compile::{CompileError, PreprocessingError};
-use jaguar_engine::EngineError;
-use jaguar_engine::bundle::BundleError;
-use jaguar_graph::import::ImportError;
-use jaguar_graph::reference::ReferenceError;
-use jaguar_plan::PlanError;
-use jaguar_profile::ProfileError;
-use jaguar_profile::link::NoLink;
-use jaguar_report::ReportError;
-use jaguar_report::accuracy::AccuracyError;
-use jaguar_report::accuracy::labelled::LabelError;
-use jaguar_report::terminal::in_one_line;
-use jaguar_wire::WireError;
+use jaguar::EngineError;
+use jaguar::bundle::BundleError;
+use jaguar::compile::samples::folder::FolderError;
+use jaguar::compile::samples::{FitError, OpenError};
+use jaguar::compile::{CompileError, PreprocessingError};
+use jaguar::import::ImportError;
+use jaguar::machine::ProfileError;
+use jaguar::machine::link::NoLink;
+use jaguar::plan::PlanError;
+use jaguar::reference::ReferenceError;
+use jaguar::reports::ReportError;
+use jaguar::reports::accuracy::AccuracyError;
+use jaguar::reports::accuracy::labelled::LabelError;
+use jaguar::reports::terminal::in_one_line;
+use jaguar::wire::WireError;
 use pyo3::prelude::*;
 
 /// An error as Python gets it: a class of `jaguar.errors`, and its text.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use jaguar_compile::samples::{Axes, FitError, Source, folder, npy, open};
-use jaguar_graph::network::Shape;
+use jaguar::compile::samples::{Axes, FitError, Source, folder, npy, open};
+use jaguar::network::Shape;
 use pyo3::prelude::*;
 
 use crate::failure::Failure;

@@ -1,9 +1,8 @@
 //! What the package computes with: the standard kit, and the papers' backends for whoever asks for them.
 
+use jaguar::plan::Kit;
+use jaguar::{Cpu, Hardware};
 use jaguar_fregata::gpu;
-use jaguar_linear::product::Hardware;
-use jaguar_plan::Kit;
-use jaguar_ring::cpu::Cpu;
 
 /// All that may be named.
 pub fn kit() -> Kit {

@@ -3,23 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jaguar_compile::CompileError;
-use jaguar_compile::samples::Axes;
-use jaguar_engine::bundle::{Bundle, files};
-use jaguar_engine::client::Prediction;
-use jaguar_graph::quantise::layers;
-use jaguar_graph::reference;
-use jaguar_plan::memory::Load;
-use jaguar_plan::{Allowed, Choices, Kit, Plan, batch};
-use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated};
-use jaguar_report::accuracy::labelled::labelled;
-use jaguar_report::accuracy::{Ranking, Run, Score, classes, measure, private, same_network, spread, tops};
-use jaguar_report::tables::memory::MemoryNeeds;
-use jaguar_report::tables::plan::Planned;
-use jaguar_report::terminal::in_one_line;
-use jaguar_report::{compiled, cost};
-use jaguar_ring::cpu::Cpu;
+use jaguar::bundle::{Bundle, files};
+use jaguar::client::Prediction;
+use jaguar::compile::CompileError;
+use jaguar::compile::samples::Axes;
+use jaguar::machine::memory::room;
+use jaguar::machine::{Between, Imitated};
+use jaguar::plan::memory::Load;
+use jaguar::plan::{Allowed, Choices, Kit, Plan, batch};
+use jaguar::quantise::layers;
+use jaguar::reports::accuracy::labelled::labelled;
+use jaguar::reports::accuracy::{Ranking, Run, Score, classes, measure, private, same_network, spread, tops};
+use jaguar::reports::tables::memory::MemoryNeeds;
+use jaguar::reports::tables::plan::Planned;
+use jaguar::reports::terminal::in_one_line;
+use jaguar::reports::{compiled, cost};
+use jaguar::{Cpu, reference};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -148,7 +147,7 @@ impl Model {
                 let (network, allowed) = (&bundle.model.network, Allowed::default());
                 let single = Plan::new(network, choices)?;
                 let plan = batch::plan(network, &single.choices, &among, images, allowed)?;
-                let load = Load::single(jaguar_report::terminal::threads());
+                let load = Load::single(jaguar::reports::terminal::threads());
                 let needs =
                     MemoryNeeds::new(network, &plan, allowed, load, room(), Kit::standard().backends());
                 let planned = Planned::new(

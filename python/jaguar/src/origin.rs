@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use jaguar_graph::float::Graph;
-use jaguar_graph::import::{self, import_bytes, import_file};
-use jaguar_report::compiled::Found;
-use jaguar_ring::cpu::Cpu;
+use jaguar::Cpu;
+use jaguar::float::Graph;
+use jaguar::import::{self, import_bytes, import_file};
+use jaguar::reports::compiled::Found;
 use pyo3::prelude::*;
 
 use crate::failure::Failure;

@@ -7,19 +7,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_engine::client::Reveal;
-use jaguar_engine::is_model_name;
-use jaguar_engine::server::{self, Common, KeepLimits, Service};
-use jaguar_net::{Address, Listener, tls};
-use jaguar_plan::batch::plans_that_fit;
-use jaguar_plan::memory::Load;
-use jaguar_plan::{Allowed, Plan};
-use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated, store};
-use jaguar_report::tables::{batch, event};
-use jaguar_report::terminal::in_one_line;
-use jaguar_serve::{Control, Drained, Limits, Models, Named};
+use jaguar::bundle::Bundle;
+use jaguar::client::Reveal;
+use jaguar::is_model_name;
+use jaguar::machine::memory::room;
+use jaguar::machine::{Between, Imitated, store};
+use jaguar::net::{Address, Listener, tls};
+use jaguar::plan::batch::plans_that_fit;
+use jaguar::plan::memory::Load;
+use jaguar::plan::{Allowed, Plan};
+use jaguar::reports::tables::{batch, event};
+use jaguar::reports::terminal::in_one_line;
+use jaguar::serve::{Control, Drained, Limits, Models, Named};
+use jaguar::server::{self, Common, KeepLimits, Service};
 use pyo3::prelude::*;
 
 use crate::choice::Planning;
@@ -78,7 +78,7 @@ impl Events {
 /// Models that are being served.
 #[pyclass(frozen, module = "jaguar._native")]
 pub struct Server {
-    address: jaguar_net::Bound,
+    address: jaguar::net::Bound,
     /// Of its certificate, where TLS is spoken.
     fingerprint: Option<String>,
     /// By model, in the order in which they were given: its name, and what runs its linear layers.
@@ -156,7 +156,7 @@ impl Server {
             let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
             let (mut named, mut protocols, mut batches) = (Vec::new(), Vec::new(), Vec::new());
             let limits_of_batches =
-                (Allowed::default(), Load::single(jaguar_report::terminal::threads()), room());
+                (Allowed::default(), Load::single(jaguar::reports::terminal::threads()), room());
             for (at, (name, bundle)) in bundles.iter().enumerate() {
                 task.at("planning", at, bundles.len(), name);
                 let choices = planning.choose(bundle, &default, true, task, |choices, _| Ok(choices))?;
@@ -174,7 +174,7 @@ impl Server {
                 named.push(Named::new(name, service.sharing(&common)));
             }
             let limits = Limits { clients: settings.max_clients, ..Limits::default() };
-            let server = jaguar_serve::Server::new(Models::new(common, named), port, limits)?;
+            let server = jaguar::serve::Server::new(Models::new(common, named), port, limits)?;
             let (address, control) = (server.bound().clone(), server.control());
             let (heard, ended) = (Arc::clone(&events), Arc::clone(&events));
             let thread = Builder::new().name("server".into()).spawn(move || {
@@ -197,8 +197,8 @@ impl Server {
     #[getter]
     fn address(&self) -> (String, u16) {
         match &self.address {
-            jaguar_net::Bound::Tcp(address) => (address.ip().to_string(), address.port()),
-            jaguar_net::Bound::Unix(_) => (self.address.to_string(), 0),
+            jaguar::net::Bound::Tcp(address) => (address.ip().to_string(), address.port()),
+            jaguar::net::Bound::Unix(_) => (self.address.to_string(), 0),
         }
     }
 

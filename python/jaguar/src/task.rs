@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use jaguar_engine::progress::Progress;
-use jaguar_engine::stop::Stop;
-use jaguar_wire::Stage;
+use jaguar::progress::Progress;
+use jaguar::stop::Stop;
+use jaguar::wire::Stage;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 

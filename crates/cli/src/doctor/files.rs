@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use jaguar_net::tls::{self, Certificate};
-use jaguar_net::{Exposed, Token, TokenFile};
-use jaguar_report::terminal::table::bytes;
+use jaguar::net::tls::{self, Certificate};
+use jaguar::net::{Exposed, Token, TokenFile};
+use jaguar::reports::terminal::table::bytes;
 
 use super::date::{DAY, day, seconds};
 use super::{Cache, Findings};

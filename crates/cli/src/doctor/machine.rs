@@ -3,14 +3,13 @@
 use std::fs;
 use std::time::SystemTime;
 
-use jaguar_plan::PROTOCOL_VERSION;
-use jaguar_profile::measure::processor;
-use jaguar_profile::memory::room;
-use jaguar_profile::store;
-use jaguar_report::terminal::table::bytes;
-use jaguar_ring::Kernel;
-use jaguar_ring::cpu::{Cpu, Feature};
-use jaguar_wire::tcp::WIRE_VERSION;
+use jaguar::machine::measure::processor;
+use jaguar::machine::memory::room;
+use jaguar::machine::store;
+use jaguar::plan::PROTOCOL_VERSION;
+use jaguar::reports::terminal::table::bytes;
+use jaguar::wire::tcp::WIRE_VERSION;
+use jaguar::{Cpu, Feature, Kernel};
 
 use super::date::{DAY, day, seconds};
 use super::{Cache, Findings};
@@ -46,7 +45,7 @@ fn processor_and_kernels(Cache(cache): &Cache<'_>, findings: &mut Findings) {
         (&[Feature::Aes], "aes-ni"),
     ];
     let aes = aes.iter().find(|(features, _)| cpu.has_all(features)).map(|(_, name)| *name);
-    let threads = jaguar_report::terminal::threads();
+    let threads = jaguar::reports::terminal::threads();
     let found = format!(
         "{}, {threads} threads; linear layers by {}, AES by {}",
         processor(),

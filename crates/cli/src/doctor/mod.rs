@@ -14,8 +14,8 @@ mod server;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use jaguar_profile::store;
-use jaguar_report::terminal::say;
+use jaguar::machine::store;
+use jaguar::reports::terminal::say;
 use serde::Serialize;
 
 use crate::reach::{SERVER, Trust};
@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, help_heading = MACHINE, value_name = "FOLDER")]
     cache: Option<PathBuf>,
     /// Threads that compute linear layers (0: one per core).
-    #[arg(long, help_heading = MACHINE, default_value_t = 0, value_parser = jaguar_report::terminal::thread_count)]
+    #[arg(long, help_heading = MACHINE, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
     /// Print everything as one JSON object.
     #[arg(long, help_heading = MACHINE)]
@@ -127,7 +127,7 @@ impl Findings {
 struct Cache<'a>(Option<&'a Path>);
 
 pub fn run(args: &Args) -> Result<()> {
-    jaguar_report::terminal::set_threads(args.threads)?;
+    jaguar::reports::terminal::set_threads(args.threads)?;
     let mut findings = Findings::default();
     let cache = store::cache(args.cache.as_deref());
     let cache = Cache(cache.as_deref());

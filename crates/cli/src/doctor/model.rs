@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_plan::memory::{Load, Side};
-use jaguar_plan::{Choices, Plan, PlanError};
+use jaguar::bundle::Bundle;
+use jaguar::plan::memory::{Load, Side};
+use jaguar::plan::{Choices, Plan, PlanError};
 
 use super::Findings;
 use crate::kit;
@@ -31,7 +31,7 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
             return;
         }
     };
-    let load = Load::single(jaguar_report::terminal::threads());
+    let load = Load::single(jaguar::reports::terminal::threads());
     match warning_of_memory(network, &plan, load, Side::Server) {
         Some(warning) => {
             findings.warn("model memory", warning, "jaguar plan MODEL --clients N shows what it needs")

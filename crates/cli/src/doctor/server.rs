@@ -3,17 +3,17 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use jaguar_engine::EngineError;
-use jaguar_engine::client::{Connected, Limits, Reveal, connect};
-use jaguar_engine::hint::HintPlace;
-use jaguar_net::tls::Certificate;
-use jaguar_net::{Address, Steps};
-use jaguar_plan::memory::{Load, Side};
-use jaguar_report::tables::plan::words;
-use jaguar_report::terminal::in_one_line;
-use jaguar_report::terminal::table::bytes;
-use jaguar_wire::framed::Options;
-use jaguar_wire::{Channel, WireError};
+use jaguar::EngineError;
+use jaguar::client::{Connected, Limits, Reveal, connect};
+use jaguar::hint::HintPlace;
+use jaguar::net::tls::Certificate;
+use jaguar::net::{Address, Steps};
+use jaguar::plan::memory::{Load, Side};
+use jaguar::reports::tables::plan::words;
+use jaguar::reports::terminal::in_one_line;
+use jaguar::reports::terminal::table::bytes;
+use jaguar::wire::framed::Options;
+use jaguar::wire::{Channel, WireError};
 
 use super::{Args, Cache, Findings, files};
 use crate::kit::kit;
@@ -31,7 +31,7 @@ pub(super) fn look(text: &str, args: &Args, cache: &Cache<'_>, findings: &mut Fi
     let address: Address = match text.parse() {
         Ok(address) => address,
         Err(e) => {
-            let e: jaguar_net::NoAddress = e;
+            let e: jaguar::net::NoAddress = e;
             findings.fail(
                 "address",
                 e.to_string(),
@@ -211,7 +211,7 @@ fn session(channel: Channel, cache: &Cache<'_>, findings: &mut Findings) {
 /// What this client needs for the server's model.
 fn needs(connected: &Connected, Cache(cache): &Cache<'_>, findings: &mut Findings) {
     let (network, plan) = (connected.network(), connected.plan());
-    let load = Load::single(jaguar_report::terminal::threads());
+    let load = Load::single(jaguar::reports::terminal::threads());
     match warning_of_memory(network, plan, load, Side::Client) {
         Some(warning) => {
             findings.warn("query memory", warning, "end other programs, or raise the container's limit")

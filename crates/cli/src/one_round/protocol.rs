@@ -1,18 +1,17 @@
 //! What a protocol of one round is to the command: options of its own, and what it does with them. The kit has those that there are.
-#![allow(dead_code, reason = "what protocols get, none reads where the program is built without them")]
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{ArgMatches, Command};
-use jaguar_compile::InputMap;
-use jaguar_engine::EngineError;
-use jaguar_graph::float::Graph;
-use jaguar_graph::network::ImageSpec;
-use jaguar_net::Bound;
-use jaguar_profile::Imitated;
-use jaguar_serve::{Control, Hosted, Told, Visit};
-use jaguar_wire::Channel;
+use jaguar::EngineError;
+use jaguar::compile::InputMap;
+use jaguar::float::Graph;
+use jaguar::machine::Imitated;
+use jaguar::net::Bound;
+use jaguar::network::ImageSpec;
+use jaguar::serve::{Control, Hosted, Told, Visit};
+use jaguar::wire::Channel;
 
 use crate::progress::Steps;
 use crate::reach::Reach;
@@ -25,7 +24,7 @@ pub enum Which {
     Serve,
 }
 
-/// A protocol in which one message goes up and one comes down. (It has a kind of session of its own: `jaguar_engine::one_round`.)
+/// A protocol in which one message goes up and one comes down. (It has a kind of session of its own: `jaguar::one_round`.)
 pub trait OneRound: Sync {
     /// As it stands behind `--protocol`.
     fn name(&self) -> &'static str;
@@ -68,6 +67,7 @@ pub trait OneRound: Sync {
 }
 
 /// What a compilation takes.
+#[allow(dead_code, reason = "only protocols read it, and the program may be built without them")]
 pub struct Source<'a> {
     pub graph: &'a Graph,
     /// Where factors and offsets go that the file has right behind the input.
@@ -89,6 +89,7 @@ pub struct Source<'a> {
 }
 
 /// What is asked, of whom, and how the answer is shown.
+#[allow(dead_code, reason = "only protocols read it, and the program may be built without them")]
 pub struct Request<'a> {
     pub reach: &'a Reach,
     pub inputs: &'a [PathBuf],

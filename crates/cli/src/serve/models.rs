@@ -6,18 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use jaguar_engine::bundle::{Bundle, ModelId};
-use jaguar_engine::is_model_name;
-use jaguar_engine::server::{Common, Service};
-use jaguar_linear::product::Hardware;
-use jaguar_plan::memory::{Load, Side};
-use jaguar_plan::{Allowed, Choices, Plan, batch};
-use jaguar_profile::memory::room;
-use jaguar_profile::{Between, Imitated, When, store};
-use jaguar_report::terminal::table::bytes;
-use jaguar_report::terminal::threads;
-use jaguar_ring::cpu::Cpu;
-use jaguar_serve::{ClientRules, ModelRules, Named, Rules};
+use jaguar::bundle::{Bundle, ModelId};
+use jaguar::machine::memory::room;
+use jaguar::machine::{Between, Imitated, When, store};
+use jaguar::plan::memory::{Load, Side};
+use jaguar::plan::{Allowed, Choices, Plan, batch};
+use jaguar::reports::terminal::table::bytes;
+use jaguar::reports::terminal::threads;
+use jaguar::serve::{ClientRules, ModelRules, Named, Rules};
+use jaguar::server::{Common, Service};
+use jaguar::{Cpu, Hardware, is_model_name};
 
 use super::ModelOptions;
 use super::file::unknown;
@@ -208,7 +206,7 @@ impl Builder {
         let (backends, most) = (spec.options.backends.named(), spec.options.max_batch);
         let (batches, left_out) =
             batch::plans_that_fit(&bundle.model.network, &plan, backends, most, limits)?;
-        notes::warn(left_out.map(|found| jaguar_report::tables::batch::left_out(&found, "--max-batch ")));
+        notes::warn(left_out.map(|found| jaguar::reports::tables::batch::left_out(&found, "--max-batch ")));
         let service = Service::with_plan(self.hardware.clone(), bundle, plan, spec.options.reveal.into())?;
         let service = service.with_batch_plans(batches)?;
         Ok(Named::new(&spec.name, service.sharing(&self.common)))

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use jaguar_report::terminal::in_one_line;
-use jaguar_serve::metrics::Metrics;
-use jaguar_serve::{Control, Models, Named};
+use jaguar::reports::terminal::in_one_line;
+use jaguar::serve::metrics::Metrics;
+use jaguar::serve::{Control, Models, Named};
 use tracing::{error, info, warn};
 
 use super::models::{Builder, Built, rules, specs};

@@ -308,7 +308,7 @@ impl ModelTable {
         let options: Vec<String> = options(&command).map(key).collect();
         let mut it = Self { name: table.name.clone(), place: Some(table.place.clone()), ..Self::default() };
         ensure!(
-            jaguar_engine::is_model_name(&it.name),
+            jaguar::is_model_name(&it.name),
             "{}: '{}' is no model's name: 1 to 64 letters, digits, '-', '_' and '.'",
             table.place,
             it.name

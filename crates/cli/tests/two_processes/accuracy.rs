@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_graph::image_input;
-use jaguar_graph::network::{Operators, argmax};
-use jaguar_graph::reference;
-use jaguar_ring::cpu::Cpu;
+use jaguar::bundle::Bundle;
+use jaguar::network::{Operators, argmax};
+use jaguar::{Cpu, image_input, reference};
 use serde_json::Value;
 
 use crate::process::{Finished, Process, Scratch, jaguar, repository};

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_graph::{image_input, reference};
-use jaguar_plan::Kit;
-use jaguar_ring::cpu::Cpu;
+use jaguar::bundle::Bundle;
+use jaguar::plan::Kit;
+use jaguar::{Cpu, image_input, reference};
 use serde_json::Value;
 
 use crate::predictions::{Deployment, answers, logits, number, photo};

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_engine::hint::blocks;
-use jaguar_plan::{Choices, Kit, Plan};
+use jaguar::bundle::Bundle;
+use jaguar::hint::blocks;
+use jaguar::plan::{Choices, Kit, Plan};
 use serde_json::Value;
 
 use crate::failures::on_a_full_disk;

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_graph::network::Operators;
-use jaguar_graph::reference;
-use jaguar_plan::{Choices, Kit, Plan};
-use jaguar_ring::cpu::Cpu;
+use jaguar::bundle::Bundle;
+use jaguar::network::Operators;
+use jaguar::plan::{Choices, Kit, Plan};
+use jaguar::{Cpu, reference};
 
 use crate::predictions::{Deployment, answers, logits, number, photo};
 use crate::process::{Process, Scratch, Server, jaguar, repository};

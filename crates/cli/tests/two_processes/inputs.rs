@@ -1,6 +1,6 @@
 //! Pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
 
-use jaguar_graph::network::DEFAULT_GUARD_BITS;
+use jaguar::network::DEFAULT_GUARD_BITS;
 use std::path::Path;
 
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jaguar_engine::bundle::Bundle;
+use jaguar::bundle::Bundle;
 
 use crate::predictions::photo;
 use crate::process::{Process, Scratch, Server, jaguar, repository};
@@ -88,7 +88,7 @@ fn a_scaling_behind_the_input_is_secret() {
     let of = |options: &[&str]| {
         let (model, told) = compile(&folder, &tiny::normalised_onnx(), options);
         let network =
-            Bundle::read(Path::new(&model), jaguar_plan::Kit::standard().operators()).unwrap().model.network;
+            Bundle::read(Path::new(&model), jaguar::plan::Kit::standard().operators()).unwrap().model.network;
         (network.input.affine.len(), network.nodes.len(), told)
     };
     let (public, nodes, told) = of(&[]);

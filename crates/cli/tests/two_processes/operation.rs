@@ -213,11 +213,11 @@ fn limits_say_when_to_come_back() {
     // One that connects and does not go on, and what it is told; then others are served.
     let mut idle =
         Server::start(&it.model, &["--max-stalled", "1", "--max-clients-per-address", "1"], WATCHDOG);
-    let dialer = jaguar_net::Dialer::new(idle.address.parse().expect("an address"));
-    let mut quiet = dialer.connect(jaguar_wire::framed::Options::default()).expect("greeted");
+    let dialer = jaguar::net::Dialer::new(idle.address.parse().expect("an address"));
+    let mut quiet = dialer.connect(jaguar::wire::framed::Options::default()).expect("greeted");
     idle.process.line_with("connected", WATCHDOG);
     assert_fails(asking(&it, &idle), &["1 clients from this address", "try again later, in 10 seconds"]);
-    let error = jaguar_wire::Transport::recv(&mut quiet).expect_err("it asks for nothing").to_string();
+    let error = jaguar::wire::Transport::recv(&mut quiet).expect_err("it asks for nothing").to_string();
     assert!(error.contains("no data came for 1s"), "{error}");
     idle.process.line_with("turned away: this side ended the session: no data came", WATCHDOG);
     answers(asking(&it, &idle), 1);

@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_engine::hint::blocks;
-use jaguar_graph::image_input;
-use jaguar_graph::network::{DEFAULT_GUARD_BITS, Linear, Operators, Relu, argmax};
-use jaguar_graph::reference;
-use jaguar_plan::{Choices, Kit, Plan};
-use jaguar_ring::cpu::Cpu;
+use jaguar::bundle::Bundle;
+use jaguar::hint::blocks;
+use jaguar::network::{DEFAULT_GUARD_BITS, Linear, Operators, Relu, argmax};
+use jaguar::plan::{Choices, Kit, Plan};
+use jaguar::{Cpu, image_input, reference};
 use jaguar_ring::he::params::Parameters;
 use serde_json::Value;
 

@@ -145,32 +145,7 @@ pub fn recording(server: &str) -> (String, Recorded, Recorded) {
     (address, sent, got)
 }
 
-/// Relays to `server`. Returns where clients connect to, and what cuts all connections that there are.
-pub fn severable(server: &str) -> (String, impl Fn()) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("bound").to_string();
-    let server = server.to_owned();
-    let sockets = Arc::<Mutex<Vec<TcpStream>>>::default();
-    let all = sockets.clone();
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&server)) else { return };
-            let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
-            let back = (clone(&server), clone(&client));
-            all.lock().expect("no panic").extend([clone(&server), clone(&client)]);
-            thread::spawn(move || copy(back.0, back.1, &AtomicU64::new(0), &mut |_| ()));
-            thread::spawn(move || copy(client, server, &AtomicU64::new(0), &mut |_| ()));
-        }
-    });
-    let cut = move || {
-        for socket in sockets.lock().expect("no panic").drain(..) {
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-    };
-    (address, cut)
-}
-
-fn copy(mut from: TcpStream, mut to: TcpStream, passed: &AtomicU64, watch: &mut dyn FnMut(u64)) {
+pub fn copy(mut from: TcpStream, mut to: TcpStream, passed: &AtomicU64, watch: &mut dyn FnMut(u64)) {
     let mut buffer = vec![0; 1 << 14];
     while let Ok(n @ 1..) = from.read(&mut buffer) {
         watch(passed.fetch_add(n as u64, Ordering::SeqCst) + n as u64);

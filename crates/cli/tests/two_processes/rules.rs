@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use jaguar_engine::client::{Limits, connect_to};
-use jaguar_engine::hint::HintPlace;
-use jaguar_engine::progress::NoProgress;
-use jaguar_net::{Dialer, Token, tls};
-use jaguar_wire::{Channel, framed};
+use jaguar::client::{Limits, connect_to};
+use jaguar::hint::HintPlace;
+use jaguar::net::{Dialer, Token, tls};
+use jaguar::progress::NoProgress;
+use jaguar::wire::{Channel, framed};
 
 use crate::connections::{Authority, client, fingerprint, token};
 use crate::operation::{figure, figure_becomes, metrics_of, page};
@@ -216,7 +216,7 @@ fn a_ticket_is_of_no_use_to_others() {
 fn not_for_others(dialers: Vec<Dialer>, model: &str) {
     let connect = |dialer: &Dialer| {
         let connection = dialer.connect(framed::Options::default()).expect("let in");
-        connect_to(&jaguar_plan::Kit::standard(), Channel::new(connection), Some(model), &Limits::default())
+        connect_to(&jaguar::plan::Kit::standard(), Channel::new(connection), Some(model), &Limits::default())
             .expect("greeted")
     };
     let [alice, bob] = &dialers[..] else { panic!("two") };

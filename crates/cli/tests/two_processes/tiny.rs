@@ -4,8 +4,8 @@
 use std::io::Cursor;
 
 use image::{ImageFormat, RgbImage};
-use jaguar_graph::network::{Input, MaxPool, Model, Rearrange, Relu, SumPool};
-use jaguar_plan::{BackendId, Choices, Plan};
+use jaguar::network::{Input, MaxPool, Model, Rearrange, Relu, SumPool};
+use jaguar::plan::{BackendId, Choices, Plan};
 
 use crate::WATCHDOG;
 use crate::process::{Process, Scratch, jaguar, repository};
@@ -19,7 +19,7 @@ pub const CLASSES: usize = 10;
 
 /// Protocol buffers by hand: the importer's own decoder is what is tested.
 #[derive(Default)]
-struct Message(Vec<u8>);
+pub struct Message(Vec<u8>);
 
 impl Message {
     fn varint(&mut self, mut value: u64) {
@@ -49,7 +49,7 @@ impl Message {
 }
 
 /// An attribute of one integer or a list of them (field numbers and types from `onnx.proto`).
-fn attribute(name: &str, values: &[u64]) -> Message {
+pub fn attribute(name: &str, values: &[u64]) -> Message {
     let start = Message::default().bytes(1, name.as_bytes());
     match values {
         [one] => start.int(3, *one).int(20, 2),
@@ -57,7 +57,7 @@ fn attribute(name: &str, values: &[u64]) -> Message {
     }
 }
 
-fn node(operator: &str, inputs: &[&str], output: &str, attributes: Vec<Message>) -> Message {
+pub fn node(operator: &str, inputs: &[&str], output: &str, attributes: Vec<Message>) -> Message {
     let m = inputs.iter().fold(Message::default(), |m, i| m.bytes(1, i.as_bytes()));
     let m = m.bytes(2, output.as_bytes()).bytes(3, output.as_bytes()).bytes(4, operator.as_bytes());
     attributes.into_iter().fold(m, |m, a| m.message(5, a))
@@ -70,7 +70,7 @@ fn value(name: &str, shape: &[u64]) -> Message {
 }
 
 /// Weights evenly spread in ±`span`, from a fixed linear congruential sequence.
-fn weights(name: &str, shape: &[u64], span: f32, state: &mut u64) -> Message {
+pub fn weights(name: &str, shape: &[u64], span: f32, state: &mut u64) -> Message {
     let count: u64 = shape.iter().product();
     let data: Vec<u8> = (0..count)
         .flat_map(|_| {
@@ -83,7 +83,7 @@ fn weights(name: &str, shape: &[u64], span: f32, state: &mut u64) -> Message {
 }
 
 /// The file of a network from `input` to [`CLASSES`] logits.
-fn model(
+pub fn model(
     name: &str,
     nodes: impl IntoIterator<Item = Message>,
     tensors: impl IntoIterator<Item = Message>,
@@ -210,35 +210,6 @@ pub fn vector_onnx() -> Vec<u8> {
         weights("b2", &[classes], 0.2, state),
     ];
     model("vector", nodes, tensors, &[1, inputs])
-}
-
-/// The shape of [`pooled_onnx`]'s input.
-pub const POOLED: [usize; 3] = [6, 8, 8];
-
-/// A network whose input and first layer take two ciphertexts in the smallest ring: Conv, Relu, MaxPool, Conv, Relu, Flatten, Gemm.
-pub fn pooled_onnx() -> Vec<u8> {
-    let state = &mut 13;
-    let conv = || vec![attribute("kernel_shape", &[3, 3]), attribute("pads", &[1, 1, 1, 1])];
-    let pool = vec![attribute("kernel_shape", &[2, 2]), attribute("strides", &[2, 2])];
-    let nodes = [
-        node("Conv", &["input", "w1", "b1"], "conv1", conv()),
-        node("Relu", &["conv1"], "relu1", vec![]),
-        node("MaxPool", &["relu1"], "pool1", pool),
-        node("Conv", &["pool1", "w2", "b2"], "conv2", conv()),
-        node("Relu", &["conv2"], "relu2", vec![]),
-        node("Flatten", &["relu2"], "flat", vec![]),
-        node("Gemm", &["flat", "w3", "b3"], "logits", vec![attribute("transB", &[1])]),
-    ];
-    let tensors = [
-        weights("w1", &[6, 6, 3, 3], 0.3, state),
-        weights("b1", &[6], 0.2, state),
-        weights("w2", &[8, 6, 3, 3], 0.3, state),
-        weights("b2", &[8], 0.2, state),
-        weights("w3", &[CLASSES as u64, 8 * 4 * 4], 0.3, state),
-        weights("b3", &[CLASSES as u64], 0.2, state),
-    ];
-    let [channels, height, width] = POOLED.map(|side| side as u64);
-    model("pooled", nodes, tensors, &[1, channels, height, width])
 }
 
 /// Writes the ONNX file, class names `class-0` and so on, and compiles them. Gives the model's path.

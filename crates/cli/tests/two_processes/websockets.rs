@@ -35,10 +35,9 @@ fn assert_same(one: &Value, other: &Value, worst: f64) {
 
 /// How far the tiny network's outputs may be off.
 fn worst(it: &Deployment) -> f64 {
-    let bundle =
-        jaguar_engine::bundle::Bundle::read(it.model.as_ref(), jaguar_plan::Kit::standard().operators())
-            .expect("compiled");
-    tiny::worst_error(&bundle.model, jaguar_plan::Kit::JAGUAR)
+    let bundle = jaguar::bundle::Bundle::read(it.model.as_ref(), jaguar::plan::Kit::standard().operators())
+        .expect("compiled");
+    tiny::worst_error(&bundle.model, jaguar::plan::Kit::JAGUAR)
 }
 
 #[test]

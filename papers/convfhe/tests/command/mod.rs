@@ -16,9 +16,9 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jaguar_graph::import::{Options, import_file};
-use jaguar_graph::network::Operators;
-use jaguar_ring::cpu::Cpu;
+use jaguar::Cpu;
+use jaguar::import::{Options, import_file};
+use jaguar::network::Operators;
 use serde_json::Value;
 
 use crate::connections::fingerprint;

@@ -1,12 +1,42 @@
 //! Whole networks by the commands, beside plaintext.
 
 use super::*;
-use jaguar_graph::network::Operators;
+use crate::tiny::{attribute, model, node, weights};
+use jaguar::network::Operators;
+
+/// The shape of [`pooled_onnx`]'s input.
+const POOLED: [usize; 3] = [6, 8, 8];
+
+/// A network whose input and first layer take two ciphertexts in the smallest ring: Conv, Relu, MaxPool, Conv, Relu, Flatten, Gemm.
+fn pooled_onnx() -> Vec<u8> {
+    let state = &mut 13;
+    let conv = || vec![attribute("kernel_shape", &[3, 3]), attribute("pads", &[1, 1, 1, 1])];
+    let pool = vec![attribute("kernel_shape", &[2, 2]), attribute("strides", &[2, 2])];
+    let nodes = [
+        node("Conv", &["input", "w1", "b1"], "conv1", conv()),
+        node("Relu", &["conv1"], "relu1", vec![]),
+        node("MaxPool", &["relu1"], "pool1", pool),
+        node("Conv", &["pool1", "w2", "b2"], "conv2", conv()),
+        node("Relu", &["conv2"], "relu2", vec![]),
+        node("Flatten", &["relu2"], "flat", vec![]),
+        node("Gemm", &["flat", "w3", "b3"], "logits", vec![attribute("transB", &[1])]),
+    ];
+    let tensors = [
+        weights("w1", &[6, 6, 3, 3], 0.3, state),
+        weights("b1", &[6], 0.2, state),
+        weights("w2", &[8, 6, 3, 3], 0.3, state),
+        weights("b2", &[8], 0.2, state),
+        weights("w3", &[tiny::CLASSES as u64, 8 * 4 * 4], 0.3, state),
+        weights("b3", &[tiny::CLASSES as u64], 0.2, state),
+    ];
+    let [channels, height, width] = POOLED.map(|side| side as u64);
+    model("pooled", nodes, tensors, &[1, channels, height, width])
+}
 
 /// Two ciphertexts go up, and a max-pool is among the layers.
 #[test]
 fn several_ciphertexts_and_a_max_pool() {
-    let Some(it) = Site::of("several", &tiny::pooled_onnx(), &tiny::POOLED) else { return };
+    let Some(it) = Site::of("several", &pooled_onnx(), &POOLED) else { return };
     let server = it.serve(&[]);
     let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
     let answers = lines(it.predict(&server.address, "client", &inputs[..2]));
@@ -26,7 +56,7 @@ fn assert_as_in_plaintext(it: &Site, answers: &[Value]) {
         import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::new(&Operators::standard()))
             .unwrap();
     for (i, answer) in answers.iter().enumerate() {
-        let want = graph.forward(Cpu::detect(), &values(i, tiny::POOLED.iter().product())).unwrap();
+        let want = graph.forward(Cpu::detect(), &values(i, POOLED.iter().product())).unwrap();
         let got = logits(answer);
         assert_eq!(got.len(), want.len());
         let [least, most] = [f32::min, f32::max].map(|pick| want.iter().copied().reduce(pick).unwrap());
@@ -42,8 +72,7 @@ fn assert_as_in_plaintext(it: &Site, answers: &[Value]) {
 /// The client computes the first convolution, its ReLU and the max-pool (which the import puts before it), the server what follows.
 #[test]
 fn first_layers_are_the_clients() {
-    let Some(it) = Site::compiled("first-layers", &tiny::pooled_onnx(), &tiny::POOLED, &["--last", "1"])
-    else {
+    let Some(it) = Site::compiled("first-layers", &pooled_onnx(), &POOLED, &["--last", "1"]) else {
         return;
     };
     let first = format!("{}.first.onnx", it.model);
@@ -68,7 +97,7 @@ fn first_layers_are_the_clients() {
 /// What cannot be cut is refused before anything is written.
 #[test]
 fn a_network_that_cannot_be_cut_is_refused() {
-    let Some(it) = Site::of("uncut", &tiny::pooled_onnx(), &tiny::POOLED) else { return };
+    let Some(it) = Site::of("uncut", &pooled_onnx(), &POOLED) else { return };
     let (source, samples) = (it.scratch.path("vector.onnx"), it.scratch.path("samples"));
     let model = it.scratch.path("cut.convfhe");
     let base = ["compile", &source, "--calibrate", &samples, "-o", &model, "--fhe-program", it.fhe];

@@ -1,8 +1,38 @@
 //! Servers that are killed, and what the next one goes on with.
 
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
 use super::*;
-use crate::relay::severable;
-use jaguar_graph::network::Operators;
+use crate::relay::copy;
+use jaguar::network::Operators;
+
+/// Relays to `server`. Returns where clients connect to, and what cuts all connections that there are.
+fn severable(server: &str) -> (String, impl Fn()) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let server = server.to_owned();
+    let sockets = Arc::<Mutex<Vec<TcpStream>>>::default();
+    let all = sockets.clone();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(&server)) else { return };
+            let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
+            let back = (clone(&server), clone(&client));
+            all.lock().expect("no panic").extend([clone(&server), clone(&client)]);
+            thread::spawn(move || copy(back.0, back.1, &AtomicU64::new(0), &mut |_| ()));
+            thread::spawn(move || copy(client, server, &AtomicU64::new(0), &mut |_| ()));
+        }
+    });
+    let cut = move || {
+        for socket in sockets.lock().expect("no panic").drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    };
+    (address, cut)
+}
 
 /// A server on a Unix socket, so that the next one is at the same address.
 struct Seat {

@@ -1,26 +1,25 @@
-//! One private inference with the engine as a library: server and client in two threads, over TCP on loopback.
+//! One private inference with Jaguar as a library: server and client in two threads, over TCP on loopback.
 //!
-//!     cargo run --release -p jaguar-engine --example two_parties
+//!     cargo run --release -p jaguar --example two_parties
 //!
 //! The two threads share nothing but the server's address. In two programs, on two machines, each half stays as it is.
-//! Real programs read the network from a file (`Bundle::read`) and pictures with `jaguar_compile::samples`.
+//! Real programs read the network from a file (`Bundle::read`) and pictures with `jaguar::compile::samples`.
 
 use std::error::Error;
 use std::net::SocketAddr;
 use std::thread;
 
-use jaguar_engine::bundle::Bundle;
-use jaguar_engine::client::{self, Limits, Prediction, Reveal};
-use jaguar_engine::hint::HintPlace;
-use jaguar_engine::progress::NoProgress;
-use jaguar_engine::server::{Notice, Service};
-use jaguar_graph::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
-use jaguar_graph::network;
-use jaguar_graph::quantise::{Options, calibrate};
-use jaguar_plan::{Choices, Kit};
-use jaguar_ring::cpu::Cpu;
-use jaguar_wire::Channel;
-use jaguar_wire::tcp::{self, Listener, Tcp};
+use jaguar::bundle::Bundle;
+use jaguar::client::{self, Limits, Prediction, Reveal};
+use jaguar::float::{Bias, Graph, Input, Linear, Node, Op, Relu};
+use jaguar::hint::HintPlace;
+use jaguar::plan::{Choices, Kit};
+use jaguar::progress::NoProgress;
+use jaguar::quantise::{Options, calibrate};
+use jaguar::server::{Notice, Service};
+use jaguar::wire::Channel;
+use jaguar::wire::tcp::{self, Listener, Tcp};
+use jaguar::{Cpu, network};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
