@@ -102,17 +102,6 @@ impl Network {
         self
     }
 
-    /// The server adds to each opened value the sum of four numbers that are uniform in `0 .. 2^b`, less its mean
-    /// ([`jaguar_mpc::semantics::opened_noise`]): this b. 0 where nothing is added.
-    pub fn noise_bits(&self) -> u32 {
-        if self.guard_bits == 0 { 0 } else { self.guard_bits + NOISE_PLACES }
-    }
-
-    /// The standard deviation of that noise, in units of the last place above the guard bits.
-    pub fn noise_ulps(&self) -> f64 {
-        ((4f64.powi(self.noise_bits() as i32) - 1.0) / 3.0).sqrt() / f64::from(self.guard_bits).exp2()
-    }
-
     /// How many nodes have signs of reduced precision, and so may err where others do not.
     pub fn reduced_signs(&self) -> usize {
         self.nodes.iter().filter(|n| self.left_out(&n.op).is_some()).count()
