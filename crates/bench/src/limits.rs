@@ -229,14 +229,14 @@ fn responses(kernel: Kernel) -> [f64; 2] {
     hints.small_into(&s, &mut secret);
     hints.round_into(&words, WORD_BITS, &mut response);
     let client = least_seconds(100 * REPEATS, 20, || {
-        hints.multiply_received_into(black_box(&mut response), &secret, WORD_BITS, black_box(&mut out));
+        hints.multiply_received_into(black_box(&mut response), &secret, WORD_BITS, 1, black_box(&mut out));
     });
     let keys = PrimeRing::new(kernel, RING_DIM, KEY);
     let p0 = keys.round_at_random(&words, WORD_BITS, &mut prg);
     let (mut u, mut scratch) = (keys.small(), keys.residues());
     let server = least_seconds(100 * REPEATS, 20, || {
         keys.small_into(black_box(&s), &mut u);
-        keys.multiply_into(&p0, &u, &mut scratch, WORD_BITS, black_box(&mut out));
+        keys.multiply_into(&p0, &u, &mut scratch, WORD_BITS, 1, black_box(&mut out));
     });
     [client, server]
 }

@@ -12,7 +12,7 @@ use jaguar_ring::cpu::Cpu;
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::spectral::{SpectralProduct, Wanted};
 use jaguar_ring::{
-    Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_with,
+    Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_part,
 };
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -119,7 +119,7 @@ fn gemm(rows: &mut Vec<Value>, repeats: usize, shape: &Shape) {
         // The twin takes seconds on the long shapes: fewer repeats.
         let repeats = if kernel == Kernel::SCALAR && work > 1e9 { repeats.min(3) } else { repeats };
         let rate = time(repeats, batch, || {
-            spa_gemm_with(kernel, &planes, &terms, &packed, len, black_box(&mut out), len);
+            spa_gemm_part(kernel, &planes, &terms, &packed, 0..outs, len, black_box(&mut out), len);
         })
         .rate(work);
         if kernel == Kernel::SCALAR {
@@ -242,11 +242,11 @@ fn prime_product(rows: &mut Vec<Value>, repeats: usize, n: usize, count: usize) 
         ring.small_into(&s, &mut small);
         // What is left of a received operand is residues again: as good as any.
         let received_time = time(repeats, 100, || {
-            ring.multiply_received_into(&mut received, &small, WORD_BITS, black_box(&mut out));
+            ring.multiply_received_into(&mut received, &small, WORD_BITS, 1, black_box(&mut out));
         });
         let both_time = time(repeats, 100, || {
             ring.small_into(&s, &mut small);
-            ring.multiply_into(&wide, &small, &mut received, WORD_BITS, black_box(&mut out));
+            ring.multiply_into(&wide, &small, &mut received, WORD_BITS, 1, black_box(&mut out));
         });
         let times =
             [("one prime, received operand", received_time), ("one prime, small side too", both_time)];

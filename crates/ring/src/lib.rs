@@ -33,7 +33,7 @@ pub mod sample;
 mod simd;
 pub mod spectral;
 
-pub use gemm::{PackedWeights, Term, spa_gemm, spa_gemm_with};
+pub use gemm::{PackedWeights, Term, spa_gemm, spa_gemm_part};
 pub use kernel::Kernel;
 pub use planes::LimbPlanes;
 pub use prg::{Prg, derive_seed, os_fill, os_random, wipe_stack};

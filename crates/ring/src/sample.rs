@@ -51,11 +51,7 @@ impl SmallPoly {
     }
 }
 
-impl Drop for SmallPoly {
-    fn drop(&mut self) {
-        wipe(&mut self.lines);
-    }
-}
+crate::simd::wipe_on_drop!(SmallPoly.lines);
 
 /// Fills `out` with independent, exactly uniform values of {-1, 0, 1}: the same ones on every kernel.
 pub fn ternary(kernel: Kernel, prg: &mut Prg, out: &mut [i8]) {

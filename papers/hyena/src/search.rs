@@ -317,7 +317,7 @@ impl Fitted {
             let primes = ring.params.primes()[ring.kept..].iter().rev();
             primes.fold(noise, |noise, &p| noise.divide(n, p))
         };
-        dropped(self.noise_of(gain, ring.digits(), ring.digit_bits)) + dropped(Noise::fresh_public_in(n))
+        dropped(self.noise_of(gain, ring.digits(), ring.digit_bits)) + dropped(Noise::fresh_public(n))
     }
 
     /// log2 of the chance that any coefficient of any response is rounded to the wrong residue: where the mask's

@@ -277,7 +277,7 @@ proptest! {
             let zero = keys.public.encrypt(ring, &zero, prg).into_coefficients(ring);
             let mut response = without_primes(ring, &small, sum.into_coefficients(ring));
             response.add_assign(&small, &without_primes(ring, &small, zero));
-            let response = response.into_values(&small);
+            let response = Ciphertext { a: small.to_values(response.a), b: small.to_values(response.b) };
             prop_assert_eq!(&secret.decrypt(&small, &tools.plain, &response), &message);
             let noise = secret.noise_bits_vt(&small, &tools.plain, &response, &message);
             prop_assert!(noise <= sent.bits(), "{} bits, {} estimated: {:?}", noise, sent.bits(), layer);

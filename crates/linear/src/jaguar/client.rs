@@ -78,7 +78,7 @@ pub fn prepare(
                 let (small, bits) = (&small[t % secrets.len()], layer.params.modulus_bits());
                 let len = layout.export_len(tile);
                 let product = &mut product[..parts * len];
-                hint_ring.multiply_received_parts_into(response, small, bits, parts, product);
+                hint_ring.multiply_received_into(response, small, bits, parts, product);
                 for part in 0..parts {
                     let plane = &mut planes[layout.channel(row, part) % block * plane_len..][..plane_len];
                     layout.each_export(tile, &product[part * len..], plane, |_, y, p| {

@@ -73,7 +73,13 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
         let mut response = hint_ring.residues();
         pack::unpack_u32_into(&hint, layer.hint_bits, response.words_mut());
         let mut product = vec![0; params.ring_dim()];
-        hint_ring.multiply_received_into(&mut response, &secret.for_responses(&hint_ring), k, &mut product);
+        hint_ring.multiply_received_into(
+            &mut response,
+            &secret.for_responses(&hint_ring),
+            k,
+            1,
+            &mut product,
+        );
         let mut coins = vec![0.0; x.len()];
         for (from, to, len) in layer.layout.exports(&layer.layout.tiles()[0]) {
             for i in 0..len {

@@ -130,7 +130,7 @@ impl ServerLayer {
         if let [weights] = &self.weights[..] {
             for (part, terms) in self.terms[..parts].iter().enumerate() {
                 let out = &mut out[part * len..];
-                spa_gemm_part(planes, terms, weights, rows.clone(), len, out, parts * len);
+                spa_gemm_part(planes.kernel(), planes, terms, weights, rows.clone(), len, out, parts * len);
             }
         } else {
             let outs = layout.out_shape()[0] / layout.spec().groups;

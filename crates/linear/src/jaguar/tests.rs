@@ -202,7 +202,7 @@ impl Case {
             let mut response = hint_ring.residues();
             pack::unpack_u32_into(bytes, layer.hint_bits, response.words_mut());
             let mut product = vec![0; layer.layout.ring_dim()];
-            hint_ring.multiply_received_into(&mut response, &small, k, &mut product);
+            hint_ring.multiply_received_into(&mut response, &small, k, 1, &mut product);
             for part in 0..layout.parts() {
                 let (d, at) = (layout.channel(row, part), part * layout.part_len());
                 let plane = &mut phases[d * plane_len..][..plane_len];

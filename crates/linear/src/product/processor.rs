@@ -183,7 +183,16 @@ impl Running for Computing {
         assert_eq!(out.len(), channels.len() * oh * ow, "room for these channels");
         let mut sums = vec![0; channels.len() * len];
         if let [weights] = &product.weights[..] {
-            spa_gemm_part(planes, &product.terms[0], weights, channels.clone(), len, &mut sums, len);
+            spa_gemm_part(
+                planes.kernel(),
+                planes,
+                &product.terms[0],
+                weights,
+                channels.clone(),
+                len,
+                &mut sums,
+                len,
+            );
         } else {
             let outs = product.out_shape[0] / product.weights.len();
             assert!(channels.start.is_multiple_of(outs), "whole groups");

@@ -143,43 +143,15 @@ pub fn spa_gemm(
     out: &mut [u64],
     stride: usize,
 ) {
-    spa_gemm_with(src.kernel(), src, terms, weights, len, out, stride);
+    spa_gemm_part(src.kernel(), src, terms, weights, 0..weights.outs, len, out, stride);
 }
 
-/// The rows `outs` of [`spa_gemm`]'s result alone, the first of them at the beginning of `out`.
+/// The rows `outs` of [`spa_gemm`]'s result alone, the first of them at the beginning of `out`, on any kernel.
 ///
 /// # Panics
 /// As [`spa_gemm`], and if `outs` is no range of the outputs or does not start at a multiple of [`TILE`].
-pub fn spa_gemm_part(
-    src: &LimbPlanes,
-    terms: &[Term],
-    weights: &PackedWeights,
-    outs: Range<usize>,
-    len: usize,
-    out: &mut [u64],
-    stride: usize,
-) {
-    part_with(src.kernel(), src, terms, weights, outs, len, out, stride);
-}
-
-/// [`spa_gemm`] on another kernel than that of `src`, for tests and benchmarks.
-///
-/// # Panics
-/// As [`spa_gemm`].
-pub fn spa_gemm_with(
-    kernel: Kernel,
-    src: &LimbPlanes,
-    terms: &[Term],
-    weights: &PackedWeights,
-    len: usize,
-    out: &mut [u64],
-    stride: usize,
-) {
-    part_with(kernel, src, terms, weights, 0..weights.outs, len, out, stride);
-}
-
 #[allow(clippy::too_many_arguments)]
-fn part_with(
+pub fn spa_gemm_part(
     kernel: Kernel,
     src: &LimbPlanes,
     terms: &[Term],

@@ -118,7 +118,7 @@ fn check(case: &Case) {
     let mark = 0xdead_beef_dead_beef;
     for kernel in Kernel::all(Cpu::detect()) {
         let mut out = vec![mark; outs * stride + 2];
-        spa_gemm_with(kernel, &planes, &terms, &packed, len, &mut out, stride);
+        spa_gemm_part(kernel, &planes, &terms, &packed, 0..packed.outs(), len, &mut out, stride);
         for (d, expected) in expected.iter().enumerate() {
             assert_eq!(&out[d * stride..][..len], expected, "{kernel:?} {label}, output {d}");
         }
@@ -134,7 +134,7 @@ fn check(case: &Case) {
         while first < outs {
             let part = first..outs.min(first + if short { TILE } else { 2 * TILE });
             let mut out = vec![mark; part.len() * stride];
-            part_with(kernel, &planes, &terms, &packed, part.clone(), len, &mut out, stride);
+            spa_gemm_part(kernel, &planes, &terms, &packed, part.clone(), len, &mut out, stride);
             for (d, row) in part.clone().zip(out.chunks(stride)) {
                 assert_eq!(&row[..len], expected[d], "{kernel:?} {label}, output {d} of {part:?}");
                 assert!(row[len..].iter().all(|&word| word == mark), "{kernel:?} {label}, {part:?}");
@@ -208,7 +208,7 @@ fn empty_shapes() {
     spa_gemm(&planes, &[], &PackedWeights::new(0, 0, 8, &[]), 8, &mut [], 8);
     for kernel in Kernel::all(Cpu::detect()) {
         let mut out = [7; 24];
-        spa_gemm_with(kernel, &planes, &[], &PackedWeights::new(3, 0, 8, &[]), 8, &mut out, 8);
+        spa_gemm_part(kernel, &planes, &[], &PackedWeights::new(3, 0, 8, &[]), 0..3, 8, &mut out, 8);
         assert_eq!(out, [0; 24], "an empty sum is zero");
     }
 }
@@ -253,7 +253,7 @@ fn overlapping_rows_are_refused() {
 fn a_part_that_begins_between_tiles_is_refused() {
     let planes = LimbPlanes::new(Kernel::of(Cpu::detect()), 48, 1, 8);
     let (terms, weights) = ([Term { row: 0, offset: 0 }], PackedWeights::new(9, 1, 8, &[1; 9]));
-    spa_gemm_part(&planes, &terms, &weights, 4..9, 8, &mut [0; 40], 8);
+    spa_gemm_part(Kernel::SCALAR, &planes, &terms, &weights, 4..9, 8, &mut [0; 40], 8);
 }
 
 #[test]

@@ -170,7 +170,7 @@ pub struct ZeroKey {
     modulus_bits: u32,
 }
 
-/// Where [`Rerandomiser::z0_into`] computes; for any number of calls.
+/// Where [`ZeroKey::times_transformed`] computes; for any number of calls.
 pub struct ZeroScratch {
     u: PrimeSmall,
     product: Residues,
@@ -191,7 +191,7 @@ impl ZeroKey {
     /// `scratch` last.
     pub fn times_transformed(&self, scratch: &mut ZeroScratch, parts: usize, out: &mut [u64]) {
         let ZeroScratch { u, product } = scratch;
-        self.ring.multiply_parts_into(&self.p0, u, product, self.modulus_bits, parts, out);
+        self.ring.multiply_into(&self.p0, u, product, self.modulus_bits, parts, out);
     }
 
     /// Room to compute in.
@@ -226,12 +226,6 @@ impl Rerandomiser {
         let mask = ring.params.mask();
         out.iter_mut().zip(a).for_each(|(o, &a)| *o = o.wrapping_add(a) & mask);
         out
-    }
-
-    /// The first coefficients of `z0 = p0·u` for one query's key, as many as `out` has.
-    pub fn z0_into(&self, p0: &ZeroKey, scratch: &mut ZeroScratch, out: &mut [u64]) {
-        self.transform_into(p0, scratch);
-        p0.times_transformed(scratch, 1, out);
     }
 
     /// Transforms u, for products with several keys ([`ZeroKey::times_transformed`]) of the ring that `p0` is of.

@@ -250,11 +250,6 @@ impl Sources {
         Self(sources)
     }
 
-    /// Every value stays where it is.
-    pub fn identity(len: usize) -> Self {
-        Self::new((0..len as u32).collect())
-    }
-
     /// The places.
     pub fn places(&self) -> &[u32] {
         &self.0

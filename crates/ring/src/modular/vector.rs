@@ -52,9 +52,15 @@ fn lane_roots<S: Field>(simd: S, roots: &Roots, i: usize, times: usize) -> Facto
     (simd.repeat(&roots.values[i..], times), simd.quotient(simd.repeat(&roots.quotients[i..], times)))
 }
 
-/// Two stages of the forward transform of a block, the roots of the first of which begin at `first`.
+/// Two stages of the forward transform of a block, the roots of the first of which begin at `first`; or their inverse, if `BACK`.
 #[inline(always)]
-fn two_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut [u64], c: &Constants<S::W>) {
+fn two_stages<S: Field, const BACK: bool>(
+    simd: S,
+    roots: &Roots,
+    first: usize,
+    block: &mut [u64],
+    c: &Constants<S::W>,
+) {
     let (outer, left, right) =
         (root(simd, roots, first), root(simd, roots, 2 * first), root(simd, roots, 2 * first + 1));
     let quarter = block.len() / 4;
@@ -63,32 +69,18 @@ fn two_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut [u64],
     let quarters = a.chunks_exact_mut(S::LANES).zip(b.chunks_exact_mut(S::LANES));
     let quarters = quarters.zip(d.chunks_exact_mut(S::LANES).zip(e.chunks_exact_mut(S::LANES)));
     for ((a, b), (d, e)) in quarters {
-        let (x0, x2) = butterfly(simd, simd.load(a), simd.load(d), outer, c);
-        let (x1, x3) = butterfly(simd, simd.load(b), simd.load(e), outer, c);
-        let (x0, x1) = butterfly(simd, x0, x1, left, c);
-        let (x2, x3) = butterfly(simd, x2, x3, right, c);
-        simd.store(a, x0);
-        simd.store(b, x1);
-        simd.store(d, x2);
-        simd.store(e, x3);
-    }
-}
-
-/// The inverse of [`two_stages`]: `first` belongs to the second of them.
-#[inline(always)]
-fn two_back_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut [u64], c: &Constants<S::W>) {
-    let (outer, left, right) =
-        (root(simd, roots, first), root(simd, roots, 2 * first), root(simd, roots, 2 * first + 1));
-    let quarter = block.len() / 4;
-    let (low, high) = block.split_at_mut(2 * quarter);
-    let ((a, b), (d, e)) = (low.split_at_mut(quarter), high.split_at_mut(quarter));
-    let quarters = a.chunks_exact_mut(S::LANES).zip(b.chunks_exact_mut(S::LANES));
-    let quarters = quarters.zip(d.chunks_exact_mut(S::LANES).zip(e.chunks_exact_mut(S::LANES)));
-    for ((a, b), (d, e)) in quarters {
-        let (x0, x1) = back_butterfly(simd, simd.load(a), simd.load(b), left, c);
-        let (x2, x3) = back_butterfly(simd, simd.load(d), simd.load(e), right, c);
-        let (x0, x2) = back_butterfly(simd, x0, x2, outer, c);
-        let (x1, x3) = back_butterfly(simd, x1, x3, outer, c);
+        let (mut x0, mut x1, mut x2, mut x3) = (simd.load(a), simd.load(b), simd.load(d), simd.load(e));
+        if BACK {
+            (x0, x1) = back_butterfly(simd, x0, x1, left, c);
+            (x2, x3) = back_butterfly(simd, x2, x3, right, c);
+            (x0, x2) = back_butterfly(simd, x0, x2, outer, c);
+            (x1, x3) = back_butterfly(simd, x1, x3, outer, c);
+        } else {
+            (x0, x2) = butterfly(simd, x0, x2, outer, c);
+            (x1, x3) = butterfly(simd, x1, x3, outer, c);
+            (x0, x1) = butterfly(simd, x0, x1, left, c);
+            (x2, x3) = butterfly(simd, x2, x3, right, c);
+        }
         simd.store(a, x0);
         simd.store(b, x1);
         simd.store(d, x2);
@@ -150,7 +142,7 @@ fn stages<S: Field>(
     let (mut len, mut first) = (data.len(), first);
     while len > until {
         for (i, block) in data.chunks_exact_mut(len).enumerate() {
-            two_stages(simd, roots, first + i, block, c);
+            two_stages::<S, false>(simd, roots, first + i, block, c);
         }
         len /= 4;
         first *= 4;
@@ -176,7 +168,7 @@ fn transform<S: Field>(simd: S, m: &Modulus, roots: &Roots, data: &mut [u64]) {
     }
     while len > CACHED {
         for (i, block) in data.chunks_exact_mut(len).enumerate() {
-            two_stages(simd, roots, blocks + i, block, c);
+            two_stages::<S, false>(simd, roots, blocks + i, block, c);
         }
         (len, blocks) = (len / 4, 4 * blocks);
     }
@@ -202,7 +194,7 @@ fn transform_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, 
         let mut inner = 4 * pair;
         while inner <= len {
             for (j, block) in block.chunks_exact_mut(inner).enumerate() {
-                two_back_stages(simd, roots, first * (len / inner) + j, block, c);
+                two_stages::<S, true>(simd, roots, first * (len / inner) + j, block, c);
             }
             inner *= 4;
         }
@@ -210,7 +202,7 @@ fn transform_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, 
     while len * 4 <= n {
         len *= 4;
         for (i, block) in data.chunks_exact_mut(len).enumerate() {
-            two_back_stages(simd, roots, n / len + i, block, c);
+            two_stages::<S, true>(simd, roots, n / len + i, block, c);
         }
     }
     let scale = simd.factor(scale);

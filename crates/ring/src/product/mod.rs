@@ -21,7 +21,7 @@ pub mod prime;
 pub mod rns;
 
 use crate::kernel::{Kernel, Set};
-use crate::simd::{Line, Simd, multiversion, wipe, words_mut};
+use crate::simd::{Line, Simd, multiversion, wipe, wipe_on_drop, words_mut};
 use ntt::{Factor, LENGTHS, PRIMES, Tables};
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -87,23 +87,7 @@ pub struct SmallNtt {
     residues: Vec<Line>,
 }
 
-impl Drop for SmallNtt {
-    fn drop(&mut self) {
-        wipe(&mut self.residues);
-    }
-}
-
-impl SmallNtt {
-    /// Length of the polynomial.
-    pub fn n(&self) -> usize {
-        self.n
-    }
-
-    /// Whether it was prepared as ternary.
-    pub fn is_ternary(&self) -> bool {
-        self.bound == 1
-    }
-}
+wipe_on_drop!(SmallNtt.residues);
 
 /// A wide polynomial, transformed modulo as many primes as its width may need.
 ///
@@ -114,18 +98,6 @@ pub struct WideNtt {
     bits: u32,
     /// Residues modulo each prime below 4p: `[prime][n]`.
     residues: Vec<Line>,
-}
-
-impl WideNtt {
-    /// Length of the polynomial.
-    pub fn n(&self) -> usize {
-        self.n
-    }
-
-    /// Bits of its words, and of the products made from it.
-    pub fn bits(&self) -> u32 {
-        self.bits
-    }
 }
 
 /// Primes needed for words of `bits` bits and small coefficients of at most `bound` in magnitude.

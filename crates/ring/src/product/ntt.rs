@@ -239,25 +239,14 @@ pub(super) fn forward<S: Simd>(simd: S, data: &mut [S::V], tables: &Tables) {
     }
 }
 
-/// Brings vectors from the order of the scalar transform into that of [`forward`]'s result.
+/// Brings vectors from the order of the scalar transform into that of [`forward`]'s result; or back, if `BACK`.
 #[inline(always)]
-pub(super) fn zip_lanes<S: Simd>(simd: S, data: &mut [S::V]) {
+pub(super) fn zip_lanes<S: Simd, const BACK: bool>(simd: S, data: &mut [S::V]) {
     if lane_stages::<S>() > 0 {
         for pair in data.chunks_exact_mut(2) {
             for _ in 0..lane_stages::<S>() {
-                (pair[0], pair[1]) = simd.zip(pair[0], pair[1]);
-            }
-        }
-    }
-}
-
-/// The inverse of [`zip_lanes`].
-#[inline(always)]
-pub(super) fn unzip_lanes<S: Simd>(simd: S, data: &mut [S::V]) {
-    if lane_stages::<S>() > 0 {
-        for pair in data.chunks_exact_mut(2) {
-            for _ in 0..lane_stages::<S>() {
-                (pair[0], pair[1]) = simd.unzip(pair[0], pair[1]);
+                (pair[0], pair[1]) =
+                    if BACK { simd.unzip(pair[0], pair[1]) } else { simd.zip(pair[0], pair[1]) };
             }
         }
     }

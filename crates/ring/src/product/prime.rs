@@ -26,7 +26,7 @@ use super::ntt::{self, LENGTHS, PRIMES, Tables};
 use super::{check_length, lanes_of, run_prepare_small};
 use crate::kernel::Kernel;
 use crate::prg::Prg;
-use crate::simd::{Line, Portable, Simd, multiversion, wipe, words, words_mut};
+use crate::simd::{Line, Portable, Simd, multiversion, wipe_on_drop, words, words_mut};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
@@ -66,17 +66,7 @@ pub struct PrimeWide(Vec<Line>);
 /// A small secret polynomial, transformed, times `2^32 / n`. Zeroised on drop.
 pub struct PrimeSmall(Vec<Line>);
 
-impl Drop for Residues {
-    fn drop(&mut self) {
-        wipe(&mut self.0);
-    }
-}
-
-impl Drop for PrimeSmall {
-    fn drop(&mut self) {
-        wipe(&mut self.0);
-    }
-}
+wipe_on_drop!(Residues.0, PrimeSmall.0);
 
 impl Residues {
     /// The residues.
@@ -176,27 +166,13 @@ impl PrimeRing {
         }
     }
 
-    /// The first coefficients of `x * s`, as many as `out` has, taken to `2^bits`. `scratch` is overwritten.
+    /// The first coefficients of each of `parts` equal parts of `x * s`, taken to `2^bits`, one part's behind the other's:
+    /// `[parts][out.len() / parts]`. `scratch` is overwritten.
     ///
     /// # Panics
-    /// If an operand is of another length, `out` is longer, or `bits` is not in `16..=54`.
+    /// If an operand is of another length, `out` is longer, `bits` is not in `16..=54`, or `parts` is no power of two up to n or does
+    /// not divide `out`'s length.
     pub fn multiply_into(
-        &self,
-        x: &PrimeWide,
-        s: &PrimeSmall,
-        scratch: &mut Residues,
-        bits: u32,
-        out: &mut [u64],
-    ) {
-        self.multiply_parts_into(x, s, scratch, bits, 1, out);
-    }
-
-    /// As [`multiply_into`](Self::multiply_into), but the first coefficients of each of `parts` equal parts of the product, one
-    /// part's behind the other's: `[parts][out.len() / parts]`.
-    ///
-    /// # Panics
-    /// As `multiply_into`, and if `parts` is no power of two up to n or does not divide `out`'s length.
-    pub fn multiply_parts_into(
         &self,
         x: &PrimeWide,
         s: &PrimeSmall,
@@ -214,15 +190,7 @@ impl PrimeRing {
     ///
     /// # Panics
     /// As `multiply_into`.
-    pub fn multiply_received_into(&self, x: &mut Residues, s: &PrimeSmall, bits: u32, out: &mut [u64]) {
-        self.multiply_received_parts_into(x, s, bits, 1, out);
-    }
-
-    /// As [`multiply_parts_into`](Self::multiply_parts_into), for an x that travelled. It is used up.
-    ///
-    /// # Panics
-    /// As `multiply_parts_into`.
-    pub fn multiply_received_parts_into(
+    pub fn multiply_received_into(
         &self,
         x: &mut Residues,
         s: &PrimeSmall,
@@ -284,7 +252,7 @@ fn forward_to_wire<S: Simd>(simd: S, tables: &Tables, data: &mut [Line]) {
     for value in data.iter_mut() {
         *value = ntt::reduce(simd, ntt::reduce(simd, *value, p2), p);
     }
-    ntt::unzip_lanes(simd, data);
+    ntt::zip_lanes::<S, true>(simd, data);
 }
 
 #[inline(always)]
@@ -316,7 +284,7 @@ fn multiply_received<S: Simd>(
 ) {
     let (p, inverse) = (simd.splat(tables.prime), simd.splat(tables.inverse));
     let x = simd.view_mut(x);
-    ntt::zip_lanes(simd, x);
+    ntt::zip_lanes::<S, false>(simd, x);
     for (x, &s) in x.iter_mut().zip(simd.view(s)) {
         *x = ntt::mul_montgomery(simd, *x, s, p, inverse);
     }
@@ -430,7 +398,7 @@ mod tests {
             assert!(x.words().iter().all(|&word| word < ring.prime()));
             sent.push(x.words().to_vec());
             let mut out = vec![u64::MAX; count];
-            ring.multiply_received_into(&mut x, &small, bits, &mut out);
+            ring.multiply_received_into(&mut x, &small, bits, 1, &mut out);
             let sums = schoolbook(&nearest(words, bits, ring.prime()), s);
             assert_lifted(&out, &sums, ring.prime(), bits, kernel.name());
             results.push(out);
@@ -497,7 +465,7 @@ mod tests {
                 let mut x = ring.residues();
                 x.words_mut().iter_mut().zip(words).for_each(|(x, word)| *x = word);
                 let mut out = vec![0; n];
-                ring.multiply_received_into(&mut x, &small, 48, &mut out);
+                ring.multiply_received_into(&mut x, &small, 48, 1, &mut out);
                 out
             };
             let reduced = product(&mut words.iter().map(|word| word % ring.prime()));
@@ -521,7 +489,7 @@ mod tests {
         for round in 0..ROUNDS {
             let x = ring.round_at_random(&words, 48, &mut Prg::derive(&[1; 32], "rounding", &[round]));
             let mut out = vec![0; n];
-            ring.multiply_into(&x, &small, &mut ring.residues(), 48, &mut out);
+            ring.multiply_into(&x, &small, &mut ring.residues(), 48, 1, &mut out);
             for (sum, (&got, &word)) in sums.iter_mut().zip(out.iter().zip(&words)) {
                 let error = (got as f64 - word as f64) / unit;
                 assert!(error.abs() < 1.001, "{error}");
@@ -554,16 +522,16 @@ mod tests {
                 let mut x = ring.residues();
                 let (mut whole, mut firsts) = (vec![0; n], vec![0; parts * len]);
                 ring.round_into(&words, 48, &mut x);
-                ring.multiply_received_into(&mut x, &small, 48, &mut whole);
+                ring.multiply_received_into(&mut x, &small, 48, 1, &mut whole);
                 ring.round_into(&words, 48, &mut x);
-                ring.multiply_received_parts_into(&mut x, &small, 48, parts, &mut firsts);
+                ring.multiply_received_into(&mut x, &small, 48, parts, &mut firsts);
                 for (part, first) in firsts.chunks(len.max(1)).enumerate() {
                     prop_assert_eq!(first, &whole[part * n / parts..][..len], "{}, part {}", kernel.name(), part);
                 }
                 let x = ring.round_at_random(&words, 48, &mut Prg::new([1; 32]));
                 let mut again = vec![0; parts * len];
-                ring.multiply_into(&x, &small, &mut ring.residues(), 48, &mut whole);
-                ring.multiply_parts_into(&x, &small, &mut ring.residues(), 48, parts, &mut again);
+                ring.multiply_into(&x, &small, &mut ring.residues(), 48, 1, &mut whole);
+                ring.multiply_into(&x, &small, &mut ring.residues(), 48, parts, &mut again);
                 for (part, first) in again.chunks(len.max(1)).enumerate() {
                     prop_assert_eq!(first, &whole[part * n / parts..][..len], "{}, part {}", kernel.name(), part);
                 }
@@ -581,7 +549,7 @@ mod tests {
                 ring.small_into(&s, &mut small);
                 let mut out = vec![0; count.min(n)];
                 let x = ring.round_at_random(&words, 48, &mut Prg::new([1; 32]));
-                ring.multiply_into(&x, &small, &mut ring.residues(), 48, &mut out);
+                ring.multiply_into(&x, &small, &mut ring.residues(), 48, 1, &mut out);
                 results.push(out);
             }
             prop_assert!(results.windows(2).all(|pair| pair[0] == pair[1]));

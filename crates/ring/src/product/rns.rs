@@ -23,7 +23,7 @@ use super::{check_length, lanes_of, run_prepare_small};
 use crate::kernel::Kernel;
 use crate::modular;
 use crate::prg::Prg;
-use crate::simd::{Line, Portable, Simd, multiversion, wipe, words, words_mut};
+use crate::simd::{Line, Portable, Simd, multiversion, wipe_on_drop, words, words_mut};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -85,28 +85,13 @@ pub struct RnsSmall(Vec<Line>);
 /// A sum of products, transformed and divided by n: residues below 2p. Zeroised on drop.
 pub struct RnsSum(Vec<Line>);
 
-macro_rules! wipe_on_drop {
-    ($($name:ident),*) => {
-        $(impl Drop for $name {
-            fn drop(&mut self) {
-                wipe(&mut self.0);
-            }
-        })*
-    };
-}
-wipe_on_drop!(RnsPoly, RnsNtt, RnsSmall, RnsSum);
+wipe_on_drop!(RnsPoly.0, RnsNtt.0, RnsSmall.0, RnsSum.0, RnsPairs.lines);
 
 /// Pairs of transformed polynomials (the halves of ciphertexts), side by side for [`Rns::accumulate`]:
 /// `[limb][line of n][pair][half]`.
 pub struct RnsPairs {
     count: usize,
     lines: Vec<Line>,
-}
-
-impl Drop for RnsPairs {
-    fn drop(&mut self) {
-        wipe(&mut self.lines);
-    }
 }
 
 /// Small polynomials (weights) for one or two sums of `terms` products, transformed, in the order in which

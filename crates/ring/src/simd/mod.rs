@@ -72,6 +72,18 @@ pub(crate) fn wipe<T: bytemuck::Zeroable + Copy>(values: &mut [T]) {
     zeroize::optimization_barrier(values);
 }
 
+/// Types that [`wipe`] a field when they are dropped.
+macro_rules! wipe_on_drop {
+    ($($name:ident.$field:tt),*) => {
+        $(impl Drop for $name {
+            fn drop(&mut self) {
+                $crate::simd::wipe(&mut self.$field);
+            }
+        })*
+    };
+}
+pub(crate) use wipe_on_drop;
+
 /// Operations on a vector `V` of `LANES` unsigned 32-bit lanes and on `W`, as many 64-bit lanes. All wrap.
 pub(crate) trait Simd: Copy {
     /// `LANES` 32-bit lanes.

@@ -47,11 +47,6 @@ impl Batch {
         self.places.len()
     }
 
-    /// N/2.
-    pub fn row(&self) -> usize {
-        self.places.len() / 2
-    }
-
     /// The polynomial modulo t whose slots are `values`, row by row. Fewer than N values leave zeros in the others.
     ///
     /// # Panics

@@ -49,18 +49,6 @@ impl<R: Representation> Ciphertext<R> {
         ring.add_assign(&mut self.b, &other.b);
     }
 
-    /// Subtracts another ciphertext.
-    pub fn sub_assign(&mut self, ring: &Ring, other: &Self) {
-        ring.sub_assign(&mut self.a, &other.a);
-        ring.sub_assign(&mut self.b, &other.b);
-    }
-
-    /// Changes the sign.
-    pub fn negate(&mut self, ring: &Ring) {
-        ring.negate(&mut self.a);
-        ring.negate(&mut self.b);
-    }
-
     /// Adds a message that is not encrypted, times Q/t ([`PlainModulus::scale`](super::PlainModulus::scale)).
     pub fn add_plain(&mut self, ring: &Ring, scaled: &Poly<R>) {
         ring.add_assign(&mut self.b, scaled);
@@ -93,11 +81,6 @@ impl Ciphertext<Values> {
 }
 
 impl Ciphertext<Coefficients> {
-    /// Transforms.
-    pub fn into_values(self, ring: &Ring) -> Ciphertext<Values> {
-        Ciphertext { a: ring.to_values(self.a), b: ring.to_values(self.b) }
-    }
-
     /// Divides by the last prime of `ring` and rounds: a ciphertext of the same message in the ring without it.
     ///
     /// # Panics

@@ -35,19 +35,9 @@ pub(super) fn seed(prg: &mut Prg) -> [u8; 32] {
 }
 
 impl SecretKey {
-    /// A fresh secret from the operating system's randomness.
-    pub fn fresh(ring: &Ring) -> Self {
-        Self::from_prg(ring, &mut Prg::from_os())
-    }
-
     /// A secret from given randomness (tests fix it).
     pub fn from_prg(ring: &Ring, prg: &mut Prg) -> Self {
         Self { ring: ring.clone(), s: ternary(ring, prg) }
-    }
-
-    /// The ring that it was made for.
-    pub fn ring(&self) -> &Ring {
-        &self.ring
     }
 
     /// An encryption of `scaled`, a message times Q/t ([`PlainModulus::scale`]), with randomness from `prg`, which must be
@@ -74,7 +64,7 @@ impl SecretKey {
         ring.to_coefficients(phase)
     }
 
-    /// The message modulo t, N numbers: right if the noise is within [`PlainModulus::capacity_bits`].
+    /// The message modulo t, N numbers: right if the noise is within `Q/(2t)`.
     pub fn decrypt(
         &self,
         ring: &Ring,

@@ -25,8 +25,8 @@
 //! | encryption under the public key | σ² (1 + 2h) + 1/12 | [`fresh_public`](Noise::fresh_public) |
 //! | sum of independent ciphertexts | sum | `+` |
 //! | product with w | times ‖w‖² | [`multiply`](Noise::multiply) |
-//! | key switching, D digits of base B | + D·N·σ²·B²/12 | [`switch_key`](Noise::switch_key) |
-//! | a prime p dropped | / p², + (1 + h)/12 | [`drop_prime`](Noise::drop_prime) |
+//! | key switching, D digits of base B | + D·N·σ²·B²/12 | [`of_digits`](Noise::of_digits) |
+//! | a prime p dropped | / p², + (1 + h)/12 | [`divide`](Noise::divide) |
 //!
 //! Time and memory access depend on public figures only: N, the primes, t, the digits. Functions whose names end in `_vt`
 //! are for tests.

@@ -1,7 +1,5 @@
 //! How large the noise of a ciphertext is, by what was done to it.
 
-use super::{PlainModulus, Ring, SwitchingKey};
-
 /// Variance of a coefficient of fresh noise.
 const FRESH: f64 = 10.5;
 
@@ -24,19 +22,9 @@ impl Noise {
         Self { variance: FRESH + ROUNDING }
     }
 
-    /// Of an encryption under the public key: e0 + e·u + e1·s.
-    pub fn fresh_public(ring: &Ring) -> Self {
-        Self::fresh_public_in(ring.n())
-    }
-
-    /// As [`fresh_public`](Self::fresh_public), in a ring of length `n`.
-    pub fn fresh_public_in(n: usize) -> Self {
+    /// Of an encryption under the public key, in a ring of length `n`: e0 + e·u + e1·s.
+    pub fn fresh_public(n: usize) -> Self {
         Self { variance: FRESH * (1.0 + 2.0 * weight(n)) + ROUNDING }
-    }
-
-    /// None at all.
-    pub fn zero() -> Self {
-        Self { variance: 0.0 }
     }
 
     /// Of a product with a polynomial, or number, whose coefficients have this sum of squares.
@@ -51,22 +39,11 @@ impl Noise {
         Self { variance: self.variance + ROUNDING }
     }
 
-    /// After key switching in `ring`: digits of base B are uniform, with a variance of B²/12.
-    #[must_use]
-    pub fn switch_key(self, ring: &Ring, key: &SwitchingKey) -> Self {
-        self + Self::of_digits(ring.n(), key.digits(ring), key.digit_bits())
-    }
-
-    /// What key switching adds in a ring of length `n`, with so many digits of `digit_bits` bits in all.
+    /// What key switching adds in a ring of length `n`, with so many digits of `digit_bits` bits in all. Digits of base B are uniform, with
+    /// a variance of B²/12.
     pub fn of_digits(n: usize, digits: usize, digit_bits: u32) -> Self {
         let base = 2f64.powi(digit_bits as i32);
         Self { variance: digits as f64 * n as f64 * FRESH * base * base * ROUNDING }
-    }
-
-    /// After the last prime of `ring` was dropped.
-    #[must_use]
-    pub fn drop_prime(self, ring: &Ring) -> Self {
-        self.divide(ring.n(), ring.primes()[ring.limbs() - 1])
     }
 
     /// After a division by `p` in a ring of length `n`, with rounding.
@@ -84,11 +61,6 @@ impl Noise {
     /// log2 of a bound of all coefficients: seven standard deviations.
     pub fn bits(self) -> f64 {
         (DEVIATIONS * self.deviation()).log2()
-    }
-
-    /// How many bits are left before a message could be lost.
-    pub fn budget(self, ring: &Ring, plain: &PlainModulus) -> f64 {
-        plain.capacity_bits(ring) - self.bits()
     }
 }
 

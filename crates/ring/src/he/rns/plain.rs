@@ -59,11 +59,6 @@ impl PlainModulus {
         &self.t
     }
 
-    /// log2 of the largest noise that decryption removes: `Q/(2t)`.
-    pub fn capacity_bits(&self, ring: &Ring) -> f64 {
-        ring.modulus_log2() - (self.t.value() as f64).log2() - 1.0
-    }
-
     /// `round(Q·m/t)` for every m of `message`, N numbers of any size that are taken modulo t. The rounding is to the
     /// nearest, halves downwards.
     ///
@@ -81,7 +76,7 @@ impl PlainModulus {
     }
 
     /// `round(x·t/Q)` modulo t for every coefficient x: the message of a phase whose noise is below
-    /// [`capacity_bits`](Self::capacity_bits).
+    /// `Q/(2t)`.
     ///
     /// With `y = x·(Q/p)^-1` modulo p, that is `Σ y·t/p` but for a multiple of t: whole parts are added modulo t,
     /// fractions with 64 bits.
@@ -103,11 +98,6 @@ impl PlainModulus {
             *whole = self.t.add(*whole, self.t.reduce((fraction >> 64) as u64));
         }
         whole
-    }
-
-    /// Signed numbers modulo t.
-    pub fn from_signed(&self, values: &[i64]) -> Vec<u64> {
-        values.iter().map(|&v| self.t.reduce_signed(v)).collect()
     }
 
     /// The numbers in `-t/2..t/2` that numbers modulo t stand for.

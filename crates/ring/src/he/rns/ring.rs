@@ -114,11 +114,6 @@ impl Ring {
         self.kernel
     }
 
-    /// The parameter set; this ring may have fewer of its primes.
-    pub fn params(&self) -> &RnsParameters {
-        &self.tables.params
-    }
-
     /// N.
     pub fn n(&self) -> usize {
         self.tables.params.ring_dim()
@@ -132,11 +127,6 @@ impl Ring {
     /// The primes.
     pub fn primes(&self) -> &[u64] {
         &self.tables.params.primes()[..self.limbs]
-    }
-
-    /// log2 Q.
-    pub fn modulus_log2(&self) -> f64 {
-        self.primes().iter().map(|&p| (p as f64).log2()).sum()
     }
 
     /// The ring without the last prime; `None` if there is no other.
@@ -353,12 +343,6 @@ impl Ring {
         quotient
     }
 
-    /// The polynomial modulo the Q of a ring with fewer primes of the same set.
-    pub fn reduce<R: Representation>(&self, poly: &Poly<R>) -> Poly<R> {
-        let residues = self.limbs_of(poly).flatten().copied().collect();
-        Poly::new(Zeroizing::new(residues))
-    }
-
     /// The automorphism `X -> X^element`.
     ///
     /// # Panics
@@ -398,20 +382,6 @@ impl Automorphism {
         let sources = self.sources.places();
         for (to, from) in out.residues.chunks_exact_mut(sources.len()).zip(ring.limbs_of(poly)) {
             to.iter_mut().zip(sources).for_each(|(to, &source)| *to = from[source as usize]);
-        }
-        out
-    }
-
-    /// Of a polynomial as coefficients: that of X^i goes to X^(i g), which may change its sign.
-    pub fn apply_to_coefficients(&self, ring: &Ring, poly: &Poly<Coefficients>) -> Poly<Coefficients> {
-        ring.check(poly);
-        let n = ring.n();
-        let mut out = ring.zero();
-        for ((modulus, to), from) in ring.limbs_mut(&mut out).zip(ring.limbs_of(poly)) {
-            for (i, &r) in from.iter().enumerate() {
-                let at = i * self.element % (2 * n);
-                to[at % n] = if at < n { r } else { modulus.negate(r) };
-            }
         }
         out
     }

@@ -1,17 +1,9 @@
-//! Ciphertexts taken from one secret to another, and turned, by keys.
-
-use crate::modular::slices::Sources;
+//! Ciphertexts turned by keys.
 
 use super::keys::decompose;
-use super::{Ciphertext, GaloisKey, Poly, Ring, SwitchingKey, Values};
+use super::{Ciphertext, GaloisKey, Poly, Ring, Values};
 
 impl Ciphertext<Values> {
-    /// From a ciphertext under the secret that `key` leads from to one under the secret that it leads to.
-    pub fn switch_key(&self, ring: &Ring, key: &SwitchingKey) -> Self {
-        let a = ring.to_coefficients(self.a.duplicate());
-        key.switch(ring, &a, &self.b, &Sources::identity(ring.n()))
-    }
-
     /// The automorphism that `key` is for. For several of one ciphertext, [`Hoisted`] is faster.
     pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Self {
         let a = ring.to_coefficients(self.a.duplicate());
