@@ -304,7 +304,7 @@ pub struct Disagreement {
 impl Disagreement {
     /// Whether `model` is lost by what `found` says of it: an output is off by more than [`LOST`] on half of the samples, or (of a
     /// list of classes) more than half of the samples have another class, and the output is off by more than `bound`.
-    pub fn of(found: &Agreement, network: &Network, bound: f64) -> Option<Self> {
+    pub(crate) fn of(found: &Agreement, network: &Network, bound: f64) -> Option<Self> {
         let worst = found.outputs.iter().max_by(|a, b| a.typical_error().total_cmp(&b.typical_error()))?;
         let is_list = network.nodes.last().is_some_and(|n| n.shape[0] > 1 && n.shape[1..] == [1, 1]);
         let classes = is_list && found.outputs.len() == 1;

@@ -72,7 +72,7 @@ pub struct Agreement {
 impl Agreement {
     /// Of both lists of images together.
     #[must_use]
-    pub fn and(mut self, other: &Agreement) -> Agreement {
+    pub(crate) fn and(mut self, other: &Agreement) -> Agreement {
         let (a, b) = (self.images as f64, other.images as f64);
         self.mean_error = (self.mean_error * a + other.mean_error * b) / (a + b).max(1.0);
         for (own, other) in self.outputs.iter_mut().zip(&other.outputs) {
@@ -139,7 +139,7 @@ pub fn private_agreement(
 ///
 /// # Errors
 /// As [`agreement`].
-pub fn private_agreement_heard(
+pub(crate) fn private_agreement_heard(
     cpu: Cpu,
     graph: &Graph,
     model: &Model,

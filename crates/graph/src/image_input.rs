@@ -11,7 +11,7 @@ use crate::network::{Filter, ImageSpec, Resize, Shape};
 use crate::resample::{interpolated, pillow};
 
 /// The most pixels of an image, before and after resizing.
-pub const MAX_PIXELS: usize = 1 << 28;
+pub(crate) const MAX_PIXELS: usize = 1 << 28;
 
 /// Why an image cannot become the input.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

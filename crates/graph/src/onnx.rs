@@ -11,9 +11,9 @@ use prost::Message;
 use thiserror::Error;
 
 /// The largest model file, in bytes; tensors in files beside it come on top.
-pub const MAX_FILE_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_FILE_BYTES: u64 = 1 << 30;
 /// The largest sum of tensor data in files beside the model, in bytes.
-pub const MAX_EXTERNAL_BYTES: u64 = 2 << 30;
+pub(crate) const MAX_EXTERNAL_BYTES: u64 = 2 << 30;
 /// The most length-delimited fields outside tensor data: nodes, names, attributes, dimensions.
 const MAX_FIELDS: usize = 1 << 18;
 /// The most bytes of integers in variable-length coding (which grow eightfold when decoded).
@@ -204,27 +204,27 @@ pub struct TensorProto {
 /// The values of [`TensorProto::data_type`] that are read.
 pub mod data_type {
     /// Single precision (IEEE 754 binary32).
-    pub const FLOAT: i32 = 1;
+    pub(crate) const FLOAT: i32 = 1;
     /// Unsigned integers of 8 bits.
-    pub const UINT8: i32 = 2;
+    pub(crate) const UINT8: i32 = 2;
     /// Signed integers of 8 bits.
-    pub const INT8: i32 = 3;
+    pub(crate) const INT8: i32 = 3;
     /// Unsigned integers of 16 bits.
-    pub const UINT16: i32 = 4;
+    pub(crate) const UINT16: i32 = 4;
     /// Signed integers of 16 bits.
-    pub const INT16: i32 = 5;
+    pub(crate) const INT16: i32 = 5;
     /// Signed integers of 32 bits.
-    pub const INT32: i32 = 6;
+    pub(crate) const INT32: i32 = 6;
     /// Signed integers of 64 bits.
-    pub const INT64: i32 = 7;
+    pub(crate) const INT64: i32 = 7;
     /// Truth values, one byte each.
-    pub const BOOL: i32 = 9;
+    pub(crate) const BOOL: i32 = 9;
     /// Half precision (IEEE 754 binary16).
-    pub const FLOAT16: i32 = 10;
+    pub(crate) const FLOAT16: i32 = 10;
     /// Double precision (IEEE 754 binary64).
-    pub const DOUBLE: i32 = 11;
+    pub(crate) const DOUBLE: i32 = 11;
     /// The upper half of single precision.
-    pub const BFLOAT16: i32 = 16;
+    pub(crate) const BFLOAT16: i32 = 16;
 }
 
 /// A key and a value.

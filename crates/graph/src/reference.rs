@@ -83,7 +83,7 @@ pub fn apply_op(
 ///
 /// # Errors
 /// As [`apply_op`].
-pub fn apply_op_drawn(
+pub(crate) fn apply_op_drawn(
     cpu: Cpu,
     network: &Network,
     node: NodeId,

@@ -117,7 +117,7 @@ impl Inputs {
     ///
     /// # Errors
     /// When they take more than 128 MiB to list. No more than that is allocated first.
-    pub fn new(layout: &Layout) -> Result<Self, LayoutError> {
+    pub(crate) fn new(layout: &Layout) -> Result<Self, LayoutError> {
         let each = size_of::<Tile>() + size_of::<(u32, u32)>() + size_of::<Upload>();
         let mut listed = layout.ciphertexts().saturating_mul(each);
         few(LISTED, listed, MAX_LISTED)?;
@@ -161,7 +161,7 @@ impl Inputs {
     }
 
     /// Bytes of what is listed of the layer: its tiles, ciphertexts and patterns.
-    pub fn listed(&self) -> usize {
+    pub(crate) fn listed(&self) -> usize {
         self.listed
     }
 
@@ -171,12 +171,12 @@ impl Inputs {
     }
 
     /// How many of the first uploads can be made of `values` first values of the input tensor.
-    pub fn ready(&self, values: usize) -> usize {
+    pub(crate) fn ready(&self, values: usize) -> usize {
         self.uploads.partition_point(|upload| upload.needs <= values)
     }
 
     /// Bytes of all of them, in words of `bits` bits: each is packed by itself.
-    pub fn upload_bytes(&self, bits: u32) -> usize {
+    pub(crate) fn upload_bytes(&self, bits: u32) -> usize {
         self.ciphertexts
             .iter()
             .map(|&(pattern, _)| pack::packed_len(self.patterns[pattern as usize].count, bits))
@@ -190,14 +190,14 @@ impl Inputs {
     }
 
     /// g: how many images are interleaved.
-    pub fn interleaved(&self) -> usize {
+    pub(crate) fn interleaved(&self) -> usize {
         self.interleaved
     }
 
     /// Calls `f` with every input value's place in `words` and the value, of ciphertext `index`: `words` are all its coefficients, or
     /// those that are read, as `place` says of a run.
     #[inline]
-    pub fn each_value(
+    pub(crate) fn each_value(
         &self,
         index: usize,
         x: &[u64],
@@ -230,7 +230,7 @@ impl Inputs {
     }
 
     /// Coefficients that are read, of all ciphertexts: the values of b that are sent.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
@@ -238,7 +238,7 @@ impl Inputs {
     ///
     /// # Panics
     /// When there are not [`count`](Self::count) words.
-    pub fn split_mut<'a, T>(&self, words: &'a mut [T]) -> Vec<&'a mut [T]> {
+    pub(crate) fn split_mut<'a, T>(&self, words: &'a mut [T]) -> Vec<&'a mut [T]> {
         assert_eq!(words.len(), self.count, "a word for every coefficient that is read");
         crate::cut(words, (0..self.ciphertexts.len()).map(|i| self.ciphertext(i).pattern.count))
     }

@@ -443,7 +443,7 @@ impl Layout {
     }
 
     /// How many images it is of.
-    pub fn images(&self) -> usize {
+    pub(crate) fn images(&self) -> usize {
         self.images.count
     }
 
@@ -453,17 +453,17 @@ impl Layout {
     }
 
     /// The layer.
-    pub fn spec(&self) -> &Linear {
+    pub(crate) fn spec(&self) -> &Linear {
         &self.spec
     }
 
     /// `[C_in, H, W]` of an image.
-    pub fn in_shape(&self) -> Shape {
+    pub(crate) fn in_shape(&self) -> Shape {
         self.in_shape
     }
 
     /// `[C_out, H, W]` of an image.
-    pub fn out_shape(&self) -> Shape {
+    pub(crate) fn out_shape(&self) -> Shape {
         self.out_shape
     }
 
@@ -489,12 +489,12 @@ impl Layout {
 
     /// Channels of a block: output channels that are made together, from each multiple of it on. (1 where the layer runs as a
     /// dense one.)
-    pub fn block(&self) -> usize {
+    pub(crate) fn block(&self) -> usize {
         self.block
     }
 
     /// Which channel lies in part `part` where the ciphertexts or responses have number `row`.
-    pub fn channel(&self, row: usize, part: usize) -> usize {
+    pub(crate) fn channel(&self, row: usize, part: usize) -> usize {
         let apart = self.block / self.parts;
         row / apart * self.block + row % apart + part * apart
     }
@@ -507,12 +507,12 @@ impl Layout {
     }
 
     /// Coefficients from one row to the next.
-    pub fn row_stride(&self) -> usize {
+    pub(crate) fn row_stride(&self) -> usize {
         self.row_stride * self.images.interleaved
     }
 
     /// Coefficients from one map to the next.
-    pub fn map_distance(&self) -> usize {
+    pub(crate) fn map_distance(&self) -> usize {
         self.map_distance * self.images.interleaved
     }
 
@@ -546,7 +546,7 @@ impl Layout {
     }
 
     /// Input ciphertexts of one tile.
-    pub fn ciphertexts_per_tile(&self) -> usize {
+    pub(crate) fn ciphertexts_per_tile(&self) -> usize {
         self.maps().div_ceil(self.maps_per_ciphertext)
     }
 
@@ -556,7 +556,7 @@ impl Layout {
     }
 
     /// Responses of one tile: one for every output channel, or for as many as there are parts ([`channel`](Self::channel)).
-    pub fn responses_per_tile(&self) -> usize {
+    pub(crate) fn responses_per_tile(&self) -> usize {
         self.out_shape[0] / self.parts
     }
 
@@ -576,7 +576,7 @@ impl Layout {
     }
 
     /// Values of an output channel, of all images.
-    pub fn plane_len(&self) -> usize {
+    pub(crate) fn plane_len(&self) -> usize {
         let [_, h, w] = self.out_shape;
         self.images.count * h * w
     }
@@ -593,7 +593,7 @@ impl Layout {
 
     /// For the outputs of one channel of one image in a tile, row by row: first coefficient in the response's part in the ring of
     /// dimension N/g, first index in the image's `[H, W]` plane, and how many follow.
-    pub fn exports<'a>(&'a self, tile: &'a Tile) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
+    pub(crate) fn exports<'a>(&'a self, tile: &'a Tile) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
         (0..tile.height)
             .map(move |r| (r * self.row_stride, (tile.row + r) * self.plane[1] + tile.column, tile.width))
     }
@@ -627,7 +627,7 @@ impl Layout {
 
     /// The terms of an output channel of `group` (in part 0, if there are several), in the order of its weights
     /// `[C_in/groups, k_h, k_w]`: which ciphertext of the tile, and shifted down by how much.
-    pub fn terms(&self, group: usize) -> Vec<(usize, usize)> {
+    pub(crate) fn terms(&self, group: usize) -> Vec<(usize, usize)> {
         let channels = self.in_shape[0] / self.spec.groups;
         let [rows, columns] = self.axes;
         let mut terms = Vec::with_capacity(self.terms_per_output());

@@ -51,7 +51,7 @@ impl Cost {
     /// The same with `bytes` of corrections sent offline ([`crate::Block::correct`]), which the server keeps until the
     /// run.
     #[must_use]
-    pub fn with_early(self, bytes: u64) -> Self {
+    pub(crate) fn with_early(self, bytes: u64) -> Self {
         Self {
             prepare_up: self.prepare_up + bytes,
             up: self.up - bytes,

@@ -22,7 +22,7 @@ pub const fn open(client: u64, server: u64, bits: u32) -> i64 {
 
 /// The sign of the value of two shares mod 2^`bits` as a comparison sees it that ignores the lowest `ignored` bits:
 /// whether that of ⌊x / 2^`ignored`⌋, less one where the lowest bits of the shares carry, is not negative.
-pub const fn non_negative_ignoring(client: u64, server: u64, bits: u32, ignored: u32) -> bool {
+pub(crate) const fn non_negative_ignoring(client: u64, server: u64, bits: u32, ignored: u32) -> bool {
     let (c, s) = (residue(client as i64, bits), residue(server as i64, bits));
     signed((c >> ignored) + (s >> ignored), bits - ignored) >= 0
 }

@@ -24,7 +24,7 @@ impl Block {
     }
 
     /// The little-endian bytes.
-    pub const fn to_bytes(self) -> [u8; 16] {
+    pub(crate) const fn to_bytes(self) -> [u8; 16] {
         self.0.to_le_bytes()
     }
 
@@ -42,7 +42,7 @@ impl Block {
     /// All ones where `bit` is set, zero elsewhere, without a branch ([`secret::mask`]). In a loop with one bit, made before it.
     #[must_use]
     #[inline(always)]
-    pub fn mask(bit: bool) -> Self {
+    pub(crate) fn mask(bit: bool) -> Self {
         let half = u128::from(secret::mask(bit));
         Self(half << 64 | half)
     }

@@ -6,7 +6,7 @@ use jaguar_mpc::{Comparisons, Nonlinear};
 
 /// Comparisons that are said to leak, and do not: a layer's own, with signs that leave out nothing, in wider shares.
 #[derive(Debug)]
-pub struct SaidToLeak;
+pub(crate) struct SaidToLeak;
 
 /// They, as [`Kit::with_comparisons`](crate::Kit::with_comparisons) takes them.
 pub const SAID_TO_LEAK: &[&dyn Comparisons] = &[&SaidToLeak];

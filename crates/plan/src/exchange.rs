@@ -70,7 +70,7 @@ impl Plan {
 
     /// How often the client waits for answers in [`exchanges`](Self::exchanges), as they are streamed: when it takes
     /// one after it has sent.
-    pub fn exchange_rounds(&self) -> u64 {
+    pub(crate) fn exchange_rounds(&self) -> u64 {
         let (mut sent, mut rounds) = (false, 0);
         for step in self.exchanges(Schedule::Streamed) {
             match step {

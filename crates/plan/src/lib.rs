@@ -109,7 +109,7 @@ pub enum PlanError {
 }
 
 /// Shares have at most this many bits. The widest are those of a product's factors ([`jaguar_mpc::ProductParams`]).
-pub const MAX_SHARE_BITS: u32 = 61;
+pub(crate) const MAX_SHARE_BITS: u32 = 61;
 
 /// Standard deviations of its noise that a linear layer's result may be off by beyond its rounding.
 pub const SIGMAS: f64 = 8.0;

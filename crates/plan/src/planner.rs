@@ -41,10 +41,10 @@ use crate::predict::{self, Session, Site, step_seconds};
 use crate::{BackendId, Choices, DIGIT, Plan, PlanError, Step, WEIGHT_MEMORY};
 
 /// How many queries a hint is thought to serve.
-pub const QUERIES_PER_CLIENT: f64 = 100.0;
+pub(crate) const QUERIES_PER_CLIENT: f64 = 100.0;
 
 /// How many queries one start of a server is thought to serve.
-pub const QUERIES_PER_MODEL: f64 = 10_000.0;
+pub(crate) const QUERIES_PER_MODEL: f64 = 10_000.0;
 
 /// What a hint is bound to changes only for a gain of more than this share.
 pub const MARGIN: f64 = 0.05;

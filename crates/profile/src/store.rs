@@ -186,7 +186,7 @@ pub fn keep_link(cache: &Path, address: &str, link: Link) -> Result<(), ProfileE
 }
 
 /// The link to a server, if it was measured.
-pub fn known_link(cache: Option<&Path>, address: &str) -> Option<Link> {
+pub(crate) fn known_link(cache: Option<&Path>, address: &str) -> Option<Link> {
     Kept::<Link>::read(&link_path(cache?, address)).ok().flatten().filter(Link::is_sound)
 }
 

@@ -48,7 +48,7 @@ impl LimbPlanes {
     }
 
     /// Limbs of a word.
-    pub fn limbs(&self) -> usize {
+    pub(crate) fn limbs(&self) -> usize {
         self.limbs
     }
 

@@ -29,24 +29,24 @@ const FIVE_DIGITS: u8 = 243;
 const BLOCK: usize = 512;
 
 /// Small coefficients of one polynomial. Secret: zeroised on drop, no `Debug`, not `Clone`.
-pub struct SmallPoly {
+pub(crate) struct SmallPoly {
     n: usize,
     lines: Vec<Line>,
 }
 
 impl SmallPoly {
     /// n zeros.
-    pub fn new(n: usize) -> SmallPoly {
+    pub(crate) fn new(n: usize) -> SmallPoly {
         SmallPoly { n, lines: vec![Line::ZERO; n.div_ceil(size_of::<Line>())] }
     }
 
     /// The coefficients.
-    pub fn coefficients(&self) -> &[i8] {
+    pub(crate) fn coefficients(&self) -> &[i8] {
         &bytemuck::cast_slice(&self.lines)[..self.n]
     }
 
     /// The coefficients, to be written.
-    pub fn coefficients_mut(&mut self) -> &mut [i8] {
+    pub(crate) fn coefficients_mut(&mut self) -> &mut [i8] {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.n]
     }
 }

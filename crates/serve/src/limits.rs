@@ -227,7 +227,7 @@ pub(crate) const NOT_GREETED: &str = "not-greeted";
 
 impl Refusal {
     /// All that [`kind`](Self::kind) can be, and the word for connections that were dropped before they greeted.
-    pub const KINDS: [&str; 22] = [
+    pub(crate) const KINDS: [&str; 22] = [
         "busy",
         "address-busy",
         "too-often",

@@ -47,7 +47,7 @@ impl Rules {
     }
 
     /// Whether `client` may use `model`. One without a name may use what is not kept for others.
-    pub fn may_use(&self, client: Option<&str>, model: &str) -> bool {
+    pub(crate) fn may_use(&self, client: Option<&str>, model: &str) -> bool {
         let of_model = self.models.get(model).and_then(|rules| rules.clients.as_ref());
         let Some(client) = client else { return of_model.is_none() };
         of_model.is_none_or(|clients| clients.contains(client))
@@ -55,7 +55,7 @@ impl Rules {
     }
 
     /// Whether any of them bounds queries.
-    pub fn bound_queries(&self) -> bool {
+    pub(crate) fn bound_queries(&self) -> bool {
         let clients = self.clients.values().chain([&self.everybody]);
         clients.into_iter().any(|rules| rules.queries_per_day.is_some())
             || self.models.values().any(|rules| rules.queries_per_client_and_day.is_some())

@@ -36,13 +36,13 @@ impl Secret {
     }
 
     /// A secret from given randomness (tests fix it).
-    pub fn from_prg<E: Encoding>(cpu: Cpu, layer: &Layer<E>, mut prg: Prg) -> Self {
+    pub(crate) fn from_prg<E: Encoding>(cpu: Cpu, layer: &Layer<E>, mut prg: Prg) -> Self {
         let key = SecretKey::from_prg(&layer.ring(cpu), &mut prg);
         Self { key: Arc::new(key), prg }
     }
 
     /// The layers that it serves have so many primes.
-    pub fn limbs(&self) -> usize {
+    pub(crate) fn limbs(&self) -> usize {
         self.key.ring().limbs()
     }
 

@@ -60,7 +60,7 @@ pub struct RnsRings(pub Vec<RnsCosts>);
 
 impl RnsRings {
     /// Those of the ring with N and so many primes.
-    pub fn of(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts> {
+    pub(crate) fn of(&self, ring_dim: usize, limbs: usize) -> Option<&RnsCosts> {
         self.0.iter().find(|r| (r.ring_dim, r.limbs) == (ring_dim, limbs))
     }
 }

@@ -268,19 +268,19 @@ impl<E: Encoding> Layer<E> {
     }
 
     /// The RLWE that its ciphertexts and responses rest on.
-    pub fn rlwe(&self) -> Rlwe {
+    pub(crate) fn rlwe(&self) -> Rlwe {
         let (ring_dim, modulus_bits) = (self.params.ring_dim(), self.params.modulus_bits());
         Rlwe { ring_dim, modulus_bits, estimate: self.estimate }
     }
 
     /// What the ring's security rests on.
-    pub fn estimate(&self) -> Estimate {
+    pub(crate) fn estimate(&self) -> Estimate {
         self.estimate
     }
 
     /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case
     /// weights.
-    pub fn noise_ulps(&self) -> f64 {
+    pub(crate) fn noise_ulps(&self) -> f64 {
         self.noise_ulps
     }
 
@@ -290,7 +290,7 @@ impl<E: Encoding> Layer<E> {
     }
 
     /// Bytes of the client's key, once per session and number of limbs.
-    pub fn key_bytes(&self) -> usize {
+    pub(crate) fn key_bytes(&self) -> usize {
         32 + self.poly_bytes()
     }
 
@@ -311,7 +311,7 @@ impl<E: Encoding> Layer<E> {
     }
 
     /// What both parties must have alike: ring, widths, windows and blocks.
-    pub fn public_figures(&self) -> Vec<u64> {
+    pub(crate) fn public_figures(&self) -> Vec<u64> {
         let ring = [self.layout.ring_dim(), self.limbs()].map(|v| v as u64);
         ring.into_iter().chain(self.layout.figures()).chain([u64::from(self.share_bits)]).collect()
     }
@@ -376,7 +376,7 @@ impl PublicKey {
     ///
     /// # Errors
     /// When the connection is gone.
-    pub fn send(&self, channel: &mut Channel) -> Result<(), WireError> {
+    pub(crate) fn send(&self, channel: &mut Channel) -> Result<(), WireError> {
         channel.send(&self.seed)?;
         channel.send(&self.p0)
     }
@@ -385,7 +385,7 @@ impl PublicKey {
     ///
     /// # Errors
     /// When the connection fails.
-    pub fn receive<E: Encoding>(layer: &Layer<E>, channel: &mut Channel) -> Result<Self, WireError> {
+    pub(crate) fn receive<E: Encoding>(layer: &Layer<E>, channel: &mut Channel) -> Result<Self, WireError> {
         let mut seed = [0; 32];
         channel.recv_into(&mut seed)?;
         Ok(Self { seed, p0: channel.recv(layer.poly_bytes())? })

@@ -106,7 +106,7 @@ impl<E: Encoding> ServerLayer<E> {
     ///
     /// # Panics
     /// As [`new`](Self::new).
-    pub fn on_the_way(cpu: Cpu, layer: Layer<E>, weights: &Weights) -> Self {
+    pub(crate) fn on_the_way(cpu: Cpu, layer: Layer<E>, weights: &Weights) -> Self {
         let layout = &layer.layout;
         let count = layout.spec().out_channels * layout.terms();
         assert_eq!(weights.weights.len(), count, "weights of another layer");

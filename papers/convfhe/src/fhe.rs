@@ -98,7 +98,7 @@ impl Fhe {
     ///
     /// # Errors
     /// When it cannot be started, or fails: with what it complains of.
-    pub fn run<A: AsRef<OsStr>>(
+    pub(crate) fn run<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<Vec<u8>, ProgramError> {

@@ -134,7 +134,7 @@ impl Program {
     ///
     /// # Errors
     /// When the system gives no second handle.
-    pub fn stopper(&self) -> io::Result<impl Fn() + Send + use<>> {
+    pub(crate) fn stopper(&self) -> io::Result<impl Fn() + Send + use<>> {
         let stream = self.stream.try_clone()?;
         Ok(move || {
             // It sees the end of its input and leaves.

@@ -47,7 +47,7 @@ type Tell = Arc<dyn Fn(&GpuError) + Send + Sync>;
 
 /// The first card. Layers that it does not take, and products in which it fails, are left to the processor: the words
 /// are the same.
-pub struct OnGpu {
+pub(crate) struct OnGpu {
     gpu: Arc<Gpu>,
     processor: Processor,
     tell: Tell,
@@ -58,7 +58,7 @@ impl OnGpu {
     ///
     /// # Errors
     /// When this program was built without support for cards, or there is none.
-    pub fn open(cpu: Cpu, tell: impl Fn(&GpuError) + Send + Sync + 'static) -> Result<Self, GpuError> {
+    pub(crate) fn open(cpu: Cpu, tell: impl Fn(&GpuError) + Send + Sync + 'static) -> Result<Self, GpuError> {
         Ok(Self { gpu: Gpu::open(0)?, processor: Processor(cpu), tell: Arc::new(tell) })
     }
 }

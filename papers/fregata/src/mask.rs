@@ -30,7 +30,7 @@ pub struct Mask {
 
 impl Mask {
     /// `count` fresh values out of `prg`.
-    pub fn fresh(prg: &mut Prg, count: usize, bits: u32) -> Self {
+    pub(crate) fn fresh(prg: &mut Prg, count: usize, bits: u32) -> Self {
         let mut values = Zeroizing::new(vec![0; count]);
         prg.fill_words(&mut values, bits);
         Self { values, used: 0, bits }

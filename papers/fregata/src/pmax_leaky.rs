@@ -66,7 +66,7 @@ const MOST_FACTOR_BITS: u32 = 16;
 
 /// ReLUs, ReLU6s and max-pools by PMax, of which t are the extra bits: for a kit that is to have it.
 #[derive(Debug)]
-pub struct PmaxLeaky;
+pub(crate) struct PmaxLeaky;
 
 impl Comparisons for PmaxLeaky {
     fn name(&self) -> &'static str {

@@ -34,12 +34,12 @@ pub const ALL: [BackendId; 4] = [
 
 impl Hyena {
     /// Numbers as weights, one output channel a ciphertext.
-    pub const PADDED: Self = Self {
+    pub(crate) const PADDED: Self = Self {
         form: Form::Padded,
         about: "SIMD slots, weights as numbers, one output channel a ciphertext: no model to store, many responses",
     };
     /// Numbers as weights and packed outputs, by Walsh-Hadamard.
-    pub const PACKED: Self = Self {
+    pub(crate) const PACKED: Self = Self {
         form: Form::Hyena,
         about: "SIMD slots, weights as numbers by Walsh-Hadamard, outputs packed: no model to store",
     };

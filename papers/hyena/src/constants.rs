@@ -49,7 +49,7 @@ pub struct SlotWork {
 
 impl SlotWork {
     /// All figures.
-    pub fn all(self) -> [f64; 12] {
+    pub(crate) fn all(self) -> [f64; 12] {
         let Self { transform, product, scalar, sum, small, switch, .. } = self;
         let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = self;
         [
@@ -79,7 +79,7 @@ impl SlotWork {
     }
 
     /// Work done so often each, in seconds where each takes so long.
-    pub fn seconds(self, each: &Self) -> f64 {
+    pub(crate) fn seconds(self, each: &Self) -> f64 {
         self.all().iter().zip(each.all()).map(|(count, cost)| count * cost).sum()
     }
 }
@@ -108,7 +108,7 @@ pub struct SlotRings(pub Vec<SlotCosts>);
 
 impl SlotRings {
     /// Those of rings with N and primes of `limb_bits` bits: measured for the same N and the narrowest primes that are at least as wide.
-    pub fn of(&self, ring_dim: usize, limb_bits: u32) -> Option<&SlotWork> {
+    pub(crate) fn of(&self, ring_dim: usize, limb_bits: u32) -> Option<&SlotWork> {
         let fits = |r: &&SlotCosts| r.ring_dim == ring_dim && r.limb_bits >= limb_bits;
         self.0.iter().filter(fits).min_by_key(|r| r.limb_bits).map(|r| &r.each)
     }

@@ -44,7 +44,7 @@ impl Packing {
     /// All ways to pack a layer into `n` slots, by number of channels in a ciphertext, ascending: more than one way
     /// only if a whole map fits a row. Empty if the places that a single output reads do not fit one, or the spec
     /// does not fit its input.
-    pub fn all(n: usize, spec: &Linear, in_shape: Shape, outputs: Outputs) -> Vec<Self> {
+    pub(crate) fn all(n: usize, spec: &Linear, in_shape: Shape, outputs: Outputs) -> Vec<Self> {
         let Some(windows) = Windows::new(spec, in_shape, n / 2) else { return Vec::new() };
         let most = if windows.count() == 1 {
             let most = n / windows.area().next_power_of_two();
@@ -60,47 +60,47 @@ impl Packing {
     }
 
     /// The operation.
-    pub fn spec(&self) -> &Linear {
+    pub(crate) fn spec(&self) -> &Linear {
         self.windows.spec()
     }
 
     /// `[C_in, H, W]`.
-    pub fn in_shape(&self) -> Shape {
+    pub(crate) fn in_shape(&self) -> Shape {
         self.windows.in_shape()
     }
 
     /// `[C_out, H, W]`.
-    pub fn out_shape(&self) -> Shape {
+    pub(crate) fn out_shape(&self) -> Shape {
         self.windows.out_shape()
     }
 
     /// N.
-    pub fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.n
     }
 
     /// c_n: channels in a ciphertext.
-    pub fn channels(&self) -> usize {
+    pub(crate) fn channels(&self) -> usize {
         self.channels
     }
 
     /// Into how many windows the map is cut.
-    pub fn tile_count(&self) -> usize {
+    pub(crate) fn tile_count(&self) -> usize {
         self.windows.count()
     }
 
     /// Groups of tiles that share ciphertexts.
-    pub fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         self.tile_count().div_ceil(self.together)
     }
 
     /// Ciphertexts of a group, from the client.
-    pub fn in_blocks(&self) -> usize {
+    pub(crate) fn in_blocks(&self) -> usize {
         self.in_shape()[0].div_ceil(self.channels)
     }
 
     /// Ciphertexts of a group, of the answer.
-    pub fn out_blocks(&self) -> usize {
+    pub(crate) fn out_blocks(&self) -> usize {
         match self.outputs {
             Outputs::One => self.spec().out_channels,
             Outputs::All => self.spec().out_channels.div_ceil(self.channels),
@@ -108,12 +108,12 @@ impl Packing {
     }
 
     /// Ciphertexts from the client: by group, then block.
-    pub fn ciphertexts(&self) -> usize {
+    pub(crate) fn ciphertexts(&self) -> usize {
         self.groups() * self.in_blocks()
     }
 
     /// Ciphertexts of the answer: by group, then block.
-    pub fn responses(&self) -> usize {
+    pub(crate) fn responses(&self) -> usize {
         self.groups() * self.out_blocks()
     }
 
@@ -123,26 +123,26 @@ impl Packing {
     }
 
     /// Every figure that both parties must have alike.
-    pub fn figures(&self) -> Vec<u64> {
+    pub(crate) fn figures(&self) -> Vec<u64> {
         let own = [self.n, self.channels];
         own.into_iter().chain(self.windows.figures()).map(|v| v as u64).collect()
     }
 
     /// By how much each tap rotates, `[k_h][k_w]`.
-    pub fn taps(&self) -> Vec<usize> {
+    pub(crate) fn taps(&self) -> Vec<usize> {
         self.windows.taps()
     }
 
     // ---- Channels and parts ----
 
     /// The part that `d` leads to from part `q`: it is added row by row.
-    pub fn moved(&self, q: usize, d: usize) -> usize {
+    pub(crate) fn moved(&self, q: usize, d: usize) -> usize {
         let row = (self.channels / 2).max(1);
         ((q / row) ^ (d / row)) * row + (q % row + d % row) % row
     }
 
     /// The output channel in part `q` of block `block`, if there is one.
-    pub fn out_channel(&self, block: usize, q: usize) -> Option<usize> {
+    pub(crate) fn out_channel(&self, block: usize, q: usize) -> Option<usize> {
         match self.outputs {
             Outputs::One => (q == self.target(block)).then_some(block),
             Outputs::All => {
@@ -171,7 +171,7 @@ impl Packing {
 
     /// The pair of output and input channel that meet in part `s` of input block `input` when it is to move by `d`
     /// into output block `output`; `None` if there is none, or the one does not read the other.
-    pub fn pair(&self, output: usize, input: usize, d: usize, s: usize) -> Option<(usize, usize)> {
+    pub(crate) fn pair(&self, output: usize, input: usize, d: usize, s: usize) -> Option<(usize, usize)> {
         // s = moved(q, d), as q = moved(s, -d).
         let row = (self.channels / 2).max(1);
         let q = self.moved(s, d / row * row + (row - d % row) % row);
@@ -195,7 +195,7 @@ impl Packing {
     }
 
     /// The diagonals by which output block `output` reads anything, ascending, and of each the input blocks.
-    pub fn diagonals(&self, output: usize) -> Vec<(usize, Vec<usize>)> {
+    pub(crate) fn diagonals(&self, output: usize) -> Vec<(usize, Vec<usize>)> {
         let mut read = vec![vec![false; self.in_blocks()]; self.channels];
         self.read_by(output).for_each(|(d, input)| read[d][input] = true);
         let blocks = |read: Vec<bool>| -> Vec<usize> {
@@ -206,7 +206,7 @@ impl Packing {
     }
 
     /// How many pairs of a diagonal and an input block output block `output` reads.
-    pub fn terms(&self, output: usize) -> usize {
+    pub(crate) fn terms(&self, output: usize) -> usize {
         if self.spec().groups > 1 || self.outputs == Outputs::One {
             return self.diagonals(output).iter().map(|(_, inputs)| inputs.len()).sum();
         }
@@ -220,7 +220,7 @@ impl Packing {
     }
 
     /// The diagonals by which any output block reads anything, ascending.
-    pub fn all_diagonals(&self) -> Vec<usize> {
+    pub(crate) fn all_diagonals(&self) -> Vec<usize> {
         // Without groups the first block has as many channels as any other.
         let blocks = if self.spec().groups == 1 { 1 } else { self.out_blocks() };
         let mut read = vec![false; self.channels];
@@ -241,19 +241,19 @@ impl Packing {
     }
 
     /// The automorphisms that a layer takes.
-    pub fn elements(&self) -> Vec<usize> {
+    pub(crate) fn elements(&self) -> Vec<usize> {
         let taps = self.taps().into_iter().filter(|&tap| tap != 0).map(|tap| self.tap_element(tap));
         let diagonals = self.all_diagonals().into_iter().filter(|&d| d != 0);
         taps.chain(diagonals.map(|d| self.diagonal_element(d))).collect()
     }
 
     /// The automorphism that rotates by a tap.
-    pub fn tap_element(&self, tap: usize) -> usize {
+    pub(crate) fn tap_element(&self, tap: usize) -> usize {
         rotation(self.n, tap as i64)
     }
 
     /// The automorphism that moves what is in part `moved(q, d)` into part q, for all q.
-    pub fn diagonal_element(&self, d: usize) -> usize {
+    pub(crate) fn diagonal_element(&self, d: usize) -> usize {
         let row = (self.channels / 2).max(1);
         let turn = rotation(self.n, ((d % row) * self.part()) as i64);
         if d / row == 0 { turn } else { turn * row_swap(self.n) % (2 * self.n) }
@@ -267,7 +267,7 @@ impl Packing {
     }
 
     /// Writes a group's block of an input `[C, H, W]` into its slots, which are zero.
-    pub fn write_inputs(&self, group: usize, block: usize, x: &[u64], slots: &mut [u64]) {
+    pub(crate) fn write_inputs(&self, group: usize, block: usize, x: &[u64], slots: &mut [u64]) {
         for (s, part) in slots.chunks_exact_mut(self.part()).enumerate() {
             let window = self.window_at(group, s / self.channels);
             if let (Some(window), Some(channel)) = (window, self.in_channel(block, s % self.channels)) {
@@ -277,7 +277,7 @@ impl Packing {
     }
 
     /// The outputs of a response: slot, and place in `[C, H, W]`.
-    pub fn outputs_of(&self, group: usize, block: usize) -> Vec<(usize, usize)> {
+    pub(crate) fn outputs_of(&self, group: usize, block: usize) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         for s in 0..self.channels * self.together {
             let window = self.window_at(group, s / self.channels);
@@ -291,7 +291,7 @@ impl Packing {
 
     /// The slots of a vector that is `of(s)` on all of part s, over channels: the same for both tiles of a
     /// ciphertext.
-    pub fn on_parts(&self, of: impl Fn(usize) -> u64) -> Vec<u64> {
+    pub(crate) fn on_parts(&self, of: impl Fn(usize) -> u64) -> Vec<u64> {
         (0..self.n).map(|slot| of(slot / self.part() % self.channels)).collect()
     }
 }

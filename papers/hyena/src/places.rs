@@ -64,7 +64,7 @@ impl Places {
     }
 
     /// Ciphertexts that the server has at once, of one group: inputs, as they are and turned.
-    pub fn turned(&self) -> usize {
+    pub(crate) fn turned(&self) -> usize {
         match self {
             Self::Channels(packing) => packing.in_blocks().saturating_mul(packing.taps().len()),
             Self::Blocks(packing) => packing.in_blocks().saturating_mul(packing.babies()),

@@ -18,7 +18,7 @@ impl PlainPrime {
     /// The smallest p with slots for N = `ring_dim` and room for signed products of `bits` = n + f bits; `None` if
     /// there is none of up to 60 bits. About one in ln(p)/2 numbers of this form is prime, so μ rarely has more
     /// than 6 bits.
-    pub fn new(ring_dim: usize, bits: u32) -> Option<Self> {
+    pub(crate) fn new(ring_dim: usize, bits: u32) -> Option<Self> {
         if !(2..modular::MAX_BITS).contains(&bits) {
             return None;
         }
@@ -86,7 +86,7 @@ impl Scaling {
 
     /// The one of `records` with the least noise: the pattern of ones multiplies by k, the other one by two
     /// coefficients k·h.
-    pub fn quietest(h: u64, p: u64) -> Self {
+    pub(crate) fn quietest(h: u64, p: u64) -> Self {
         let records = Self::records(h, p);
         records.into_iter().min_by(|a, b| a.squares().total_cmp(&b.squares())).expect("k = 1 is one")
     }

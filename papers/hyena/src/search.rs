@@ -177,7 +177,7 @@ impl Chosen {
     }
 
     /// Bytes of a polynomial modulo the first `limbs` primes.
-    pub fn poly_bytes(&self, limbs: usize) -> usize {
+    pub(crate) fn poly_bytes(&self, limbs: usize) -> usize {
         jaguar_wire::pack::packed_len(self.params.ring_dim() * limbs, self.limb_bits())
     }
 
@@ -193,7 +193,7 @@ impl Chosen {
     }
 
     /// Bytes of a client's keys for so many automorphisms: seeds, p0, and the keys' b halves.
-    pub fn key_bytes(&self, automorphisms: usize) -> usize {
+    pub(crate) fn key_bytes(&self, automorphisms: usize) -> usize {
         let whole = self.poly_bytes(self.params.primes().len());
         32 + whole + automorphisms * (32 + self.digits() * whole)
     }
@@ -343,7 +343,7 @@ impl Fitted {
     }
 
     /// Bytes from the client and from the server, in one query.
-    pub fn bytes(&self, ring: &Chosen) -> (usize, usize) {
+    pub(crate) fn bytes(&self, ring: &Chosen) -> (usize, usize) {
         let up = 32 + ring.poly_bytes(ring.params.primes().len());
         let down = 2 * ring.poly_bytes(ring.kept);
         (self.packing.ciphertexts() * up, self.packing.responses() * down)

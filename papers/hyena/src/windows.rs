@@ -35,7 +35,7 @@ fn extent(spec: &Linear, step: [usize; 2], axis: usize, outputs: usize) -> Optio
 impl Windows {
     /// The fewest windows of at most `most` places; `None` if the places that a single output reads are more, or the
     /// spec does not fit its input.
-    pub fn new(spec: &Linear, in_shape: Shape, most: usize) -> Option<Self> {
+    pub(crate) fn new(spec: &Linear, in_shape: Shape, most: usize) -> Option<Self> {
         let [h, w] = spec.output_hw(in_shape)?;
         let step = [0, 1].map(|axis| if spec.kernel[axis] == 1 { spec.stride[axis] } else { 1 });
         let area = |tile: [usize; 2]| -> Option<usize> {
@@ -58,22 +58,22 @@ impl Windows {
     }
 
     /// The operation.
-    pub fn spec(&self) -> &Linear {
+    pub(crate) fn spec(&self) -> &Linear {
         &self.spec
     }
 
     /// `[C_in, H, W]`.
-    pub fn in_shape(&self) -> Shape {
+    pub(crate) fn in_shape(&self) -> Shape {
         self.in_shape
     }
 
     /// `[C_out, H, W]`.
-    pub fn out_shape(&self) -> Shape {
+    pub(crate) fn out_shape(&self) -> Shape {
         self.out_shape
     }
 
     /// How many there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.tiles[0] * self.tiles[1]
     }
 
@@ -83,12 +83,12 @@ impl Windows {
     }
 
     /// Every figure that both parties must have alike.
-    pub fn figures(&self) -> [usize; 4] {
+    pub(crate) fn figures(&self) -> [usize; 4] {
         [self.tile[0], self.tile[1], self.places[0], self.places[1]]
     }
 
     /// How far each tap reads behind an output's place, `[k_h][k_w]`.
-    pub fn taps(&self) -> Vec<usize> {
+    pub(crate) fn taps(&self) -> Vec<usize> {
         let [height, width] = self.spec.kernel;
         let [down, right] = self.spec.dilation;
         let rows = (0..height).map(|ky| ky * down * self.places[1]);
@@ -101,7 +101,7 @@ impl Windows {
     }
 
     /// Writes window `number` of a channel of an input `[C, H, W]` to the first places of `out`, which are zero.
-    pub fn write(&self, number: usize, channel: usize, x: &[u64], out: &mut [u64]) {
+    pub(crate) fn write(&self, number: usize, channel: usize, x: &[u64], out: &mut [u64]) {
         let [_, h, w] = self.in_shape;
         let [top, left, ..] = self.spec.pads;
         let [y0, x0] = self.first(number);
@@ -117,7 +117,11 @@ impl Windows {
     }
 
     /// The outputs of window `number` of a channel: place in the window, and in `[C, H, W]`.
-    pub fn outputs(&self, number: usize, channel: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+    pub(crate) fn outputs(
+        &self,
+        number: usize,
+        channel: usize,
+    ) -> impl Iterator<Item = (usize, usize)> + use<> {
         let [_, h, w] = self.out_shape;
         let [down, right] = [0, 1].map(|axis| self.spec.stride[axis] / self.step[axis]);
         let [y0, x0] = self.first(number);

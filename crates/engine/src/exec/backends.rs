@@ -34,7 +34,7 @@ impl Backends {
 
     /// Puts a party that deviates around each, with its layers: what a client that does not follow the protocol can do.
     #[cfg(test)]
-    pub fn deviate(
+    pub(crate) fn deviate(
         &mut self,
         plan: &Plan,
         mut wrap: impl FnMut(Box<dyn BackendParty>, &Arc<dyn Layers>) -> Box<dyn BackendParty>,

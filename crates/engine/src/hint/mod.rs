@@ -308,7 +308,7 @@ impl Hint {
     }
 
     /// Bytes of the blocks in `range`.
-    pub fn bytes(&self, range: Range<usize>) -> u64 {
+    pub(crate) fn bytes(&self, range: Range<usize>) -> u64 {
         self.blocks[range].iter().map(|b| b.bytes as u64).sum()
     }
 

@@ -117,7 +117,7 @@ impl Blocks {
     ///
     /// # Errors
     /// The first one that is further off. The weights are then as they were up to there.
-    pub fn settle(
+    pub(crate) fn settle(
         &self,
         weights: &mut [f32],
         in_channels: usize,

@@ -89,7 +89,7 @@ impl<'de, A: SeqAccess<'de>> Fields<'_, A> {
     ///
     /// # Errors
     /// When it is not there, or is something else.
-    pub fn plain<T: serde::Deserialize<'de>>(&mut self) -> Result<T, A::Error> {
+    pub(crate) fn plain<T: serde::Deserialize<'de>>(&mut self) -> Result<T, A::Error> {
         self.seeded(PhantomData)
     }
 
@@ -97,7 +97,7 @@ impl<'de, A: SeqAccess<'de>> Fields<'_, A> {
     ///
     /// # Errors
     /// As for [`plain`](Self::plain); when it names an operator that is not in the list.
-    pub fn with_operations<T: WithOperations>(&mut self) -> Result<T, A::Error> {
+    pub(crate) fn with_operations<T: WithOperations>(&mut self) -> Result<T, A::Error> {
         self.seeded(reading(self.lookup))
     }
 

@@ -194,7 +194,7 @@ impl InputSpec {
     }
 
     /// How many values of the tensor [`quantise`](Self::quantise) clamps.
-    pub fn clamped(&self, tensor: &[f32], activation_bits: u32) -> usize {
+    pub(crate) fn clamped(&self, tensor: &[f32], activation_bits: u32) -> usize {
         let limit = f64::from(activation_bits.clamp(1, 62) - 1).exp2();
         self.scaled(tensor).filter(|v| !(-limit..limit).contains(v)).count()
     }

@@ -268,7 +268,7 @@ impl Layer {
     }
 
     /// Bytes of memory of what is listed of its input ciphertexts.
-    pub fn listed_bytes(&self) -> usize {
+    pub(crate) fn listed_bytes(&self) -> usize {
         self.inputs.listed()
     }
 
@@ -278,7 +278,7 @@ impl Layer {
     }
 
     /// Bytes of one response's part of the hint; the whole is [`hint_responses`](Self::hint_responses) times this.
-    pub fn hint_response_bytes(&self) -> usize {
+    pub(crate) fn hint_response_bytes(&self) -> usize {
         jaguar_wire::pack::packed_len(self.params.ring_dim(), self.hint_bits)
     }
 
@@ -288,12 +288,12 @@ impl Layer {
     }
 
     /// Standard deviation of the noise before rounding, in units of the output's last place, at worst-case weights.
-    pub fn noise_ulps(&self) -> f64 {
+    pub(crate) fn noise_ulps(&self) -> f64 {
         self.noise_ulps
     }
 
     /// Every figure that both parties must have alike, and that a hint was made for: layout, widths, number.
-    pub fn public_figures(&self) -> Vec<u64> {
+    pub(crate) fn public_figures(&self) -> Vec<u64> {
         let l = &self.layout;
         let mut figures = vec![
             self.index as u64,

@@ -328,7 +328,7 @@ impl ServerLayer {
     ///
     /// # Panics
     /// As `begin`.
-    pub fn begin_shared(
+    pub(crate) fn begin_shared(
         self: Arc<Self>,
         prepared: ServerPrepared,
         b: Upload,
@@ -493,12 +493,12 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
     }
 
     /// What is made: the first values, modulo 2^n.
-    pub fn ready(&self) -> &[u64] {
+    pub(crate) fn ready(&self) -> &[u64] {
         &self.values[..self.channels * self.server.layer.layout.plane_len()]
     }
 
     /// Makes at least the first `values` values (all, if there are not so many), and others where that costs little.
-    pub fn make(&mut self, values: usize) {
+    pub(crate) fn make(&mut self, values: usize) {
         let layout = &self.server.layer.layout;
         let channels = layout.out_shape()[0];
         let wanted = values.div_ceil(layout.plane_len()).min(channels);
@@ -508,7 +508,7 @@ impl<S: Deref<Target = ServerLayer>> ServerOutput<S> {
     }
 
     /// Makes the rest.
-    pub fn finish(mut self) -> Vec<u64> {
+    pub(crate) fn finish(mut self) -> Vec<u64> {
         self.make(usize::MAX);
         // Each mask became a share.
         std::mem::take(&mut *self.values)

@@ -28,9 +28,9 @@ pub const ALL: [BackendId; 2] = [BackendId::new(&Plaintext::POWER_OF_TWO), Backe
 
 impl Plaintext {
     /// Shares modulo a power of two.
-    pub const POWER_OF_TWO: Self = Self { name: "plaintext-insecure", prime: false };
+    pub(crate) const POWER_OF_TWO: Self = Self { name: "plaintext-insecure", prime: false };
     /// Shares modulo a prime.
-    pub const PRIME: Self = Self { name: "plaintext-prime-insecure", prime: true };
+    pub(crate) const PRIME: Self = Self { name: "plaintext-prime-insecure", prime: true };
 }
 
 impl Plaintext {

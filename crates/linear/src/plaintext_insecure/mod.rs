@@ -66,7 +66,12 @@ impl Layer {
     ///
     /// # Errors
     /// In words, when the layer does not fit its input or no modulus is wide enough.
-    pub fn new(spec: &Linear, in_shape: Shape, activation_bits: u32, prime: bool) -> Result<Self, String> {
+    pub(crate) fn new(
+        spec: &Linear,
+        in_shape: Shape,
+        activation_bits: u32,
+        prime: bool,
+    ) -> Result<Self, String> {
         let [height, width] = spec.output_hw(in_shape).ok_or("the kernel does not fit the input")?;
         let guard = if prime { GUARD_BITS } else { 0 };
         let wide = activation_bits + spec.shift + guard;

@@ -70,7 +70,7 @@ pub struct Ranking {
 
 impl Ranking {
     /// Of `class` among these logits; of equal ones the first comes first.
-    pub fn new<T: PartialOrd + Copy>(logits: &[T], class: usize) -> Self {
+    pub(crate) fn new<T: PartialOrd + Copy>(logits: &[T], class: usize) -> Self {
         let before = |(i, v): (usize, &T)| *v > logits[class] || (*v == logits[class] && i < class);
         let rank = logits.iter().enumerate().filter(|&(i, v)| before((i, v))).count();
         Self { rank, first: argmax(logits) }

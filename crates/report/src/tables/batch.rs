@@ -40,7 +40,7 @@ pub fn left_out(found: &TooLarge, option: &str) -> String {
 
 /// The linear layers of a batch, as a person reads them (`Display`), and a program ([`Serialize`]).
 #[derive(Debug, Serialize)]
-pub struct BatchCosts {
+pub(crate) struct BatchCosts {
     images: usize,
     layers: Vec<BatchedLayer>,
     /// All layers, in a query of one image and in one of all.
@@ -52,7 +52,7 @@ pub struct BatchCosts {
 
 impl BatchCosts {
     /// Of `batch` beside `single`, two plans of `network`; seconds only if `site` says where they run.
-    pub fn new(network: &Network, single: &Plan, batch: &Plan, site: Option<&Site<'_>>) -> Self {
+    pub(crate) fn new(network: &Network, single: &Plan, batch: &Plan, site: Option<&Site<'_>>) -> Self {
         let layers = batch::layers(network, single, batch, site);
         let keys = |plan: &Plan| plan.backends.iter().map(|layers| layers.query_bytes().0).sum();
         Self {

@@ -26,7 +26,7 @@ pub fn bytes(n: u64) -> String {
 }
 
 /// Seconds as milliseconds: 0.0123 as `12.3`.
-pub fn millis(seconds: f64) -> String {
+pub(crate) fn millis(seconds: f64) -> String {
     if seconds < 5e-5 { "-".into() } else { format!("{:.1}", seconds * 1e3) }
 }
 

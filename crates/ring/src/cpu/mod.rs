@@ -95,7 +95,7 @@ impl Feature {
 
     /// Whether this processor has it: no.
     #[cfg(not(target_arch = "x86_64"))]
-    pub fn is_there(self) -> bool {
+    pub(crate) fn is_there(self) -> bool {
         false
     }
 

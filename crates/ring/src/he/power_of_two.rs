@@ -170,7 +170,7 @@ pub struct ZeroKey {
     modulus_bits: u32,
 }
 
-/// Where [`Rerandomiser::z0_into`] computes; for any number of calls.
+/// Where [`ZeroKey::times_transformed`] computes; for any number of calls.
 pub struct ZeroScratch {
     u: PrimeSmall,
     product: Residues,

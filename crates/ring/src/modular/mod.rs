@@ -99,7 +99,7 @@ impl Modulus {
 
     /// A product of two residues, or any number below `2^(2 bits)`, modulo p.
     #[inline]
-    pub fn reduce_product(&self, x: u128) -> u64 {
+    pub(crate) fn reduce_product(&self, x: u128) -> u64 {
         debug_assert!(x >> (2 * self.bits) == 0);
         let estimate = (((x >> (self.bits - 1)) * u128::from(self.barrett)) >> (self.bits + 1)) as u64;
         // Below 3p.
@@ -155,7 +155,7 @@ impl Modulus {
 
     /// `x factor` modulo p, in `0..2p`, for any word x.
     #[inline(always)]
-    pub fn mul_factor_lazy(&self, x: u64, factor: Factor) -> u64 {
+    pub(crate) fn mul_factor_lazy(&self, x: u64, factor: Factor) -> u64 {
         let estimate = ((u128::from(x) * u128::from(factor.quotient)) >> 64) as u64;
         x.wrapping_mul(factor.value).wrapping_sub(estimate.wrapping_mul(self.value))
     }
@@ -176,7 +176,7 @@ impl Modulus {
     }
 
     /// `base^exponent`. Variable time in the exponent, which is public.
-    pub fn power_vt(&self, base: u64, mut exponent: u64) -> u64 {
+    pub(crate) fn power_vt(&self, base: u64, mut exponent: u64) -> u64 {
         let (mut square, mut result) = (base % self.value, 1);
         while exponent > 0 {
             if exponent & 1 == 1 {

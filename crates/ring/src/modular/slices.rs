@@ -242,7 +242,7 @@ impl Sources {
     ///
     /// # Panics
     /// If a block comes from several, or from none.
-    pub fn new(sources: Vec<u32>) -> Self {
+    pub(crate) fn new(sources: Vec<u32>) -> Self {
         let (len, block) = (sources.len(), |source: u32| source as usize / BLOCK);
         let one =
             |places: &[u32]| places.iter().all(|&at| (at as usize) < len && block(at) == block(places[0]));

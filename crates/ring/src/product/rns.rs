@@ -116,7 +116,7 @@ impl Rns {
     /// # Panics
     /// If n is no power of two in `16..=8192`, if there are not as many primes as [`LIMBS`] says, or if they are not such
     /// primes of [`LIMB_BITS`] bits.
-    pub fn new(kernel: Kernel, n: usize, primes: &[u32]) -> Rns {
+    pub(crate) fn new(kernel: Kernel, n: usize, primes: &[u32]) -> Rns {
         check_length(n);
         assert!(LIMBS.contains(&primes.len()), "{LIMBS:?} limbs, not {}", primes.len());
         for (i, &prime) in primes.iter().enumerate() {
@@ -155,7 +155,7 @@ impl Rns {
     }
 
     /// q.
-    pub fn modulus(&self) -> u128 {
+    pub(crate) fn modulus(&self) -> u128 {
         self.limbs.iter().map(|limb| u128::from(limb.prime)).product()
     }
 
@@ -238,7 +238,7 @@ impl Rns {
     ///
     /// # Panics
     /// If `values` is not n long.
-    pub fn add_small(&self, poly: &mut RnsPoly, values: &[i8]) {
+    pub(crate) fn add_small(&self, poly: &mut RnsPoly, values: &[i8]) {
         assert_eq!(values.len(), self.n(), "coefficients of a polynomial");
         for (tables, plane) in self.planes(&mut poly.0) {
             run_add_small(self.kernel, tables.prime, values, plane);
@@ -310,7 +310,7 @@ impl Rns {
     ///
     /// # Panics
     /// If `poly` is one of another ring.
-    pub fn invert_into(&self, sum: &mut RnsSum, poly: &mut RnsPoly) {
+    pub(crate) fn invert_into(&self, sum: &mut RnsSum, poly: &mut RnsPoly) {
         assert_eq!(sum.0.len(), poly.0.len(), "a polynomial of this ring");
         std::mem::swap(&mut sum.0, &mut poly.0);
         for (tables, plane) in self.planes(&mut poly.0) {

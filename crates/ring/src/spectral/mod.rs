@@ -83,7 +83,7 @@ impl Wanted {
     }
 
     /// How many words.
-    pub fn count(self) -> usize {
+    pub(crate) fn count(self) -> usize {
         self.parts * self.len
     }
 

@@ -106,62 +106,62 @@ impl BlockPacking {
     }
 
     /// The operation.
-    pub fn spec(&self) -> &Linear {
+    pub(crate) fn spec(&self) -> &Linear {
         self.windows.spec()
     }
 
     /// `[C_in, H, W]`.
-    pub fn in_shape(&self) -> Shape {
+    pub(crate) fn in_shape(&self) -> Shape {
         self.windows.in_shape()
     }
 
     /// `[C_out, H, W]`.
-    pub fn out_shape(&self) -> Shape {
+    pub(crate) fn out_shape(&self) -> Shape {
         self.windows.out_shape()
     }
 
     /// N.
-    pub fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.n
     }
 
     /// b.
-    pub fn block_size(&self) -> usize {
+    pub(crate) fn block_size(&self) -> usize {
         block_size(self.spec())
     }
 
     /// How blocks repeat; a dense layer's, of one channel, are of either kind.
-    pub fn kind(&self) -> BlockKind {
+    pub(crate) fn kind(&self) -> BlockKind {
         self.spec().blocks.map_or(BlockKind::Skew, |blocks| blocks.kind)
     }
 
     /// L: slots of a part.
-    pub fn part(&self) -> usize {
+    pub(crate) fn part(&self) -> usize {
         self.block_size() * self.map
     }
 
     /// M: parts that diagonals run over.
-    pub fn parts(&self) -> usize {
+    pub(crate) fn parts(&self) -> usize {
         self.n / (self.together * self.part())
     }
 
     /// B.
-    pub fn babies(&self) -> usize {
+    pub(crate) fn babies(&self) -> usize {
         self.babies
     }
 
     /// Channels in a ciphertext, of one window.
-    pub fn channels(&self) -> usize {
+    pub(crate) fn channels(&self) -> usize {
         self.parts() * self.block_size()
     }
 
     /// Into how many windows the map is cut.
-    pub fn tile_count(&self) -> usize {
+    pub(crate) fn tile_count(&self) -> usize {
         self.windows.count()
     }
 
     /// Groups of windows that share ciphertexts.
-    pub fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         self.windows.count().div_ceil(self.together)
     }
 
@@ -171,12 +171,12 @@ impl BlockPacking {
     }
 
     /// Ciphertexts of a group, from the client.
-    pub fn in_blocks(&self) -> usize {
+    pub(crate) fn in_blocks(&self) -> usize {
         self.blocks()[0].div_ceil(self.parts())
     }
 
     /// Ciphertexts of a group, of the answer.
-    pub fn out_blocks(&self) -> usize {
+    pub(crate) fn out_blocks(&self) -> usize {
         self.blocks()[1].div_ceil(self.parts())
     }
 
@@ -191,7 +191,7 @@ impl BlockPacking {
     }
 
     /// Every figure that both parties must have alike.
-    pub fn figures(&self) -> Vec<u64> {
+    pub(crate) fn figures(&self) -> Vec<u64> {
         let own = [self.n, self.map, self.together, self.babies];
         own.into_iter().chain(self.windows.figures()).map(|v| v as u64).collect()
     }
@@ -273,7 +273,7 @@ impl BlockPacking {
     }
 
     /// What output ciphertext `output` sums up, by giant step, ascending; without what brings no pair together.
-    pub fn terms(&self, output: usize) -> Vec<(usize, Vec<Term>)> {
+    pub(crate) fn terms(&self, output: usize) -> Vec<(usize, Vec<Term>)> {
         let mut by_giant = vec![Vec::new(); self.parts() / self.babies];
         for input in 0..self.in_blocks() {
             for (d, _) in self.diagonals(output, input).into_iter().enumerate().filter(|(_, read)| *read) {
@@ -285,7 +285,7 @@ impl BlockPacking {
     }
 
     /// The baby steps that any output ciphertext reads input ciphertext `input` by, ascending.
-    pub fn baby_steps(&self, input: usize) -> Vec<usize> {
+    pub(crate) fn baby_steps(&self, input: usize) -> Vec<usize> {
         let mut read = vec![false; self.babies];
         for output in self.kinds(self.out_blocks()) {
             let diagonals = self.diagonals(output, input).into_iter().enumerate();
@@ -312,14 +312,14 @@ impl BlockPacking {
     }
 
     /// The automorphism that moves what is in part `moved(q, d)` into part q, for all q.
-    pub fn element(&self, d: usize) -> usize {
+    pub(crate) fn element(&self, d: usize) -> usize {
         let row = self.row();
         let turn = rotation(self.n, ((d % row) * self.part()) as i64);
         if d / row == 0 { turn } else { turn * row_swap(self.n) % (2 * self.n) }
     }
 
     /// The automorphisms that it takes.
-    pub fn elements(&self) -> Vec<usize> {
+    pub(crate) fn elements(&self) -> Vec<usize> {
         self.steps().into_iter().map(|step| self.element(step)).collect()
     }
 
@@ -370,7 +370,7 @@ impl BlockPacking {
     }
 
     /// Writes a group's input ciphertext of `x`, `[C, H, W]`, as coefficients of its parts' polynomials, which are zero.
-    pub fn write_inputs(&self, group: usize, block: usize, x: &[u64], coefficients: &mut [u64]) {
+    pub(crate) fn write_inputs(&self, group: usize, block: usize, x: &[u64], coefficients: &mut [u64]) {
         let size = self.block_size();
         for (s, part) in coefficients.chunks_exact_mut(self.part()).enumerate() {
             let Some(window) = self.window_at(group, s) else { continue };
@@ -382,7 +382,7 @@ impl BlockPacking {
     }
 
     /// The outputs of a response: place among the coefficients of all parts, and in `[C, H, W]`.
-    pub fn outputs_of(&self, group: usize, block: usize) -> Vec<(usize, usize)> {
+    pub(crate) fn outputs_of(&self, group: usize, block: usize) -> Vec<(usize, usize)> {
         let size = self.block_size();
         let mut places = Vec::new();
         for s in 0..self.n / self.part() {
@@ -398,7 +398,7 @@ impl BlockPacking {
 
     /// The plaintext of a term, as coefficients of its parts' polynomials modulo `m`: `weight(out, channel, tap)` are the
     /// layer's weights.
-    pub fn weights(
+    pub(crate) fn weights(
         &self,
         m: &Modulus,
         output: usize,
@@ -437,7 +437,7 @@ pub struct Parts {
 
 impl Parts {
     /// Parts of `part` slots modulo `p`; `None` if p is no prime that is 1 modulo 2L.
-    pub fn new(kernel: Kernel, part: usize, kind: BlockKind, p: u64) -> Option<Self> {
+    pub(crate) fn new(kernel: Kernel, part: usize, kind: BlockKind, p: u64) -> Option<Self> {
         let ntt = Ntt::new(part, p)?.on(kernel);
         let m = *ntt.modulus();
         // The value of X at the root.
@@ -463,7 +463,7 @@ impl Parts {
     ///
     /// # Panics
     /// If `slots` is no whole number of parts.
-    pub fn forward(&self, slots: &mut [u64]) {
+    pub(crate) fn forward(&self, slots: &mut [u64]) {
         for part in slots.chunks_mut(self.ntt.len()) {
             self.turn(part, 0);
             self.ntt.forward(part);
@@ -474,7 +474,7 @@ impl Parts {
     ///
     /// # Panics
     /// If `slots` is no whole number of parts.
-    pub fn backward(&self, slots: &mut [u64]) {
+    pub(crate) fn backward(&self, slots: &mut [u64]) {
         for part in slots.chunks_mut(self.ntt.len()) {
             self.ntt.backward(part);
             self.turn(part, 1);

@@ -15,7 +15,7 @@ pub struct RnsParameters {
 
 impl RnsParameters {
     /// Most primes of Q.
-    pub const MAX_LIMBS: usize = 16;
+    pub(crate) const MAX_LIMBS: usize = 16;
 
     /// Fewest bits of a prime.
     const LEAST_BITS: u32 = 20;
@@ -76,7 +76,7 @@ impl RnsParameters {
     }
 
     /// log2 Q, to about 2^-45.
-    pub fn modulus_log2(&self) -> f64 {
+    pub(crate) fn modulus_log2(&self) -> f64 {
         self.primes.iter().map(|&p| (p as f64).log2()).sum()
     }
 

@@ -64,7 +64,7 @@ impl SecretKey {
         ring.to_coefficients(phase)
     }
 
-    /// The message modulo t, N numbers: right if the noise is below `Q/(2t)`.
+    /// The message modulo t, N numbers: right if the noise is within `Q/(2t)`.
     pub fn decrypt(
         &self,
         ring: &Ring,

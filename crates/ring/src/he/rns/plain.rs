@@ -75,7 +75,8 @@ impl PlainModulus {
         })
     }
 
-    /// `round(x·t/Q)` modulo t for every coefficient x: the message of a phase whose noise is below `Q/(2t)`.
+    /// `round(x·t/Q)` modulo t for every coefficient x: the message of a phase whose noise is below
+    /// `Q/(2t)`.
     ///
     /// With `y = x·(Q/p)^-1` modulo p, that is `Σ y·t/p` but for a multiple of t: whole parts are added modulo t,
     /// fractions with 64 bits.

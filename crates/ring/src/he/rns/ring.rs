@@ -153,7 +153,7 @@ impl Ring {
     }
 
     /// The moduli, by limb.
-    pub fn moduli(&self) -> impl ExactSizeIterator<Item = &Modulus> {
+    pub(crate) fn moduli(&self) -> impl ExactSizeIterator<Item = &Modulus> {
         self.ntts().iter().map(Ntt::modulus)
     }
 
@@ -310,14 +310,14 @@ impl Ring {
     }
 
     /// `x *= y`. y may be one of a ring with more primes.
-    pub fn multiply_assign(&self, x: &mut Poly<Values>, y: &Poly<Values>) {
+    pub(crate) fn multiply_assign(&self, x: &mut Poly<Values>, y: &Poly<Values>) {
         for ((m, x), y) in self.limbs_mut(x).zip(self.limbs_of(y)) {
             slices::multiply(self.kernel, m, x, y);
         }
     }
 
     /// `sum += x y`. y may be one of a ring with more primes.
-    pub fn multiply_add(&self, sum: &mut Poly<Values>, x: &Poly<Values>, y: &Poly<Values>) {
+    pub(crate) fn multiply_add(&self, sum: &mut Poly<Values>, x: &Poly<Values>, y: &Poly<Values>) {
         self.check(x);
         for (((m, sum), x), y) in self.limbs_mut(sum).zip(self.limbs_of(x)).zip(self.limbs_of(y)) {
             slices::multiply_add(self.kernel, m, sum, x, y);
