@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combinations};
+use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combinations, pair};
 use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
@@ -58,17 +58,17 @@ pub struct Correlations {
 #[derive(Default)]
 pub struct Room {
     pads: Zeroizing<Vec<Block>>,
+    /// Halves of pairs.
+    pairs: Zeroizing<Vec<Block>>,
     choices: Zeroizing<Vec<bool>>,
 }
 
-impl Room {
-    /// Room for `n` pads.
-    fn pads(&mut self, n: usize) -> &mut [Block] {
-        if self.pads.len() < n {
-            self.pads = Zeroizing::new(vec![Block::ZERO; n]);
-        }
-        &mut self.pads[..n]
+/// Room for `n` blocks.
+fn blocks(room: &mut Zeroizing<Vec<Block>>, n: usize) -> &mut [Block] {
+    if room.len() < n {
+        *room = Zeroizing::new(vec![Block::ZERO; n]);
     }
+    &mut room[..n]
 }
 
 /// The random OTs of bits as this party has them.
@@ -79,7 +79,7 @@ pub enum Pads<'a> {
     Receiver(&'a [Block], &'a [bool]),
 }
 
-/// One-of-16 tables of masks as this party has them.
+/// Tables of masks as this party has them.
 pub(crate) enum Masks {
     /// This party sends: all entries.
     Sender,
@@ -101,7 +101,7 @@ impl Correlations {
         let (halves, number) = (self.halves(at, len), self.number + at as u64);
         match &self.sums {
             Some(sums) => {
-                let pads = room.pads(2 * len);
+                let pads = blocks(&mut room.pads, 2 * len);
                 self.hash.pads(number, &sums[..2], halves, pads);
                 let (zero, one) = pads.split_at(len);
                 Pads::Sender(zero, one)
@@ -109,38 +109,73 @@ impl Correlations {
             None => {
                 room.choices.clear();
                 room.choices.extend(halves.iter().map(|t| t.lsb()));
-                self.hash.pads(number, &[Block::ZERO], halves, room.pads(len));
+                self.hash.pads(number, &[Block::ZERO], halves, blocks(&mut room.pads, len));
                 Pads::Receiver(&room.pads[..len], &room.choices)
             }
         }
     }
 
-    /// Masks of `bits` bits (1..=4) from as many vectors as `words`, from the `at`-th on. The sender gets those of all 16
-    /// entries in a word, entry v from bit v·`bits` on; the receiver that of its choice, and the `choices`. Each is to be
-    /// asked for once.
+    /// Masks of `bits` bits (1..=4) as tables of 2^`choices` entries, one for each of `words`, from the `at`-th correlation
+    /// on: of vectors (four choices), of bits (one), or of bits two by two ([`pair`]; those of the lower choices come
+    /// first). The sender gets all entries in a word, entry v from bit v·`bits` on; the receiver that of its choice, and the
+    /// `chosen`. Each is to be asked for once.
     pub(crate) fn masks(
         &self,
         at: usize,
+        choices: usize,
         bits: u32,
         words: &mut [u64],
-        choices: &mut [u64],
+        chosen: &mut [u64],
         room: &mut Room,
     ) -> Masks {
-        let (halves, number) = (self.halves(at, words.len()), self.number + at as u64);
+        let number = self.number + at as u64;
+        let Room { pads, pairs, .. } = room;
+        let (first, second) = match choices {
+            2 => self.halves(at, 2 * words.len()).split_at(words.len()),
+            _ => (self.halves(at, words.len()), &[][..]),
+        };
+        let halves = if second.is_empty() {
+            first
+        } else {
+            let pairs = blocks(pairs, words.len());
+            for ((both, &a), &b) in pairs.iter_mut().zip(first).zip(second) {
+                *both = pair(a, b);
+            }
+            &pairs[..]
+        };
+        let low = (1 << bits) - 1;
         match &self.sums {
-            Some(sums) => {
+            Some(sums) if choices == Width::Vector.choices() => {
                 let sums = sums[..].try_into().expect("16 sums of four keys");
                 self.hash.tables(number, sums, bits, halves, words);
                 Masks::Sender
             }
+            Some(sums) => {
+                let delta = sums[1];
+                let moved = pair(Block::ZERO, delta);
+                let shifts = Zeroizing::new([Block::ZERO, delta, moved, delta ^ moved]);
+                let pads = blocks(pads, words.len() << choices);
+                self.hash.pads(number, &shifts[..1 << choices], halves, pads);
+                words.fill(0);
+                for (v, pads) in pads.chunks(words.len()).enumerate() {
+                    for (word, pad) in words.iter_mut().zip(pads) {
+                        *word |= (pad.0 as u64 & low) << (v as u32 * bits);
+                    }
+                }
+                Masks::Sender
+            }
             None => {
-                let pads = room.pads(words.len());
+                let pads = blocks(pads, words.len());
                 self.hash.pads(number, &[Block::ZERO], halves, pads);
                 for (word, pad) in words.iter_mut().zip(pads) {
-                    *word = pad.0 as u64 & ((1 << bits) - 1);
+                    *word = pad.0 as u64 & low;
                 }
-                for (choice, t) in choices.iter_mut().zip(halves) {
-                    *choice = (t.0 & Width::Vector.choice_mask()) as u64;
+                let mask = if choices == Width::Vector.choices() { Width::Vector } else { Width::Bit };
+                for (chosen, t) in chosen.iter_mut().zip(first) {
+                    *chosen = (t.0 & mask.choice_mask()) as u64;
+                }
+                for (chosen, t) in chosen.iter_mut().zip(second) {
+                    *chosen |= u64::from(t.lsb()) << 1;
                 }
                 Masks::Receiver
             }
@@ -369,6 +404,33 @@ mod tests {
         assert_eq!(want.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 3, 3, 10, 15, 615, 617]);
         assert!(drawn(&[10, 605], &draws) == want);
         assert!(drawn(&[626], &draws) == want);
+    }
+
+    /// Of every table, of bits, of pairs of them and of vectors, the receiver has the entry of its choice; any two entries of
+    /// the sender's are as alike as random ones.
+    #[test]
+    fn a_receivers_mask_is_the_senders_entry() {
+        let (mut a, mut b) = memory_pair();
+        let [mut client, mut server] =
+            [Role::Client, Role::Server].map(|role| Party::new(role, InsecureTestDealer::new(5, role)));
+        let (n, bits) = (4000, 3);
+        for (choices, width, each) in [(1, Width::Bit, 1), (2, Width::Bit, 2), (4, Width::Vector, 1)] {
+            let (mut table, mut mask, mut chosen) = (vec![0; n], vec![0; n], vec![0; n]);
+            let drawn = client.draw(&mut a, Role::Server, width, 10 + each * n).unwrap();
+            let receiver = drawn.masks(10, choices, bits, &mut mask, &mut chosen, &mut Room::default());
+            let drawn = server.draw(&mut b, Role::Server, width, 10 + each * n).unwrap();
+            let sender = drawn.masks(10, choices, bits, &mut table, &mut vec![0; n], &mut Room::default());
+            assert!(matches!((receiver, sender), (Masks::Receiver, Masks::Sender)));
+            let entry = |i: usize, v: u64| table[i] >> (v * u64::from(bits)) & 7;
+            assert!((0..n).all(|i| mask[i] == entry(i, chosen[i]) && chosen[i] < 1 << choices));
+            for v in 0..1 << choices {
+                // 500 times of 4,000, or every choice alike; deviations are 21 and at most 32.
+                let equal = (0..n).filter(|&i| v != 0 && entry(i, v) == entry(i, 0)).count();
+                assert!(v == 0 || equal.abs_diff(n / 8) < 110, "{equal} of {n}: {v} of {choices}");
+                let wanted = chosen.iter().filter(|&&c| c == v).count();
+                assert!(wanted.abs_diff(n >> choices) < 160, "{wanted} of {n}: {v} of {choices}");
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@
 use crate::aes::{self, Kernel, PadKeys};
 use crate::{Block, Role, Width};
 
-/// How many correlations of one and of four bits are hashed under one key: 32 unknown pads of bits, 8 · 15 of vectors.
+/// How many correlations of one and of four bits are hashed under one key: 32 unknown pads of bits, 32 · 3 of pairs of bits
+/// ([`pair`]), 8 · 15 of vectors.
 const PADS_PER_KEY: [usize; 2] = [32, 8];
 
 /// The hash of one session, direction and width.
@@ -76,6 +77,15 @@ pub fn combinations(deltas: &[Block; 4]) -> [Block; 16] {
     })
 }
 
+/// Of the halves of two correlations of a bit, that of one with two choice bits: a ⊕ σ(b), under the keys Δ and σ(Δ).
+///
+/// Δ, σ(Δ) and Δ ⊕ σ(Δ) are Δ times an invertible matrix each (σ² ⊕ σ ⊕ 1 = 0), so each of the three pads that a receiver
+/// does not know is as far from its own as that of a bit.
+pub fn pair(a: Block, b: Block) -> Block {
+    let (high, low) = (b.0 >> 64, b.0 & u128::from(u64::MAX));
+    a ^ Block((high ^ low) << 64 | high)
+}
+
 #[cfg(test)]
 mod tests {
     use ::aes::Aes128;
@@ -120,6 +130,22 @@ mod tests {
     fn combinations_are_linear() {
         let all = combinations(&[Block(1), Block(2), Block(4), Block(8)]);
         assert!((0..16).all(|v| all[v].0 == v as u128));
+    }
+
+    /// Half of a pair's correlation is as long as one of a bit and moves by the keys that belong to the choices.
+    #[test]
+    fn pairs_are_linear_and_lose_nothing() {
+        let mut x = 1u128;
+        for _ in 0..100 {
+            x = x.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(3);
+            let (a, b, delta) = (Block(x), Block(x.rotate_left(41)), Block(x.rotate_left(90) | 1));
+            let moved = pair(Block::ZERO, delta);
+            assert!(pair(a ^ delta, b) == pair(a, b) ^ delta);
+            assert!(pair(a, b ^ delta) == pair(a, b) ^ moved);
+            // σ³ = 1 and σ² = σ ⊕ 1: neither σ nor σ ⊕ 1 sends anything but zero to zero.
+            let twice = pair(Block::ZERO, moved);
+            assert!(pair(Block::ZERO, twice) == delta && twice == moved ^ delta);
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub use block::Block;
 pub use cost::{extension_bytes, mean_extension_bytes, session_bytes, setup_bytes};
 pub use cots::Cots;
 pub use drawn::Drawn;
-pub use hash::{Hash, combinations};
+pub use hash::{Hash, combinations, pair};
 pub use instance::{Bin, Instances, LpnSize};
 
 /// Which of the two parties this is.
@@ -101,12 +101,17 @@ impl Width {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Bit, Self::Vector];
 
-    /// The bits of a receiver's half that are its choice; they are zero in a sender's half.
-    pub const fn choice_mask(self) -> u128 {
+    /// How many choice bits it has.
+    pub const fn choices(self) -> usize {
         match self {
             Self::Bit => 1,
-            Self::Vector => 15,
+            Self::Vector => 4,
         }
+    }
+
+    /// The bits of a receiver's half that are its choice; they are zero in a sender's half.
+    pub const fn choice_mask(self) -> u128 {
+        (1 << self.choices()) - 1
     }
 }
 

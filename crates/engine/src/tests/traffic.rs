@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "93cdced8bae4adae96059f5b994555fede5808844ce1882cd4aa168bdb69903e",
-            "c18b0abe465aae2e8da7125114f914e5a6b0bc187225afd97c390c783041734f",
+            "16072d9300acd568e5a6801fe61db08fddf43f623439e62a1dddb426d90e9405",
+            "0bf762c212878f0d1db7f88f3305cb5201b03febaf6928ea0de9c7af715842e1",
         ],
     ),
     (
         "cheetah",
         [
-            "0c1e432a4c17922e7c9356be6f31d1c915993a35597f7015360586916fd06333",
-            "b64943d1586fff1278b1bdb4f519f903b56a4ee16c032b6a714120248aa0bd6d",
+            "258b16337f8e9c0612895570c8c29dd9714a0994ae99c3c0649fdf487ad15462",
+            "8c6512c0ec490c245b5e3832a0ddfa7e0277d09ccac5266fc72db7e608396a84",
         ],
     ),
     (
         "fregata",
         [
-            "ab8a7f8d6ad6c92bcae9919422043016f9334bf769153f5a00d472660eff4a4b",
-            "a658fb177d3e4f1d0904f46e3dfa4b4556b79e749c5c3d1f2cd04847cebe59b6",
+            "4699fd65348ec6900dd2a27317a1efab1e11e3243c5f782e7f961a6b78e9d520",
+            "20035505abfafea4653c6e93dc37e3e9c63af5d37de4adafb93ea0ffa5b8b3ea",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "750799638f3193f6a04f8733ed884beeb0efc557f4c220e179fd9f67a0411192",
-            "53bea47833660835e1d3535f781640477c6f865a1d33beadf0f4c5504577b06a",
+            "acd1dab28879149b42bb0ee51f1547b25b9d6fee7114284c04c4496ef3d59e27",
+            "d7eeb26bebb5221336ccfadb3df376adbc22967e4f5ada3423391c6ada8ddfd2",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "0599851fdca326dfa5db3053bd420118c9a6726eb33d5f2cc4cff0bfbdd1f5af",
-            "32f9b860db006645329f641f87b30db1703e5fe499d5a7b2d63eced52aa6476b",
+            "6db20d0e5b12cdb12d6f10f479d74dcf4a8b82581b36bf2ce7fd057f1e99a209",
+            "0b18293aa1410d8a2ca703456d4b68e480fb92275758538f3b6c149eb9cdf1f4",
         ],
     ),
     (
         "hyena",
         [
-            "959e4f47268fa85844df1acfdc4fe5770507c421bdc4c7b26f62abb0727634b1",
-            "194bfa4083a4c6676ecfdf26021168a99280251997bca580af0edcb8e7bca2c4",
+            "d982912b6d0b199d666b4fbefc6d6abe660e4e39db63911d49ad6f4022853bac",
+            "74f9301e52cd6115b8f116b9e4f62a37e098a8429a0c6ec0a7e442cf4291195c",
         ],
     ),
     (
         "hyena-padded",
         [
-            "84c984fbce5649e6b649cad2a6f331fb6ff605172004a8dcdb283175ea2b4810",
-            "b71b276032d84742405337b5dabc7747844727e15b09799f0ed5e85ef41899a5",
+            "759452706e94e686fc15aca6495f68ef38895ea4235d891ed6c5a19d4d5ecde8",
+            "6778e04e2ce979ffce782c16fef438cf7d51c5ba15ddc08322d31a295a7c03e7",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "4e643d3a9c04cc0bf4bf1512018bcf6c1c626511e427b601c7f3d1654621a29b",
-            "0cb3341498514c615004270d597de5d5d15cb8dc72662c3982610cf5f1e5b2d1",
+            "1c76251237018a1cc3fa496860af0bb993221f30dfc6f69ce6609aafc2253f8e",
+            "77bd585f8c965ad3fcdf3901c49912a7cfa36dc398a1e92b8e1064055203a07e",
         ],
     ),
     (
         "cirencode",
         [
-            "e966e252cb7c37deeac61de21b765d882a05864ff9b548accac4b3ea8c140c3b",
-            "709de8b483483943b5f98a483d3162569ffbe796e6b20c31eda952b755c8a205",
+            "3283c86cc14f9b9e3f8d5ffd0af8bbd95080417ca31061c2d45e357160db015b",
+            "caa0aa6146be3a018b5021d989b71e1e82ab0f15548bce7e489954f3f486e7f1",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "3243d034d326467e8199c3b42d8095d3885248075214b71f40ed56256007aebf",
-            "de1dedbbd16652aad8fdf663757156193c731ccfb3c7e552d68b238dc5182ce8",
+            "d77c751cac3f1d510a12b49d8858d7d329adb957105a10f7ca55f41dd337ceb0",
+            "72099f6174f6a428f66022118afdec93ec200947a5ce6b06fcbac1e3b33dc5a0",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "0e041993c49340aa5fb1c4b4845143390c5903bcef07facfcc8ae93d457dc5e7",
-            "65959beff826b4bfa49a92af4ce347f3844d8d9e5c7bb1a96c66bfbd90231276",
+            "cb694fed897b55b5f9c4477c323ed08cd331a7f4e8db448569bf42ad0539ce0e",
+            "bdc7f493055d44234f8be7a00d9b3ff4a3ff30c58640ff0604d7923e4eb9a9d4",
         ],
     ),
 ];
@@ -110,29 +110,29 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "logits",
         [
-            "f65b1f71f7f89a7f8b45327dd36a50f23ee0191803e1f1b10f2b85ebc7e5b5e5",
-            "ac1c5ac2d8ee6c54a4dea519da4628ab56aa96736893c0c69f5eed586d2fc82e",
+            "453298ed964737725c3f9723d36f4b036639497b6fe9d488e214a4b4929f0fe6",
+            "ae8292e6aa5a5cb5047811c7831c949d6a7d0aca4a545a51f7463fd32f88729a",
         ],
     ),
     (
         "guard bits",
         [
-            "8bf3e2dae848624f51df9666c6cce5c86b0b1d99f603b2b78629c9a30f326308",
-            "99bb96b79fbe53e3168e9cc8466aeff0e517799695f995c754d5c208a1362a6a",
+            "27fc1333722bef355fd98939044ceae9609d53793f49ada0780f207fc0b0a47c",
+            "dd593738da1ef1bbe794ef007162138e41a36910de6636d858e29c7524416f05",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "f288f18ee9044a36a5397190bbace9904b5d8e92dbcf1210e5b682fc71f04aa3",
-            "4354e1b4959a4cd1a1df2ccf13f2009983d15b85e3386b8b6b4b33260bdb736c",
+            "3d5536964f44547e1741409f0fdf001f64bb07a6a8d9e30ef1e8c4c26a1b6a41",
+            "48db2fadb29c2d5524c0628b3d4ea59293525d8839b453314a6f7470d3c64842",
         ],
     ),
     (
         "other LPN instances",
         [
-            "084c23afa2bb1aef9f9b43ef91623ad4f8b52c2afadce8d45d187aa015a2fb0e",
-            "df8b3545f25677b2e2e90adefac48a7a6696f9e005936c22767c3d011a0ecb19",
+            "6b48c08112f04cc9bfd2ed94a47c9b1689cc21c7684f6f1a1e57187abf20cd65",
+            "b0f5088c16e6b628df0633bd1b83eb7d146086f764c1fc768f492e8081c5510c",
         ],
     ),
 ];

@@ -1,10 +1,13 @@
 //! Evaluating a [`Formula`] on shares: \[bits\] <- Evaluate(\[x\]).
 //!
-//! *Digits.* A table of 2^m entries, m ≤ 4, from one vector correlation: with the pads of a random 1-of-16 OT as masks,
-//! a receiver with the choice r, of four bits, knows mask r and no other. The masks are made offline. Online the client,
-//! with digit a, sends a ⊕ r, all four bits of it, those of a beyond its m being zero: uniform, since r is. The
+//! *Tables.* One of 2^m entries, m ≤ 4: with the pads of a random OT as masks, a receiver with the choice r knows mask r
+//! and no other. The OT is 1-of-16 and made of a vector correlation for m = 3, 4; for m = 2 it is 1-of-4, made of two
+//! correlations of a bit ([`jaguar_ot::pair`]); for m = 1 it is that of a bit. The masks are made offline. Online the
+//! client, with the place a, sends a ⊕ r, all bits of r, those of a beyond its m being zero: uniform, since r is. The
 //! server moves mask v ⊕ a ⊕ r to entry v < 2^m, adds its table, and chooses its share so that entry 0 becomes zero and
-//! need not be sent.
+//! need not be sent. The two tables of a digit have correlations of their own, so two messages for two places that belong
+//! together (a, a − 1) say no more than two for any: both r are uniform and independent. The client's flip of its share
+//! is local. A table of one entry is the server's share, without a message.
 //!
 //! *Gates.* An AND opens both operands under a prepared triple (Beaver, CRYPTO 1991). A triple costs one
 //! random OT in each direction: with choices as α, and the difference of a sender's pads as its β, the pads
@@ -32,9 +35,9 @@ use crate::cost::Cost;
 use crate::error::MpcError;
 use crate::gates::bits::Bits;
 use crate::gates::formula::Formula;
-use crate::kernels::circuit::{And, CHOICES};
+use crate::kernels::circuit::{And, Digit, Table};
 use crate::kernels::lanes::{
-    GROUP, Lanes, group_len, groups, lane_bytes, plane_bytes, read_lanes, write_lanes,
+    GROUP, Lanes, Planes, group_len, groups, lane_bytes, plane_bytes, read_lanes, write_lanes,
 };
 use crate::kernels::loops::{self, Level};
 use crate::kernels::planes::{self, Sink};
@@ -56,9 +59,12 @@ pub(crate) struct FormulaMaterial {
 
 /// What some groups are made of: those of an element side by side.
 struct Drawn {
-    digits: Correlations,
-    /// From the server, from the client.
-    ands: [Correlations; 2],
+    /// For the digits.
+    vectors: Correlations,
+    /// For the digits, then for the ANDs.
+    from_server: Correlations,
+    /// For the ANDs.
+    from_client: Correlations,
 }
 
 /// Room to make groups in, one after the other.
@@ -91,17 +97,27 @@ impl Drawn {
     fn digits(&self, formula: &Formula, at: usize, len: usize, work: &mut Workbench) {
         let Workbench { room, words, choices, chosen, sink, .. } = work;
         let (words, choices) = (&mut words[..len], &mut choices[..len]);
-        let at = at * formula.digits.len();
+        let (mut vectors_at, mut cots_at) = (at * formula.vectors(), at * from_server(formula));
         let mut receives = false;
-        for (d, digit) in formula.digits.iter().enumerate() {
-            match self.digits.masks(at + d * len, digit.width() as u32, words, choices, room) {
+        // (A digit without choices has no masks: those of the receiver stay zero.)
+        let looked_up = |digit: &&Digit| digit.choices() > 0;
+        for (digit, chosen) in
+            formula.digits.iter().zip(chosen.chunks_mut(GROUP)).filter(|(d, _)| looked_up(d))
+        {
+            let (of, at) = match digit.vectors() {
+                0 => (&self.from_server, &mut cots_at),
+                _ => (&self.vectors, &mut vectors_at),
+            };
+            let (choice_bits, width) = (digit.choices(), digit.width() as u32);
+            match of.masks(*at, choice_bits, width, words, choices, room) {
                 Masks::Sender => sink.push(words, digit.planes() as u32),
                 Masks::Receiver => {
                     receives = true;
-                    sink.push(choices, CHOICES as u32);
-                    chosen[d * GROUP..][..len].copy_from_slice(words);
+                    sink.push(choices, choice_bits as u32);
+                    chosen[..len].copy_from_slice(words);
                 }
             }
+            *at += len * (digit.vectors() + digit.cots());
         }
         for (digit, masks) in formula.digits.iter().zip(chosen.chunks(GROUP)).filter(|_| receives) {
             sink.push(&masks[..len], digit.width() as u32);
@@ -114,8 +130,10 @@ impl Drawn {
         let Workbench { room, triples, sink, .. } = work;
         let triples = &mut triples[..ands.len() * len];
         triples.fill(0);
-        for correlations in &self.ands {
-            let pads = correlations.pads(at * ands.len(), triples.len(), room);
+        let from_server_at = at * from_server(formula) + len * formula.cots();
+        for (correlations, at) in [(&self.from_server, from_server_at), (&self.from_client, at * ands.len())]
+        {
+            let pads = correlations.pads(at, triples.len(), room);
             for (a, and) in ands.iter().enumerate() {
                 let n = and.b.len();
                 let low = (1u64 << n) - 1;
@@ -148,6 +166,35 @@ impl Drawn {
     }
 }
 
+/// Correlations of a bit that the server sends for an element: the digits' and the ANDs'.
+fn from_server(formula: &Formula) -> usize {
+    formula.cots() + formula.circuit.ands().count()
+}
+
+/// Appends the client's place in the digit's table, as planes, low bit first.
+fn place(digit: &Digit, own: &Planes, out: &mut Vec<Lanes>) {
+    let bits = &own[digit.shift..][..digit.operand()];
+    match digit.table {
+        Table::Less | Table::Middle { .. } | Table::Top { .. } => out.extend_from_slice(bits),
+        Table::Even => out.extend_from_slice(&bits[1..]),
+        // The upper bits of a − 1.
+        Table::Odd => {
+            let mut borrow = !bits[0];
+            for &bit in &bits[1..] {
+                out.push(bit ^ borrow);
+                borrow = borrow & !bit;
+            }
+        }
+    }
+}
+
+/// What the client adds to its share of what it has looked up: where a = 0, it has found U\[2^m − 1\] = 0 and not
+/// U\[−1\] = 1.
+fn flip(digit: &Digit, own: &Planes) -> Option<Lanes> {
+    let bits = &own[digit.shift..][..digit.operand()];
+    (digit.table == Table::Odd).then(|| !bits.iter().fold(Lanes::ZERO, |any, &bit| any | bit))
+}
+
 /// Planes of a group that `role` keeps.
 fn stride(formula: &Formula, role: Role) -> usize {
     formula.triple_planes()
@@ -163,8 +210,8 @@ pub(crate) fn cost(count: usize, formula: &Formula) -> Cost {
     let opened: usize = formula.circuit.ands().map(And::opened).sum();
     let memory = |role| (groups(count) * stride(formula, role) * size_of::<Lanes>()) as u64;
     Cost {
-        vectors_from_server: (formula.digits.len() * count) as u64,
-        bits_from_server: (ands * count) as u64,
+        vectors_from_server: (formula.vectors() * count) as u64,
+        bits_from_server: (from_server(formula) * count) as u64,
         bits_from_client: (ands * count) as u64,
         client_memory: memory(Role::Client),
         server_memory: memory(Role::Server),
@@ -175,8 +222,8 @@ pub(crate) fn cost(count: usize, formula: &Formula) -> Cost {
 }
 
 impl FormulaMaterial {
-    /// Uses up a vector correlation from the server for each digit, and a bit in each direction for each AND, of
-    /// each element.
+    /// Uses up the correlations from the server that the digits take, and a bit in each direction for each AND, of each
+    /// element.
     pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
@@ -190,11 +237,9 @@ impl FormulaMaterial {
             let len = (count - batch * BATCH * GROUP).min(BATCH * GROUP);
             // A long stretch of each kind, so that one secret is in the cache at a time.
             let drawn = Drawn {
-                digits: party.draw(chan, Role::Server, Width::Vector, formula.digits.len() * len)?,
-                ands: [
-                    party.draw(chan, Role::Server, Width::Bit, ands * len)?,
-                    party.draw(chan, Role::Client, Width::Bit, ands * len)?,
-                ],
+                vectors: party.draw(chan, Role::Server, Width::Vector, formula.vectors() * len)?,
+                from_server: party.draw(chan, Role::Server, Width::Bit, from_server(&formula) * len)?,
+                from_client: party.draw(chan, Role::Client, Width::Bit, ands * len)?,
             };
             let groups = planes.chunks_mut(stride.max(1)).enumerate();
             let work = || Workbench::new(level, &formula, role);
@@ -206,8 +251,7 @@ impl FormulaMaterial {
                 work.sink.flush();
                 planes.copy_from_slice(&work.sink.planes);
             });
-            let [from_server, from_client] = drawn.ands;
-            for correlations in [drawn.digits, from_server, from_client] {
+            for correlations in [drawn.vectors, drawn.from_server, drawn.from_client] {
                 party.done_with(correlations);
             }
         }
@@ -225,15 +269,17 @@ impl FormulaMaterial {
     /// Step 1 of the client: sends the corrections of all elements.
     pub(crate) fn client_correct(&self, chan: &mut Channel, x: &[u64]) -> Result<(), MpcError> {
         let mut bytes = Vec::new();
+        let mut choices = Zeroizing::new(Vec::with_capacity(self.formula.corrections()));
         for (g, x) in x.chunks(GROUP).enumerate() {
             let own = Zeroizing::new(planes::load(self.level, x, |x| self.formula.client_cell(x)));
-            let mut random = self.group(g).iter();
+            choices.clear();
             for digit in &self.formula.digits {
-                for i in 0..CHOICES {
-                    let choice = if i < digit.bits { own[digit.shift + i] } else { Lanes::ZERO };
-                    let random = random.next().expect("a random choice for every bit");
-                    write_lanes(&mut bytes, &(choice ^ *random), x.len());
-                }
+                let filled = choices.len() + digit.choices();
+                place(digit, &own, &mut choices);
+                choices.resize(filled, Lanes::ZERO);
+            }
+            for (&choice, &random) in choices.iter().zip(self.group(g)) {
+                write_lanes(&mut bytes, &(choice ^ random), x.len());
             }
             chan.send(&bytes)?;
             bytes.clear();
@@ -254,11 +300,18 @@ impl FormulaMaterial {
             message.iter_mut().for_each(|lanes| *lanes = read_lanes(&mut bytes, x.len()));
             let own = Zeroizing::new(planes::load(self.level, x, |x| formula.client_cell(x)));
             choices.clear();
-            formula.digits.iter().for_each(|d| choices.extend_from_slice(&own[d.shift..][..d.bits]));
+            formula.digits.iter().for_each(|digit| place(digit, &own, &mut choices));
             let wires = &mut all[g * wires..][..wires];
             let masks = &self.group(g)[corrections..];
             let shares = &mut wires[..formula.looked_up()];
             loops::take(self.level, &formula.digits, &choices, masks, &message, shares);
+            let mut at = 0;
+            for digit in &formula.digits {
+                if let Some(flip) = flip(digit, &own) {
+                    shares[at] = shares[at] ^ flip;
+                }
+                at += digit.width();
+            }
             if let Some((wire, plane)) = formula.local {
                 wires[wire] = own[plane];
             }
@@ -441,5 +494,137 @@ pub(crate) fn exchange(
         between(chan)?;
         chan.send(mine)?;
         Ok(theirs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jaguar_ring::cpu::Cpu;
+    use jaguar_wire::memory_pair;
+
+    use super::*;
+
+    /// Tables of a comparison of four bits in digits of two: so many bits of the place, the first one's number among the
+    /// choices, and the first mask's among the masks.
+    const TABLES: [(usize, usize, usize); 3] = [(2, 0, 0), (1, 2, 4), (1, 3, 6)];
+    /// All randomness: four choices, eight masks, five bits of a triple.
+    const RUNS: usize = 1 << 17;
+
+    /// A plane over all elements, group by group.
+    fn plane(bit: impl Fn(usize) -> usize) -> Vec<Lanes> {
+        let bits: Vec<bool> = (0..RUNS).map(|e| bit(e) & 1 == 1).collect();
+        bits.chunks(GROUP).map(Lanes::from_bools).collect()
+    }
+
+    /// What a party keeps, from its planes.
+    fn material(role: Role, planes: &[Vec<Lanes>]) -> FormulaMaterial {
+        let formula = Formula::less(4, 2);
+        assert_eq!(stride(&formula, role), planes.len());
+        let all = (0..groups(RUNS)).flat_map(|g| planes.iter().map(move |plane| plane[g])).collect();
+        FormulaMaterial {
+            role,
+            count: RUNS,
+            formula,
+            level: Level::of(Cpu::detect()),
+            planes: Zeroizing::new(all),
+        }
+    }
+
+    /// Appends to each view its bits of planes as they are sent.
+    fn see(views: &mut [usize], planes: usize, mut bytes: &[u8]) {
+        for views in views.chunks_mut(GROUP) {
+            for _ in 0..planes {
+                let lanes = read_lanes(&mut bytes, GROUP);
+                for (e, view) in views.iter_mut().enumerate() {
+                    *view = *view << 1 | lanes.bit(e) as usize;
+                }
+            }
+        }
+        assert!(bytes.is_empty());
+    }
+
+    /// How often each party sees what, over all randomness, when the client has `a` and the server `b`: all that it
+    /// keeps and receives. The client's choice for the odd table is that for the even one if `weak`.
+    fn views(a: u64, b: u64, weak: bool) -> [Vec<u32>; 2] {
+        let choices = |e: usize| if weak { e & 7 | (e & 4) << 1 } else { e & 15 };
+        let masks = |e: usize| e >> 4 & 255;
+        // α and β of the client, α and β of the server, γ of the client.
+        let triple = |e: usize, i: usize| e >> (12 + i);
+        let product = |e: usize| (triple(e, 0) ^ triple(e, 2)) & (triple(e, 1) ^ triple(e, 3));
+        let chosen = |e: usize, (bits, choice, mask): (usize, usize, usize)| {
+            masks(e) >> (mask + (choices(e) >> choice & ((1 << bits) - 1)))
+        };
+        let client: Vec<Vec<Lanes>> = (0..4)
+            .map(|i| plane(|e| choices(e) >> i))
+            .chain(TABLES.map(|table| plane(|e| chosen(e, table))))
+            .chain([0, 1, 4].map(|i| plane(|e| triple(e, i))))
+            .collect();
+        let server: Vec<Vec<Lanes>> = (0..8)
+            .map(|i| plane(|e| masks(e) >> i))
+            .chain([2, 3].map(|i| plane(|e| triple(e, i))))
+            .chain([plane(|e| product(e) ^ triple(e, 4))])
+            .collect();
+        let own = |planes: &[Vec<Lanes>]| -> Vec<usize> {
+            let bit = |e: usize, plane: &[Lanes]| plane[e / GROUP].bit(e % GROUP) as usize;
+            (0..RUNS).map(|e| planes.iter().fold(0, |view, plane| view << 1 | bit(e, plane))).collect()
+        };
+        let mut seen = [own(&client), own(&server)];
+        let (client, server) = (material(Role::Client, &client), material(Role::Server, &server));
+        let formula = Formula::less(4, 2);
+
+        // By turns in one thread; what comes is looked at and put back.
+        let (a, b) = (vec![a; RUNS], vec![b; RUNS]);
+        let carry = |from: &mut Channel, to: &mut Channel, bytes: usize| {
+            let bytes = from.recv(bytes).unwrap();
+            to.send(&bytes).unwrap();
+            to.flush().unwrap();
+            bytes
+        };
+        let (mut sent, mut at_server) = memory_pair();
+        client.client_correct(&mut sent, &a).unwrap();
+        sent.flush().unwrap();
+        let (mut again, mut to_server) = memory_pair();
+        let corrections = carry(&mut at_server, &mut again, plane_bytes(RUNS, formula.corrections()));
+        see(&mut seen[1], formula.corrections(), &corrections);
+        let mut server = server.server_serve(&mut Corrections::Online, &mut to_server, &b).unwrap();
+        to_server.flush().unwrap();
+        let (mut to_client, mut at_client) = memory_pair();
+        let tables = carry(&mut again, &mut to_client, plane_bytes(RUNS, formula.message_planes()));
+        see(&mut seen[0], formula.message_planes(), &tables);
+        let mut client = client.client_take(&mut at_client, &a).unwrap();
+        assert_eq!(client.levels_left(), 1);
+        let (from_client, from_server) = (client.opening(), server.opening());
+        see(&mut seen[0], 2, &from_server);
+        see(&mut seen[1], 2, &from_client);
+        client.close(&from_server);
+        server.close(&from_client);
+
+        let (result_c, result_s) = (client.results().remove(0), server.results().remove(0));
+        let results = result_c.lanes.iter().zip(result_s.lanes.iter());
+        let want = if a[0] < b[0] { u64::MAX } else { 0 };
+        assert!(results.into_iter().all(|(c, s)| (*c ^ *s).0 == [want; 8]), "{} < {}", a[0], b[0]);
+        seen.map(|views| {
+            let mut counts = vec![0; RUNS];
+            views.into_iter().for_each(|view| counts[view] += 1);
+            counts
+        })
+    }
+
+    /// Every view is as likely as any other, whatever both parties hold: so it says nothing of the peer's number. (The
+    /// client's has its 4 choices, 3 masks and 3 bits of a triple, 5 entries of tables and 2 opened bits; the server's has 8
+    /// masks, 3 bits of the triple, 4 corrections and 2 opened bits: 17 bits, as much as there is randomness.)
+    #[test]
+    fn views_are_uniform() {
+        for a in 0..16 {
+            for b in 0..16 {
+                for (view, party) in views(a, b, false).into_iter().zip(["client", "server"]) {
+                    assert!(view.into_iter().all(|count| count == 1), "{a} and {b} at the {party}");
+                }
+            }
+        }
+        // The check has teeth: with one choice for both tables of a digit, the server sees whether both places are the
+        // same, which is the parity of the client's digit.
+        let [a, b, c, d] = [0, 8, 4, 12].map(|a| views(a, 0, true)[1].clone());
+        assert!(a == b && c == d && a != c);
     }
 }

@@ -1,20 +1,30 @@
-//! What a comparison computes, as public data: digits looked up by oblivious transfer, then AND gates.
+//! What a comparison computes, as public data: tables looked up by oblivious transfer, then AND gates.
 //!
-//! Client and server hold x_c and x_s. Each *digit* turns a few bits of both into up to four shared bits, the
-//! entries of a table that the server makes of its own digit and the client reads at its own. A circuit of
-//! depth ⌈log2 digits⌉ then combines them. With a = the client's operand and b = the server's, digit by
-//! digit, top first (the lower part's result on the right):
+//! Client and server hold x_c and x_s. Both are cut into *digits*. A table that the server makes of its own digit and the
+//! client reads at its own gives up to four shared bits. A circuit of depth ⌈log2 digits⌉ then combines them.
 //!
-//! | node | bits | meaning | node ∘ (lt, eq, z) |
+//! *Adjacent thresholds.* With a = the client's operand and b = the server's, let U\[v\] = (v < b), U\[−1\] = 1. A digit
+//! needs no more than the pair U\[a\], U\[a − 1\]: the result without and with "less" from the digits below. One of the
+//! two places is even, the other odd. So of a digit of m bits two tables of 2^(m−1) entries of **one** bit are looked up,
+//! one of the even thresholds and one of the odd ones, where a table of (a < b, a = b) has 2^m entries of two bits. Which of
+//! the two is U\[a\] follows from a, and nobody needs to know: as U\[a\] ≤ U\[a − 1\], the result with L from below is
+//! MAJ(z0, z1, L), whatever the order: what z0 and z1 agree on, or else L. With u = z1 and d = z0 ⊕ z1 that is
+//! u ⊕ d·(u ⊕ L): one AND. A pair over a pair is a pair: their d·d' says whether both leave it to what is below, and
+//! u ⊕ d·(u ⊕ u') is the result where not both do. The lowest digit has nothing below and is one table of a < b.
+//!
+//! Digit by digit, top first (the lower part's result on the right):
+//!
+//! | node | bits | meaning | node ∘ lower |
 //! |---|---|---|---|
-//! | low | lt, eq | a < b, a = b | lt ⊕ eq·lt', eq·eq' |
-//! | middle | lt, eq, z | and a = b − 1, where b is the server's bits from j up | as above, z·z' |
+//! | low | u, d | one of U\[a\], U\[a − 1\]; their sum | u ⊕ d·(u ⊕ u'), d·d' |
+//! | middle | lt, eq, z | a < b, a = b, and a = b − 1, where b is the server's bits from j up | lt ⊕ eq·lt', eq·eq', z·z' |
 //! | top | p, e, z, f | see [`Formula::clip`] | p ⊕ e·lt', e·eq', z·z', f·eq' |
-//! | signed | p, e, i, d | p and i under no carry; what a carry flips in them | p ⊕ e·lt', i ⊕ d·lt', e·eq', d·eq' |
+//! | signed | p, e, i, d, u | p and i if the carry is u; what another carry flips in them | p ⊕ e·(u ⊕ u'), i ⊕ d·(u ⊕ u'), e·d', d·d', u' |
 //!
-//! The lowest digit needs no eq. ANDs with a common operand open it once and share its OTs.
+//! At first the signed node's u is zero. The lowest digit is no pair: its u is the result. ANDs with a common operand open
+//! it once and share its OTs.
 
-use crate::kernels::circuit::{And, CHOICES, Digit, Table};
+use crate::kernels::circuit::{And, Digit, Table};
 
 /// Gates by level, wires numbered from 0, the inputs first.
 #[derive(Default)]
@@ -87,20 +97,20 @@ pub struct Formula {
 
 /// A partial result over a range of digits; see the module's table.
 enum Node {
-    Low { lt: usize, eq: Option<usize> },
+    Low { u: usize, d: Option<usize> },
     Middle { lt: usize, eq: usize, z: usize },
     Top { p: usize, e: usize, z: usize, f: usize },
-    Signed { p: usize, e: usize, i: usize, d: usize },
+    Signed { p: usize, e: usize, i: usize, d: usize, u: Option<usize> },
 }
 
 fn combine(c: &mut Circuit, high: Node, low: Node) -> Node {
     use Node::{Low, Middle, Signed, Top};
     match (high, low) {
-        (Low { lt, eq }, Low { lt: lt2, eq: eq2 }) => {
-            let eq = eq.expect("only the lowest digit has no eq");
-            let both: Vec<usize> = std::iter::once(lt2).chain(eq2).collect();
-            let products = c.and(eq, &both);
-            Low { lt: c.xor(lt, products[0]), eq: products.get(1).copied() }
+        (Low { u, d }, Low { u: u2, d: d2 }) => {
+            let d = d.expect("only the lowest digit is no pair");
+            let both: Vec<usize> = std::iter::once(c.xor(u, u2)).chain(d2).collect();
+            let products = c.and(d, &both);
+            Low { u: c.xor(u, products[0]), d: products.get(1).copied() }
         }
         (Middle { lt, eq, z }, Middle { lt: lt2, eq: eq2, z: z2 }) => {
             let products = c.and(eq, &[lt2, eq2]);
@@ -111,18 +121,19 @@ fn combine(c: &mut Circuit, high: Node, low: Node) -> Node {
             let products = c.and(eq, &[e, f]);
             Top { p: c.xor(p, flip), e: products[0], z: c.and(z, &[z2])[0], f: products[1] }
         }
-        (Signed { p, e, i, d }, Low { lt, eq }) => {
-            let flips = c.and(lt, &[e, d]);
+        (Signed { p, e, i, d, u }, Low { u: u2, d: d2 }) => {
+            let carry = u.map_or(u2, |u| c.xor(u, u2));
+            let flips = c.and(carry, &[e, d]);
             let (p, i) = (c.xor(p, flips[0]), c.xor(i, flips[1]));
             // Below the lowest digit there is no carry, so e and d have done their work.
-            let rest = eq.map_or(flips, |eq| c.and(eq, &[e, d]));
-            Signed { p, e: rest[0], i, d: rest[1] }
+            let rest = d2.map_or(flips, |d2| c.and(d2, &[e, d]));
+            Signed { p, e: rest[0], i, d: rest[1], u: Some(u2) }
         }
         _ => unreachable!("ranges are combined in order"),
     }
 }
 
-/// Combines neighbours once, from the lowest up, so that eq-less nodes vanish first.
+/// Combines neighbours once, from the lowest up, so that the one that is no pair vanishes first.
 fn halve(c: &mut Circuit, nodes: Vec<Node>) -> Vec<Node> {
     let mut out = Vec::new();
     let mut nodes = nodes.into_iter();
@@ -136,7 +147,7 @@ fn halve(c: &mut Circuit, nodes: Vec<Node>) -> Vec<Node> {
 }
 
 /// Bits `from..to` in as few digits as digits of at most `m` bits allow, `(shift, bits)` from the bottom: as even as
-/// can be, for a table's size doubles with each bit, and the longer ones below, where entries have fewer bits.
+/// can be, for a table's size doubles with each bit, and the longer ones below, where there is one table and not two.
 fn split(from: u32, to: u32, m: u32) -> impl Iterator<Item = (usize, usize)> {
     let (bits, digits) = (to - from, (to - from).div_ceil(m));
     let mut at = from;
@@ -158,20 +169,27 @@ impl Formula {
     }
 
     fn low_digits(from: u32, to: u32, m: u32) -> Vec<Digit> {
-        let table = |shift| if shift == from as usize { Table::Less } else { Table::LessEqual };
-        split(from, to, m).map(|(shift, bits)| Digit { shift, bits, table: table(shift) }).collect()
+        let adjacent = [(1, Table::Even), (1, Table::Odd)];
+        let tables = |shift| if shift == from as usize { &[(0, Table::Less)][..] } else { &adjacent };
+        split(from, to, m)
+            .flat_map(|(shift, bits)| {
+                tables(shift).iter().map(move |&(less, table)| Digit { shift, bits: bits - less, table })
+            })
+            .collect()
     }
 
     /// The digits' outputs as nodes, lowest first.
-    fn leaves(&self) -> Vec<Node> {
+    fn leaves(&mut self) -> Vec<Node> {
         let mut at = 0;
         let mut leaves = Vec::new();
         for digit in &self.digits {
-            leaves.push(match digit.table {
-                Table::Less => Node::Low { lt: at, eq: None },
-                Table::LessEqual => Node::Low { lt: at, eq: Some(at + 1) },
-                Table::Middle { .. } => Node::Middle { lt: at, eq: at + 1, z: at + 2 },
-                Table::Top { .. } => Node::Top { p: at, e: at + 1, z: at + 2, f: at + 3 },
+            leaves.extend(match digit.table {
+                Table::Less => Some(Node::Low { u: at, d: None }),
+                // Its odd one follows.
+                Table::Even => None,
+                Table::Odd => Some(Node::Low { u: at, d: Some(self.circuit.xor(at - 1, at)) }),
+                Table::Middle { .. } => Some(Node::Middle { lt: at, eq: at + 1, z: at + 2 }),
+                Table::Top { .. } => Some(Node::Top { p: at, e: at + 1, z: at + 2, f: at + 3 }),
             });
             at += digit.width();
         }
@@ -203,7 +221,7 @@ impl Formula {
             nodes = halve(&mut self.circuit, nodes);
         }
         match nodes.pop() {
-            Some(Node::Low { lt, .. }) => lt,
+            Some(Node::Low { u, .. }) => u,
             _ => unreachable!("low digits only, at least one"),
         }
     }
@@ -219,7 +237,7 @@ impl Formula {
     /// The server's two operands, of n and n − j bits, share 64 planes: 1 ≤ j ≤ n − 2, and j ≥ 2n − 64; m from 1 to 4, `ignored` < j.
     pub fn clip(n: u32, j: u32, m: u32, ignored: u32) -> Self {
         let mut digits = Self::low_digits(ignored, j, m);
-        let lows = digits.len();
+        let lows = split(ignored, j, m).count();
         for (shift, bits) in split(j, n, m) {
             // The server's second operand lies above its first.
             let z = (n - j) as usize + shift;
@@ -241,7 +259,7 @@ impl Formula {
         let Some(Node::Top { p, e, z, f }) = high.pop() else {
             unreachable!("the top digit absorbs the others")
         };
-        low.push(Node::Signed { p, e, i: z, d: c.xor(z, f) });
+        low.push(Node::Signed { p, e, i: z, d: c.xor(z, f), u: None });
         while low.len() > 1 {
             low = halve(c, low);
         }
@@ -275,7 +293,17 @@ impl Formula {
 
     /// Bits of correction that the client sends: all of each digit's choice.
     pub(crate) fn corrections(&self) -> usize {
-        self.digits.len() * CHOICES
+        self.digits.iter().map(Digit::choices).sum()
+    }
+
+    /// Vector correlations that the digits take.
+    pub(crate) fn vectors(&self) -> usize {
+        self.digits.iter().map(Digit::vectors).sum()
+    }
+
+    /// Correlations of a bit that the digits take.
+    pub(crate) fn cots(&self) -> usize {
+        self.digits.iter().map(Digit::cots).sum()
     }
 
     /// Planes that the server prepares: every mask for every table.
@@ -315,11 +343,14 @@ mod tests {
         let mut wires = Vec::new();
         for d in &formula.digits {
             let part = |v: u64, at: usize, bits: usize| v >> at & ((1 << bits) - 1);
-            let (ad, bd) = (part(a, d.shift, d.bits), part(b, d.shift, d.bits));
+            let (ad, bd) = (part(a, d.shift, d.operand()), part(b, d.shift, d.operand()));
             let bit = u64::from;
+            // U[a] and U[a − 1], the latter 1 for a = 0: which of them is the even one depends on a.
+            let (at, before) = (bit(ad < bd), bit(ad == 0 || ad - 1 < bd));
             match d.table {
-                Table::Less => wires.push(bit(ad < bd)),
-                Table::LessEqual => wires.extend([bit(ad < bd), bit(ad == bd)]),
+                Table::Less => wires.push(at),
+                Table::Even => wires.push(if ad % 2 == 0 { at } else { before }),
+                Table::Odd => wires.push(if ad % 2 == 0 { before } else { at }),
                 Table::Middle { z } => {
                     wires.extend([bit(ad < bd), bit(ad == bd), bit(ad == part(b, z, d.bits))]);
                 }

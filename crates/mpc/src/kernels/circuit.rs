@@ -2,13 +2,18 @@
 //!
 //! `gates/formula.rs` puts these together; the kernels of `loops.rs` work through them, one group at a time.
 
-/// Which table a digit looks up.
+use jaguar_ot::Width;
+
+/// What is looked up. a is the client's operand, b the server's, of the digit's bits each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Table {
-    /// a < b.
+    /// a < b, at the place a.
     Less,
-    /// a < b, a = b.
-    LessEqual,
+    /// v < b, for the even one v of a and a − 1, at the place ⌊a / 2⌋.
+    Even,
+    /// v < b, for the odd one v of a and a − 1 mod 2^m, at the place ⌊(a − 1) / 2⌋ mod 2^(m − 1). Where a = 0 the client
+    /// flips what it gets: −1 < b.
+    Odd,
     /// a < b, a = b, a = z, with the server's second operand z from plane `z` up.
     Middle {
         /// First plane of z.
@@ -22,15 +27,18 @@ pub(crate) enum Table {
     },
 }
 
-/// Choice bits of the correlation that a digit takes, and entries of the table of masks that comes of it.
-pub(crate) const CHOICES: usize = 4;
+/// Choice bits of a vector correlation.
+const VECTOR: usize = Width::Vector.choices();
 
-/// A few bits of both operands.
+/// A place of at most so many bits is chosen by as many correlations of a bit; a longer one by a vector.
+const MOST_BITS: usize = 2;
+
+/// A table looked up at a few bits of the client's operand.
 #[derive(Clone, Copy)]
 pub(crate) struct Digit {
     /// First plane of the digit in both operands.
     pub(crate) shift: usize,
-    /// How many bits: 1..=4.
+    /// Bits of the place in the table: those of the digit, 1..=4, or with [`Table::Even`] and [`Table::Odd`] one less.
     pub(crate) bits: usize,
     pub(crate) table: Table,
 }
@@ -39,16 +47,38 @@ impl Digit {
     /// Shared bits that come of it.
     pub(crate) const fn width(&self) -> usize {
         match self.table {
-            Table::Less => 1,
-            Table::LessEqual => 2,
+            Table::Less | Table::Even | Table::Odd => 1,
             Table::Middle { .. } => 3,
             Table::Top { .. } => 4,
         }
     }
 
+    /// Bits of the operands that it compares.
+    pub(crate) const fn operand(&self) -> usize {
+        match self.table {
+            Table::Even | Table::Odd => self.bits + 1,
+            Table::Less | Table::Middle { .. } | Table::Top { .. } => self.bits,
+        }
+    }
+
+    /// Choice bits of the correlations that it takes.
+    pub(crate) const fn choices(&self) -> usize {
+        if self.bits > MOST_BITS { VECTOR } else { self.bits }
+    }
+
+    /// Vector correlations that it takes.
+    pub(crate) const fn vectors(&self) -> usize {
+        if self.bits > MOST_BITS { 1 } else { 0 }
+    }
+
+    /// Correlations of a bit that it takes. A table of one entry takes none: nothing of it is sent.
+    pub(crate) const fn cots(&self) -> usize {
+        if self.bits > MOST_BITS { 0 } else { self.bits }
+    }
+
     /// Planes of all masks that are prepared for it.
     pub(crate) const fn planes(&self) -> usize {
-        self.width() << CHOICES
+        if self.bits == 0 { 0 } else { self.width() << self.choices() }
     }
 
     /// Planes of its table on the wire: every entry but the first.

@@ -9,7 +9,7 @@ use jaguar_ring::cpu::Cpu;
 use jaguar_ring::cpu::Feature;
 use jaguar_ring::cpu::secret::BitMasks;
 
-use crate::kernels::circuit::{And, CHOICES, Digit, Table};
+use crate::kernels::circuit::{And, Digit, Table};
 use crate::kernels::lanes::{Lanes, Planes};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,8 +112,8 @@ fn transpose_body(planes: &mut Planes) {
 
 kernel! {
     /// The server's side of all digits of one group. `own` are its operand planes, `masks` the prepared
-    /// planes of the 16 masks for every table (entry `v`, bit `o` at `v·width + o`), `corrections` the client's choices,
-    /// padded with zeros to four bits, ⊕ random choices. Fills the message (all entries but the first of each table) and the server's shares.
+    /// planes of all masks for every table (entry `v`, bit `o` at `v·width + o`), `corrections` the client's places,
+    /// padded with zeros to as many bits as were chosen, ⊕ random choices. Fills the message (all entries but the first of each table) and the server's shares.
     serve = serve_body(
         digits: &[Digit], corrections: &[Lanes], own: &Planes, masks: &[Lanes],
         message: &mut [Lanes], shares: &mut [Lanes],
@@ -132,11 +132,11 @@ fn serve_body(
     let (mut corrections, mut masks) = (corrections, masks);
     let (mut message, mut shares) = (message, shares);
     for digit in digits {
-        let (size, width) = (1 << digit.bits, digit.width());
+        let (size, width, choices) = (1 << digit.bits, digit.width(), digit.choices());
         let mut words = [Lanes::ZERO; 64];
         words[..digit.planes()].copy_from_slice(&masks[..digit.planes()]);
         // Entry v becomes the mask of entry v ⊕ correction. Bits beyond the digit's: one half of the masks remains.
-        for (i, &bit) in corrections[..CHOICES].iter().enumerate().skip(digit.bits).rev() {
+        for (i, &bit) in corrections[..choices].iter().enumerate().skip(digit.bits).rev() {
             let half = width << i;
             for o in 0..half {
                 words[o] = words[o] ^ (words[o] ^ words[half + o]) & bit;
@@ -161,7 +161,7 @@ fn serve_body(
                 message[(v - 1) * width + o] = words[v * width + o] ^ words[o];
             }
         }
-        corrections = &corrections[CHOICES..];
+        corrections = &corrections[choices..];
         masks = &masks[digit.planes()..];
         message = &mut message[(size - 1) * width..];
         shares = &mut shares[width..];
@@ -188,7 +188,7 @@ fn compare_with_all(b: &[Lanes]) -> ([Lanes; 16], [Lanes; 16]) {
 #[inline(always)]
 fn add_table(digit: &Digit, own: &Planes, words: &mut [Lanes; 64]) {
     let bits = digit.bits;
-    let b = &own[digit.shift..digit.shift + bits];
+    let b = &own[digit.shift..digit.shift + digit.operand()];
     let (less, equal) = compare_with_all(b);
     match digit.table {
         Table::Less => {
@@ -196,10 +196,14 @@ fn add_table(digit: &Digit, own: &Planes, words: &mut [Lanes; 64]) {
                 words[v] = words[v] ^ less[v];
             }
         }
-        Table::LessEqual => {
+        Table::Even => {
             for v in 0..1 << bits {
-                words[2 * v] = words[2 * v] ^ less[v];
-                words[2 * v + 1] = words[2 * v + 1] ^ equal[v];
+                words[v] = words[v] ^ less[2 * v];
+            }
+        }
+        Table::Odd => {
+            for v in 0..1 << bits {
+                words[v] = words[v] ^ less[2 * v + 1];
             }
         }
         Table::Middle { z } => {
@@ -229,8 +233,8 @@ fn add_table(digit: &Digit, own: &Planes, words: &mut [Lanes; 64]) {
 }
 
 kernel! {
-    /// The client's side of all digits of one group: picks its entry of every table in `message` by its own
-    /// digit's planes (`choices`, digit after digit) and takes the prepared mask off.
+    /// The client's side of all digits of one group: picks its entry of every table in `message` by the planes of
+    /// its places (`choices`, digit after digit) and takes the prepared mask off.
     take = take_body(
         digits: &[Digit], choices: &[Lanes], masks: &[Lanes], message: &[Lanes], shares: &mut [Lanes],
     )
@@ -419,6 +423,7 @@ mod tests {
             let own: Planes = lanes(seed, 64).try_into().ok().unwrap();
             let corrections = lanes(seed ^ 1, formula.corrections());
             let masks = lanes(seed ^ 2, formula.table_planes());
+            let chosen = lanes(seed ^ 7, formula.looked_up());
             let triples = lanes(seed ^ 3, formula.triple_planes());
             let (x, y) = (words(seed ^ 4, 500), words(seed ^ 5, 500));
             let small: Vec<u32> = y.iter().map(|&v| v as u32).collect();
@@ -428,7 +433,7 @@ mod tests {
                 let mut shares = vec![Lanes::ZERO; formula.looked_up()];
                 serve(level, &formula.digits, &corrections, &own, &masks, &mut message, &mut shares);
                 let mut taken = vec![Lanes::ZERO; formula.looked_up()];
-                take(level, &formula.digits, &corrections, &masks, &message, &mut taken);
+                take(level, &formula.digits, &corrections, &chosen, &message, &mut taken);
                 let mut wires = lanes(seed ^ 6, formula.circuit.wires());
                 let ands = &formula.circuit.levels[0];
                 let mut opened = vec![Lanes::ZERO; ands.iter().map(And::opened).sum()];

@@ -1,14 +1,14 @@
 //! \[bit\] <- LessThan(a of the client, b of the server), and \[bit\] <- NonNegative(\[x\]).
 //!
 //! The millionaires' problem by digits looked up with OT and a tree of ANDs (Garay, Schoenmakers and
-//! Villegas, PKC 2007; with 1-of-2^m OT as in CrypTFlow2, CCS 2020, Section 3), all hashing offline;
-//! see the headers of `formula.rs` (what is computed) and `evaluate.rs` (how, and who learns what). The sign
+//! Villegas, PKC 2007; with 1-of-2^m OT as in CrypTFlow2, CCS 2020, Section 3, here of adjacent thresholds), all hashing
+//! offline; see the headers of `formula.rs` (what is computed) and `evaluate.rs` (how, and who learns what). The sign
 //! of a shared x mod 2^n is msb(x_c) ⊕ msb(x_s) ⊕ the carry out of the lower n − 1 bits, and that carry is
 //! ¬x_c < x_s there.
 //!
 //! Exact. The results are shares by exclusive or; neither party learns a thing. Costs:
-//! [`LessThan::cost`], [`NonNegative::cost`]. For 15 bits in digits of four: 119 bits in all,
-//! 4 vector correlations, 6 COTs, two levels of gates.
+//! [`LessThan::cost`], [`NonNegative::cost`]. For 15 bits in digits of four: 87 bits in all,
+//! 5 vector correlations, 10 COTs, two levels of gates.
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;

@@ -6,9 +6,9 @@
 //! results, y = in·x + 2^j·clip: a multiplication as in `mux.rs` (with its extension), and a conversion as in
 //! `bit.rs`.
 //!
-//! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 26.125
-//! bytes, 4 vector correlations and 11 COTs, against 19.125, 4 and 8 for a ReLU, in the same five flights, and another 3/8 byte in
-//! preparation. Exact figures: [`crate::Nonlinear::cost`].
+//! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 23.125
+//! bytes, 6 vector correlations and 11 COTs, against 15.125, 5 and 12 for a ReLU, in the same five flights, and another 3/8 byte
+//! in preparation. Exact figures: [`crate::Nonlinear::cost`].
 //!
 //! *Ignoring low bits* works as for the ReLU: with s = [`Relu6Params::ignored`] > 0 the result may be 0
 //! instead of x where 0 ≤ x < 2^s − 1, and x instead of 2^j where 2^j < x < 2^j + 2^s − 1, and is exact
