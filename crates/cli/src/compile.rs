@@ -639,14 +639,12 @@ fn say_signs(chosen: &ReducedSigns, files: &[PathBuf], bound: f64) {
         bytes(sent_exact),
     ]);
     say!("{}", trimmed(&table));
-    // COTs are what the search saves; at some widths a digit that falls apart takes more bytes.
     let fewer = |after: u64, before: u64| 100.0 * (1.0 - after as f64 / before.max(1) as f64);
     say!(
-        "reduced-precision signs in {} of {} layers ({:.0} s): {:.0} % fewer COTs and {:.0} % fewer bytes there; in {} imitated runs the class was that of exact signs, and logits differed by at most {:.2} % of their spread (bound {} %)",
+        "reduced-precision signs in {} of {} layers ({:.0} s): {:.0} % fewer bytes there; in {} imitated runs the class was that of exact signs, and logits differed by at most {:.2} % of their spread (bound {} %)",
         chosen.reduced,
         chosen.layers.len(),
         chosen.took.as_secs_f64(),
-        fewer(cots, cots_exact),
         fewer(sent, sent_exact),
         chosen.runs,
         100.0 * chosen.worst_error,

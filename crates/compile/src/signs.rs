@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use jaguar_graph::network::Model;
 use jaguar_graph::signs::{self, Options, SearchStage};
 use jaguar_plan::Plan;
+use jaguar_plan::predict::mean_extension_bytes;
 use jaguar_ring::cpu::Cpu;
 
 use crate::CompileError;
@@ -39,7 +40,7 @@ pub struct SignLayer {
     pub cots: u64,
     /// The same with exact signs.
     pub cots_exact: u64,
-    /// Bytes of a query, both ways.
+    /// Bytes of a query, both ways, with those of making its COTs.
     pub bytes: u64,
     /// The same with exact signs.
     pub bytes_exact: u64,
@@ -58,7 +59,7 @@ pub(crate) fn reduce(
         samples.iter().map(|x| network.input.quantise(x, network.activation_bits)).collect();
     let options = Options { bound, cpu, ..Options::default() };
     let start = Instant::now();
-    let price = |node, ignored| sign_cost(plan, node, ignored).0;
+    let price = |node, ignored| sign_cost(plan, node, ignored).1;
     let report = signs::choose(model, &inputs, &price, &options, stage)?;
     signs::apply(model, &report);
     let network = &model.network;
@@ -84,12 +85,14 @@ pub(crate) fn reduce(
     })
 }
 
-/// COTs and bytes per query of a plan's step if its sign leaves out so many bits.
+/// COTs, and bytes with those of making them, per query of a plan's step if its sign leaves out so many bits.
 fn sign_cost(plan: &Plan, node: usize, ignored: u32) -> (u64, u64) {
     let step = &plan.steps[node];
     // One bit is left out even of exact signs.
     let ignored = ignored.max(1);
     let reduced = step.nonlinear.as_ref().and_then(|layer| layer.ignoring(ignored));
     let cost = reduced.map_or(step.cost, |layer| layer.cost());
-    ((cost.from_client() + cost.from_server()).total(), cost.up + cost.down + cost.prepare_down)
+    let drawn = cost.from_client() + cost.from_server();
+    let making = mean_extension_bytes(plan.choices.instances, drawn);
+    (drawn.total(), cost.up + cost.down + cost.prepare_down + making)
 }

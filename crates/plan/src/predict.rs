@@ -345,7 +345,7 @@ pub(crate) fn step_offline(step: &Step, site: &Site<'_>) -> Option<Seconds> {
 }
 
 /// What making so many correlations sends in the long run, rounded down.
-fn mean_extension_bytes(instances: Instances, drawn: Drawn) -> u64 {
+pub fn mean_extension_bytes(instances: Instances, drawn: Drawn) -> u64 {
     let of = |width, count: u64| count as f64 * cost::mean_extension_bytes(instances, width);
     (of(Width::Bit, drawn.bits) + of(Width::Vector, drawn.vectors)) as u64
 }

@@ -7,6 +7,7 @@ use jaguar_engine::hint::blocks;
 use jaguar_graph::image_input;
 use jaguar_graph::network::{DEFAULT_GUARD_BITS, Linear, Operators, Relu, argmax};
 use jaguar_graph::reference;
+use jaguar_plan::predict::mean_extension_bytes;
 use jaguar_plan::{Choices, Kit, Plan};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::params::Parameters;
@@ -162,11 +163,13 @@ fn reduced_signs_are_never_silent() {
         [&exact, &model].map(|m| Bundle::read(Path::new(m), &Operators::standard()).unwrap());
     let network = &bundle.model.network;
     assert!(network.reduced_signs() > 0 && exact_bundle.model.network.reduced_signs() == 0);
-    let cots = |network| {
-        let cost = Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap().nonlinear_cost();
-        (cost.from_client() + cost.from_server()).total()
+    let bytes = |network| {
+        let plan = Plan::new(network, Choices::standard(network, Kit::JAGUAR)).unwrap();
+        let cost = plan.nonlinear_cost();
+        let making = mean_extension_bytes(plan.choices.instances, cost.from_client() + cost.from_server());
+        cost.up + cost.down + cost.prepare_down + making
     };
-    assert!(cots(network) < cots(&exact_bundle.model.network));
+    assert!(bytes(network) < bytes(&exact_bundle.model.network));
 
     let caveat = "reduced-precision signs in";
     assert!(
