@@ -557,7 +557,8 @@ fn bytes_are_as_predicted() {
         let reports = queries(&service, &cache, &x, 3);
         assert_eq!(reports[0].session.used, Default::default());
         let (from_server, from_client) = reports[1].session.used;
-        assert!(from_server.vectors > 0 && from_server.bits > 0 && from_client.bits > 0);
+        // (Small tables take bits.)
+        assert!((from_server.vectors > 0) == (digit > 2) && from_server.bits > 0 && from_client.bits > 0);
         for report in &reports {
             let predicted = predict(service.plan(), &report.session, None);
             let of = |up, down| (up, down);

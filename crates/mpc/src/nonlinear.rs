@@ -45,7 +45,7 @@ impl Kind {
 /// let relu: &dyn Nonlinear = &Elementwise { count: 1 << 20, params: ReluParams::new(16) };
 /// assert!(relu.check().is_ok());
 /// let cost = relu.cost();
-/// assert_eq!((cost.up + cost.down) >> 20, 19);
+/// assert_eq!((cost.up + cost.down) >> 20, 15);
 /// // The client's part of it can travel before the input, where its share is known by then.
 /// assert_eq!(relu.cost_corrected_early().up + relu.correction_bytes(), cost.up);
 /// ```
