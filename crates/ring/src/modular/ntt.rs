@@ -67,6 +67,11 @@ impl Ntt {
         self.forward.values.len()
     }
 
+    /// Never: transforms have lengths from [`LENGTHS`].
+    pub fn is_empty(&self) -> bool {
+        self.forward.values.is_empty()
+    }
+
     /// p.
     pub fn modulus(&self) -> &Modulus {
         &self.modulus
