@@ -77,7 +77,7 @@ impl Bracket {
     }
 
     /// By output, row by row, its value's number.
-    pub(crate) fn outputs(&self) -> &[usize] {
+    pub fn outputs(&self) -> &[usize] {
         &self.outputs
     }
 }
