@@ -303,6 +303,23 @@ fn samples_that_do_not_go_together_show() {
     assert!(matches!(Samples::new(Cpu::detect(), &graph, &[], &mut |_| ()), Err(QuantiseError::NoImages)));
 }
 
+/// What is told of inputs that were left out has the noise that answers will have.
+#[test]
+fn held_out_inputs_meet_the_noise_of_answers() {
+    let graph = chain(1.0, Relu, 1.0);
+    let images: Vec<Vec<f32>> = (0..40).map(|i| vec![0.5 + 0.01 * i as f32; 4]).collect();
+    let samples = Samples::new(Cpu::detect(), &graph, &images, &mut |_| ()).expect("images that fit");
+    let error = |guard_bits| {
+        let options = Options { activation_bits: 12, guard_bits, ..Options::default() };
+        samples.held_out(&options).expect("quantises").mean_error
+    };
+    let model = samples.quantise(&Options { activation_bits: 12, ..Options::default() }).unwrap().0;
+    let guarded = model.guarded(8).unwrap().network;
+    let deviation = guarded.noise_ulps() * 256.0 / guarded.output.scale;
+    assert!((0.5..1.5).contains(&(error(8) / deviation)), "{} of {deviation}", error(8));
+    assert!(error(0) < 0.25 * deviation, "{} of {deviation}", error(0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
     /// A small residual network with random weights, at all widths: integers follow floats within the error that

@@ -2,11 +2,11 @@
 //! take?
 //!
 //! Every second sample is left out: scales come from the others, and an imitated private run, rounding by chance
-//! included, is compared with the float network on those that were left out; then the other way round. So what is
+//! and the server's noise included, is compared with the float network on those that were left out; then the other way round. So what is
 //! measured is what new inputs will meet. The network that is handed on has its scales from all samples.
 //!
 //! `Chosen <- narrowest(Samples, widths, bound)`: one bit less makes each comparison a bit shorter and every ring of
-//! shares a bit narrower, and doubles the rounding error of each linear layer. Narrow widths are tried first. A width
+//! shares a bit narrower, and doubles the rounding error of each linear layer and the noise of what is opened. Narrow widths are tried first. A width
 //! is good if no value of the left-out samples leaves its range and their logits differ from the float ones by at
 //! most `bound` relative to their spread, each part of the output by itself ([`crate::outputs`]).
 
@@ -109,7 +109,8 @@ impl<'a> Samples<'a> {
         let all = self.parts.iter().map(|(_, others)| others.len()).sum();
         let mut before = 0;
         for (ranges, others) in &self.parts {
-            let (model, _) = quantise(self.graph, ranges, options)?;
+            // With its guard bits, and so with the noise that answers will have.
+            let model = quantise(self.graph, ranges, options)?.0.guarded(options.guard_bits)?;
             let mut done = |done| heard(before + done, all);
             let one = private_agreement_heard(self.cpu, self.graph, &model, others, SEED, &mut done);
             before += others.len();
