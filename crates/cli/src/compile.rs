@@ -368,7 +368,7 @@ pub fn run(args: &Args) -> Result<()> {
     if network.noise_bits() > 0 {
         say!(
             "answers get noise of {:.2e} (standard deviation), which hides how values between layers were rounded",
-            network.noise_ulps() * f64::from(network.guard_bits).exp2() / network.output.scale
+            network.noise_deviation() / network.output.scale
         );
     }
     say!(

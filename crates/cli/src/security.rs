@@ -238,7 +238,7 @@ fn bounds(bundle: &Bundle, plan: &Plan) -> Vec<Bound> {
             "a coin moves a hidden value by 2^-{bits} of its last place, and answers have noise of {:.1} last places. Of 64 hidden \
              units the first shows itself in ten logits after some 300,000 queries for one image at 2 bits, 4,000,000 at 4 (none in \
              10,000,000 at 8); a bit more takes four times as many",
-            bundle.model.network.noise_ulps()
+            bundle.model.network.noise_deviation() / f64::from(bits).exp2()
         ),
     };
     let mut found = vec![
@@ -263,7 +263,7 @@ fn learns() -> Vec<Learns> {
     vec![
         Learns {
             who: "client",
-            learns: "the logits, or the label only (serve --reveal label); the public part: shapes, widths, shifts, scales; \
+            learns: "the logits, with the server's noise where there are guard bits, or the label only (serve --reveal label); the public part: shapes, widths, shifts, scales; \
                      times"
                 .into(),
         },

@@ -838,6 +838,7 @@ impl LayerHints for HintStream<'_> {
         Ok(Vec::new())
     }
 }
+
 /// Adds noise of so many bits ([`opened_noise`]) to the server's shares of what is opened, fresh for each value: in units of the
 /// network's own last place, the finest that the client sees.
 fn add_noise(prg: &mut Prg, bits: u32, domain: Domain, shares: &mut [u64]) {
@@ -845,11 +846,11 @@ fn add_noise(prg: &mut Prg, bits: u32, domain: Domain, shares: &mut [u64]) {
     if bits == 0 {
         return;
     }
-    let mut words = Zeroizing::new([0; 128]);
-    for shares in shares.chunks_mut(words.len() / 2) {
-        prg.fill_u64(&mut words[..]);
-        for (share, word) in shares.iter_mut().zip(words.chunks_exact(2)) {
-            let noise = opened_noise(u128::from(word[0]) << 64 | u128::from(word[1]), bits);
+    let mut words = Zeroizing::new([[0; 2]; 64]);
+    for shares in shares.chunks_mut(words.len()) {
+        prg.fill_u64(words.as_flattened_mut());
+        for (share, &word) in shares.iter_mut().zip(&*words) {
+            let noise = opened_noise(word, bits);
             *share = domain.modulus.add(*share, domain.modulus.from_signed(noise));
         }
     }

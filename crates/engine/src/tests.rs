@@ -505,7 +505,7 @@ const ASKED: usize = 4;
 fn opened_with_noise(bundle: &Bundle, input: &[i64], checks: &[Check], rounding: i64) {
     let network = &bundle.model.network;
     let reference = jaguar_graph::reference::run(Cpu::detect(), &bundle.model, input).unwrap();
-    let deviation = network.noise_ulps() * f64::from(1u32 << network.guard_bits);
+    let deviation = network.noise_deviation();
     let off: Vec<i64> = checks
         .iter()
         .flat_map(|check| {

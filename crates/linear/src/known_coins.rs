@@ -5,6 +5,7 @@
 //! its height the next layer's weights of the unit. (`docs/attacks.md`; the first layer runs on the backend under test, what
 //! follows is in the clear.)
 
+use jaguar_graph::network::noise_bits;
 use jaguar_mpc::semantics::{opened_noise, relu_ignoring};
 use jaguar_ring::prg::Prg;
 
@@ -67,7 +68,7 @@ impl Simulation {
         let (mut by_coin, mut by_low_bits) = (Attack::new(Self::UNITS), Attack::new(Self::UNITS));
         let (mut coins, mut low) = (vec![0.0; Self::UNITS], vec![0.0; Self::UNITS]);
         let (hidden_bits, opened_bits, left_out) = match form {
-            Form::Opened => (0, opened_bits(guard_bits), 0),
+            Form::Opened => (0, noise_bits(guard_bits), 0),
             Form::Hidden => (guard_bits.saturating_sub(1), guard_bits.saturating_sub(1), guard_bits),
             Form::Nowhere => (0, 0, guard_bits),
         };
@@ -102,14 +103,9 @@ impl Simulation {
     }
 }
 
-/// Bits of the summands of the noise of what is opened, as [`jaguar_graph::network::Network::noise_bits`] has them.
-pub fn opened_bits(guard_bits: u32) -> u32 {
-    if guard_bits == 0 { 0 } else { guard_bits + jaguar_graph::network::NOISE_PLACES }
-}
-
 /// What noise is drawn from.
-pub fn random(prg: &mut Prg) -> u128 {
-    u128::from(prg.next_u64()) << 64 | u128::from(prg.next_u64())
+pub fn random(prg: &mut Prg) -> [u64; 2] {
+    [prg.next_u64(), prg.next_u64()]
 }
 
 /// A second linear layer `[CLASSES][units]`, and what the client has seen of it.

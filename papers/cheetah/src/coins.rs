@@ -3,11 +3,11 @@
 //! The layer itself gives exact products (`tests.rs`); the coin falls where they are truncated, behind the ReLU. The client's
 //! share there is fresh and its own. [`shift_by_share`] is what `mpc`'s tests hold that protocol to.
 
-use jaguar_graph::network::DEFAULT_GUARD_BITS;
+use jaguar_graph::network::{DEFAULT_GUARD_BITS, noise_bits};
 use jaguar_mpc::semantics::{opened_noise, relu, shift_by_share};
 use jaguar_ring::prg::Prg;
 
-use jaguar_linear::known_coins::{Attack, BEYOND_CHANCE, opened_bits, random, uniform};
+use jaguar_linear::known_coins::{Attack, BEYOND_CHANCE, random, uniform};
 
 const UNITS: usize = 64;
 const SHIFT: u32 = 12;
@@ -27,7 +27,7 @@ fn ask(queries: usize, guard_bits: u32) -> (usize, usize) {
             y[i] = shift_by_share(relu(products[i]), SHIFT, share) as f64 / unit;
             coins[i] = (share & 0xfff) as f64 / 4096.0;
         }
-        let mut noise = || opened_noise(random(&mut prg), opened_bits(guard_bits)) as f64 / unit;
+        let mut noise = || opened_noise(random(&mut prg), noise_bits(guard_bits)) as f64 / unit;
         attack.observe(&coins, attack.logits(&y).map(|logit| logit + noise()));
     }
     let found = attack.found();

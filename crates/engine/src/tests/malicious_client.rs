@@ -201,7 +201,7 @@ impl Attack {
         let layers = network.nodes.iter().enumerate().filter_map(linear).collect();
         let image = vec![0; network.nodes[0].shape.iter().product()];
         let Network { activation_bits, guard_bits, weight_bits, .. } = *network;
-        let opened = network.noise_ulps() * f64::from(guard_bits).exp2();
+        let opened = network.noise_deviation();
         let of_party = Arc::clone(&lies);
         let ready = ready.deviate(move |honest, layers| {
             Box::new(Deviating { honest, layers: Arc::clone(layers), lies: Arc::clone(&of_party) })

@@ -26,8 +26,7 @@ impl Draws {
 
     /// The server's noise of so many bits in one element of what is opened, behind the last of `nodes` nodes.
     pub(crate) fn noise(self, nodes: usize, element: usize, bits: u32) -> i64 {
-        let word = |half| u128::from(self.bits(nodes, 2 * element + half));
-        opened_noise(word(0) << 64 | word(1), bits)
+        opened_noise([0, 1].map(|half| self.bits(nodes, 2 * element + half)), bits)
     }
 }
 

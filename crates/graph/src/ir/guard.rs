@@ -9,24 +9,29 @@ use crate::ir::error::{NetworkError, NodeError};
 use crate::ir::limits::{MAX_BIAS, MAX_GUARD_BITS, may_guard};
 use crate::ir::network::{Bias, Model, Network};
 
-/// g where nothing else is asked for. With the noise of [`NOISE_PLACES`] no unit of a hidden layer shows itself in a million queries
+/// g where nothing else is asked for. With the noise of [`noise_bits`] no unit of a hidden layer shows itself in a million queries
 /// for one image (`docs/attacks.md`, with what that supposes); each bit more makes it four times as many.
 pub const DEFAULT_GUARD_BITS: u32 = 8;
 
 /// How many bits wider than the guard bits each of the four summands of the server's noise is: its standard deviation is
 /// `2^3 / sqrt(3)`, 4.6 of the last places above the guard bits.
-pub const NOISE_PLACES: u32 = 3;
+const NOISE_PLACES: u32 = 3;
+
+/// [`Network::noise_bits`] of a network with so many guard bits.
+pub const fn noise_bits(guard_bits: u32) -> u32 {
+    if guard_bits == 0 { 0 } else { guard_bits + NOISE_PLACES }
+}
 
 impl Network {
     /// The server adds to each opened value the sum of four numbers that are uniform in `0 .. 2^b`, less its mean
     /// ([`jaguar_mpc::semantics::opened_noise`]): this b. 0 where nothing is added.
     pub fn noise_bits(&self) -> u32 {
-        if self.guard_bits == 0 { 0 } else { self.guard_bits + NOISE_PLACES }
+        noise_bits(self.guard_bits)
     }
 
-    /// The standard deviation of that noise, in units of the last place above the guard bits.
-    pub fn noise_ulps(&self) -> f64 {
-        ((4f64.powi(self.noise_bits() as i32) - 1.0) / 3.0).sqrt() / f64::from(self.guard_bits).exp2()
+    /// The standard deviation of that noise, in units of the integers that are opened.
+    pub fn noise_deviation(&self) -> f64 {
+        ((4f64.powi(self.noise_bits() as i32) - 1.0) / 3.0).sqrt()
     }
 
     /// The network with `guard_bits` in place of its own: every scale, and what is measured in it, moves along. Shifts

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced};
 pub use crate::ir::convolution::{Bias, Linear, Weights, block_size, possible_sizes};
 pub use crate::ir::error::{NetworkError, NodeError};
-pub use crate::ir::guard::{DEFAULT_GUARD_BITS, NOISE_PLACES};
+pub use crate::ir::guard::{DEFAULT_GUARD_BITS, noise_bits};
 pub use crate::ir::limits::{
     MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, may_guard,
 };

@@ -3,7 +3,7 @@
 
 use std::slice::{from_mut, from_ref};
 
-use jaguar_graph::network::{Bias, Linear, Weights};
+use jaguar_graph::network::{Bias, Linear, Weights, noise_bits};
 use jaguar_graph::reference::{linear_exact, relu_ignoring};
 use jaguar_mpc::semantics::opened_noise;
 use jaguar_ring::Kernel;
@@ -14,7 +14,7 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::{memory_pair, pack};
 
 use super::*;
-use crate::known_coins::{Attack, BEYOND_CHANCE, opened_bits, random};
+use crate::known_coins::{Attack, BEYOND_CHANCE, random};
 
 /// A 3 x 3 convolution over one channel of 8 x 8: 64 hidden units in one response.
 const SIDE: usize = 8;
@@ -95,7 +95,7 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
             relu_ignoring((sum << (64 - n)) as i64 >> (64 - n), 0, client[i]) as f64 / unit
         };
         let y: Vec<f64> = (0..x.len()).map(hidden).collect();
-        let mut noise = || opened_noise(random(&mut server_prg), opened_bits(guard_bits)) as f64 / unit;
+        let mut noise = || opened_noise(random(&mut server_prg), noise_bits(guard_bits)) as f64 / unit;
         let opened = attack.logits(&y).map(|logit| logit + noise());
         attack.observe(&coins, opened);
     }

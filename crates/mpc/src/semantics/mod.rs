@@ -24,6 +24,6 @@ mod sign;
 
 pub use bracket::Bracket;
 pub use max_pool::{argmax, channel_ignoring, pool_slack};
-pub use noise::{MAX_NOISE_BITS, opened_noise};
+pub use noise::opened_noise;
 pub use rounding::{round_shift, shift_by_share};
 pub use sign::{relu, relu_ignoring, relu6, relu6_ignoring};

@@ -1,9 +1,6 @@
 //! The noise that the server adds to what it opens.
 
-/// The widest summands of [`opened_noise`].
-pub const MAX_NOISE_BITS: u32 = 30;
-
-/// ν for one opened value, from 128 random bits: the sum of four numbers that are uniform in `0 .. 2^bits`, less its mean; at most
+/// ν for one opened value, from two random words: the sum of four numbers that are uniform in `0 .. 2^bits`, less its mean; at most
 /// `2^(bits + 1) - 2` in absolute value, with a standard deviation of `sqrt((4^bits - 1) / 3)`. Zero for `bits` = 0.
 ///
 /// Every integer between the bounds can come. A noise of wider steps than the values' own would show what moves them by less than a
@@ -11,11 +8,11 @@ pub const MAX_NOISE_BITS: u32 = 30;
 /// than their mean does.
 ///
 /// # Panics
-/// In debug builds, when `bits` exceeds [`MAX_NOISE_BITS`].
-pub fn opened_noise(random: u128, bits: u32) -> i64 {
-    debug_assert!(bits <= MAX_NOISE_BITS, "a summand must fit its quarter");
+/// In debug builds, when `bits` exceeds 32.
+pub fn opened_noise(random: [u64; 2], bits: u32) -> i64 {
+    debug_assert!(bits <= 32, "a summand must fit half a word");
     let largest = (1i64 << bits) - 1;
-    let sum: i64 = (0..4).map(|i| (random >> (32 * i)) as i64 & largest).sum();
+    let sum: i64 = random.iter().map(|&word| (word as i64 & largest) + ((word >> 32) as i64 & largest)).sum();
     // The mean of four summands is twice the largest of one.
     sum - 2 * largest
 }
@@ -28,21 +25,20 @@ mod tests {
 
     #[test]
     fn sums_have_their_bounds() {
-        assert_eq!((opened_noise(0, 11), opened_noise(u128::MAX, 11)), (-4094, 4094));
-        assert_eq!((opened_noise(0, 30), opened_noise(u128::MAX, 30)), (2 - (1 << 31), (1 << 31) - 2));
-        assert_eq!(opened_noise(3 << 96 | 2 << 64 | 1 << 32, 2), 0);
-        assert_eq!((opened_noise(0, 0), opened_noise(u128::MAX, 0)), (0, 0));
+        let ends = |bits| [[0; 2], [u64::MAX; 2]].map(|random| opened_noise(random, bits));
+        assert_eq!(ends(11), [-4094, 4094]);
+        assert_eq!(ends(30), [2 - (1 << 31), (1 << 31) - 2]);
+        assert_eq!(opened_noise([1 << 32, 3 << 32 | 2], 2), 0);
+        assert_eq!(ends(0), [0, 0]);
     }
 
     #[test]
     fn noise_has_the_distribution_that_is_claimed() {
         for bits in [1, 5, 11, 15] {
-            let mut words = vec![0; 200_000];
+            let mut words = vec![0u64; 200_000];
             Prg::derive(&[3; 32], "noise", &[u64::from(bits)]).fill_u64(&mut words);
-            let noise: Vec<f64> = words
-                .chunks(2)
-                .map(|pair| opened_noise(u128::from(pair[0]) << 64 | u128::from(pair[1]), bits) as f64)
-                .collect();
+            let noise: Vec<f64> =
+                words.as_chunks().0.iter().map(|&words| opened_noise(words, bits) as f64).collect();
             let moment = |k| noise.iter().map(|v| v.powi(k)).sum::<f64>() / noise.len() as f64;
             let variance = (4f64.powi(bits as i32) - 1.0) / 3.0;
             assert!(moment(1).abs() < 0.02 * variance.sqrt(), "{bits}: {}", moment(1));
