@@ -343,7 +343,7 @@ pub struct Compiled {
     pub plan: Plan,
     /// How its scales came out.
     pub report: Report,
-    /// The exact integer network beside the float network, on all samples.
+    /// The exact integer network, guard bits and all, beside the float network, on all samples.
     pub agreement: Agreement,
     /// An imitated private run beside it, scales from either half of the samples, on the other half.
     pub held_out: Agreement,
@@ -459,10 +459,11 @@ pub fn compile(
     }
     model.network.input.seen = Seen::of(samples.iter().map(Vec::as_slice));
 
-    // 2. The whole of it beside the float network.
+    // 2. The whole of it beside the float network, with the guard bits that it will run with.
     tell(Event::Checking(0, samples.len()));
     let mut done = |done| tell(Event::Checking(done, samples.len()));
-    let agreement = agreement_heard(options.cpu, graph, &model, samples, &mut done)?;
+    let guarded = model.clone().guarded(options.guard_bits).map_err(QuantiseError::from)?;
+    let agreement = agreement_heard(options.cpu, graph, &guarded, samples, &mut done)?;
     let for_clients = match options.keep_names {
         true => model.network.clone(),
         false => model.network.clone().without_names(),
