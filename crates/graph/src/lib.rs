@@ -11,6 +11,7 @@
 //! | [`mod@reference`] | the integer network in plaintext, exactly: what a private run is compared with |
 //! | [`agreement`] | integer against float, over images |
 //! | [`outputs`] | which parts of the output are judged by themselves |
+//! | [`mod@leverage`] | how much a single hidden value weighs in what is opened |
 //! | [`signs`] | how many low bits each layer's sign may leave out, by calibration |
 //! | [`image_input`] | pixels to the network's input |
 //!
@@ -23,6 +24,7 @@ pub mod float;
 pub mod image_input;
 pub mod import;
 mod ir;
+pub mod leverage;
 pub mod onnx;
 pub mod ops;
 pub mod outputs;

@@ -67,6 +67,11 @@ impl Operator for BandPass {
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         Some(of.first().1.iter().map(|&x| self.of(x)).collect())
     }
+
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let inside = 0..1 << self.log2_bound;
+        Some(of.pull_back_each(by, |x| if inside.contains(&x) { 1.0 } else { 0.0 }))
+    }
 }
 
 impl Interactive for BandPass {

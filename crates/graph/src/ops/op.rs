@@ -196,6 +196,11 @@ impl Op {
         self.operator().check_weights(input, output, weights, limit)
     }
 
+    /// [`Operator::pull_back`].
+    pub(crate) fn pull_back(&self, operands: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        self.operator().pull_back(operands, by)
+    }
+
     /// The value from the inputs' values; `None` if the weights are not the operation's. Exact, a linear layer
     /// rounded to nearest; with `draws`, for node `node`, as they say.
     pub(crate) fn apply(&self, operands: &Operands<'_>, chance: Option<(Draws, NodeId)>) -> Option<Vec<i64>> {

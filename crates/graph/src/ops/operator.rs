@@ -376,6 +376,11 @@ pub trait Operator: Parameters + Any + Debug + Send + Sync {
     fn apply_drawn(&self, of: &Operands<'_>, _chance: &Chance) -> Option<Vec<i64>> {
         self.apply(of)
     }
+
+    /// Its transposed Jacobian times `by`: for each input, and each of its elements, by how much a function grows with it that grows
+    /// by `by` with each element of the value. The value is taken without its rounding; at a corner either slope will do. `None`
+    /// if the weights are not its own.
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>>;
 }
 
 /// What an operator is applied to: at least one input, each with as many values as its shape says.
@@ -412,6 +417,11 @@ impl<'a> Operands<'a> {
     /// All inputs' values.
     pub fn values(&self) -> &'a [&'a [i64]] {
         self.values
+    }
+
+    /// [`Operator::pull_back`] of what works element by element on one input, `slope` being its derivative.
+    pub fn pull_back_each(&self, by: &[f32], slope: impl Fn(i64) -> f32) -> Vec<Vec<f32>> {
+        vec![self.first().1.iter().zip(by).map(|(&x, by)| slope(x) * by).collect()]
     }
 }
 

@@ -95,6 +95,30 @@ impl Window {
     }
 }
 
+/// Distributes what each window has over its real places, `[C, H_out, W_out]` to `[C, H, W]`: `give(channel, places, value, plane)`
+/// for each of `values`. Places are indices into the channel's plane, in ascending order.
+pub(crate) fn spread(
+    window: &Window,
+    [channels, height, width]: Shape,
+    values: &[f32],
+    give: impl Fn(usize, &[usize], f32, &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let [h, w] = window.output_hw([height, width]).unwrap_or([0, 0]);
+    let mut given = vec![0.0; channels * height * width];
+    let planes = given.par_chunks_mut(height * width).zip(values.par_chunks((h * w).max(1)));
+    planes.enumerate().for_each(|(channel, (plane, values))| {
+        let mut places = Vec::new();
+        for (position, &value) in values.iter().enumerate() {
+            places.clear();
+            for row in window.span(0, position / w, height) {
+                places.extend(window.span(1, position % w, width).map(|column| row * width + column));
+            }
+            give(channel, &places, value, plane);
+        }
+    });
+    given
+}
+
 /// Folds each window's real places with `join` from `start`, then `finish(result, real places)`;
 /// `[C, H_out, W_out]`.
 pub(crate) fn pool<T: Copy + Default + Send + Sync>(

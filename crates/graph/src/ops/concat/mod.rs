@@ -70,4 +70,9 @@ impl Operator for Concat {
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         Some(of.values().concat())
     }
+
+    fn pull_back(&self, of: &Operands<'_>, mut by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let part = |x: &&[i64]| Some(by.split_off(..x.len())?.to_vec());
+        of.values().iter().map(part).collect()
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod affine;
 mod float;
 pub(crate) mod fold;
 pub(crate) mod onnx;
+mod transposed;
 
 use jaguar_mpc::semantics::{round_shift, shift_by_share};
 use jaguar_ring::cpu::Cpu;
@@ -130,6 +131,11 @@ impl Operator for Linear {
             return self.apply(of);
         }
         Some(chance.each(&self.products(of)?, |m, share| shift_by_share(m, self.shift, share)))
+    }
+
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let (shape, _) = of.first();
+        Some(vec![transposed::apply(of.cpu, self, shape, of.weights?, by)?])
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod float;
 pub(crate) mod onnx;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::{channel_ignoring, pool_slack};
@@ -17,7 +18,7 @@ use crate::ops::operator::{
     Chance, Effort, Excess, Interactive, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
     Shares, Sign, Signs, Source, Takes, Value, Work,
 };
-use crate::ops::window::{Window, pool};
+use crate::ops::window::{Window, pool, spread};
 
 /// The largest value of each window; padding never wins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,6 +101,16 @@ impl Operator for MaxPool {
             channel_ignoring(&bracket, x, self.ignored, |i| chance.share(c * values + i))
         };
         Some(x.par_chunks(bracket.places()).enumerate().flat_map_iter(channel).collect())
+    }
+
+    /// To the first of the largest values of each window.
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let (shape, x) = of.first();
+        Some(vec![spread(&self.window, shape, by, |channel, places, by, slopes| {
+            let plane = &x[channel * slopes.len()..];
+            let largest = places.iter().max_by_key(|&&place| (plane[place], Reverse(place)));
+            largest.into_iter().for_each(|&place| slopes[place] += by);
+        })])
     }
 }
 

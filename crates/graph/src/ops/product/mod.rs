@@ -130,6 +130,18 @@ impl Operator for Product {
         };
         Some(self.exact(of)?.into_iter().enumerate().map(one).collect())
     }
+
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let [a, b] = *of.values() else { return None };
+        let each = a.len().checked_div(b.len()).filter(|each| each * b.len() == a.len())?;
+        let unit = 2f32.powi(-(self.shift as i32));
+        let factor = |v: i64, offset: i64| unit * (v + offset) as f32;
+        let first = by.iter().enumerate().map(|(i, by)| factor(b[i / each], self.offsets[1]) * by).collect();
+        let second = a.chunks(each).zip(by.chunks(each)).map(|(a, by)| {
+            a.iter().zip(by).map(|(&v, by)| factor(v, self.offsets[0]) * by).sum()
+        });
+        Some(vec![first, second.collect()])
+    }
 }
 
 impl Interactive for Product {

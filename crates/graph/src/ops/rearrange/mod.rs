@@ -141,6 +141,17 @@ impl Operator for Rearrange {
         let (shape, x) = of.first();
         Some(rearrange(self, shape, of.output, x))
     }
+
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let (shape, x) = of.first();
+        // Where each value comes from, counted from one: zero is none of them.
+        let numbers: Vec<usize> = (1..=x.len()).collect();
+        let mut slopes = vec![0.0; x.len()];
+        for (from, by) in rearrange(self, shape, of.output, &numbers).into_iter().zip(by) {
+            from.checked_sub(1).into_iter().for_each(|from| slopes[from] += by);
+        }
+        Some(vec![slopes])
+    }
 }
 
 /// Moves values; `from` and `to` are the shapes before and after.

@@ -86,6 +86,10 @@ impl Operator for Relu {
             ignored => Some(chance.each(of.first().1, |v, share| relu_ignoring(v, ignored, share))),
         }
     }
+
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        Some(of.pull_back_each(by, |x| if x > 0 { 1.0 } else { 0.0 }))
+    }
 }
 
 impl Interactive for Relu {

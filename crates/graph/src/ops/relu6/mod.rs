@@ -99,6 +99,11 @@ impl Operator for Relu6 {
             (j, ignored) => Some(chance.each(of.first().1, |v, share| relu6_ignoring(v, j, ignored, share))),
         }
     }
+
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let inside = 1..1i64 << self.log2_six;
+        Some(of.pull_back_each(by, |x| if inside.contains(&x) { 1.0 } else { 0.0 }))
+    }
 }
 
 impl Interactive for Relu6 {

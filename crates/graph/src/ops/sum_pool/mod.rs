@@ -11,7 +11,7 @@ use crate::ir::shape::Shape;
 use crate::ops::operator::{
     Effort, Excess, Known, Local, Numbered, Operands, Operator, Scale, Sign, Source, Value, Work,
 };
-use crate::ops::window::{Window, pool};
+use crate::ops::window::{Window, pool, spread};
 
 /// The sum of each window, times a small public integer where the window hangs over the border (so that
 /// averages that do not count the padding come out right). The division is in the consumer's scale.
@@ -140,5 +140,13 @@ impl Operator for SumPool {
         let full = self.count_real_places.map(i64::from);
         let scaled = |sum, real| sum * full.map_or(1, |full| full / real as i64);
         Some(pool(&self.window, shape, x, 0, |a, b| a + b, scaled))
+    }
+
+    fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
+        let (shape, _) = of.first();
+        Some(vec![spread(&self.window, shape, by, |_, places, by, slopes| {
+            let gain = self.count_real_places.map_or(1, |full| full as usize / places.len());
+            places.iter().for_each(|&place| slopes[place] += gain as f32 * by);
+        })])
     }
 }

@@ -1,0 +1,287 @@
+//! How much a single hidden value weighs in what is opened.
+//!
+//! A rounding moves a hidden value by one unit or by none, and the client knows which ([`crate::ir::guard`]). What is opened moves by
+//! the value's column J of the Jacobian. The longer the longest column is, the more noise it takes to hide the rounding.
+
+use jaguar_ring::cpu::Cpu;
+
+use crate::ir::draws::Draws;
+use crate::network::{Model, Network, Shape, Work};
+use crate::ops::operator::{Operands, Source};
+use crate::reference::{self, ReferenceError};
+
+/// Up to so many opened values, the Jacobian's columns are computed exactly.
+const EXACT: usize = 16;
+/// From more, by so many random sums of them: a column's length is found within a third.
+const SUMS: usize = 8;
+
+/// The largest of `‖J‖` over all hidden channels and `inputs` (integers, as [`reference::run`] takes them), for a model that has
+/// passed [`Model::validate`]: by how many units what is opened moves, as a Euclidean length, where the channel's values move by one
+/// unit each, each in its own direction. So values that share their weights count together: the squares of their columns are summed.
+/// 0 of a network without hidden layers.
+///
+/// Hidden is what a linear layer or a protocol makes and rounds, unless it is opened, be it moved. What is then compared passes it on,
+/// or not: so a unit that is not active weighs nothing. The Jacobian is that at the inputs;
+/// others may have a larger one. `done` hears how many inputs are through.
+///
+/// # Errors
+/// [`ReferenceError::Input`] for an input of the wrong length.
+pub fn leverage(
+    cpu: Cpu,
+    model: &Model,
+    inputs: &[Vec<i64>],
+    done: &mut dyn FnMut(usize),
+) -> Result<f64, ReferenceError> {
+    let network = &model.network;
+    let hidden = hidden(network);
+    let opened: usize = network.nodes.last().map_or(0, |n| n.shape.iter().product());
+    let mut largest = 0f64;
+    for (index, input) in inputs.iter().enumerate() {
+        let values = reference::run(cpu, model, input)?.values;
+        let mut squares: Vec<Vec<f64>> = network.nodes.iter().map(|n| vec![0.0; n.shape[0]]).collect();
+        let sums = if opened <= EXACT { opened } else { SUMS };
+        for sum in 0..sums {
+            let by: Vec<f32> = match opened <= EXACT {
+                true => (0..opened).map(|k| if k == sum { 1.0 } else { 0.0 }).collect(),
+                false => signs(index * SUMS + sum, opened),
+            };
+            for (node, slopes) in backwards(cpu, model, &values, by)?.into_iter().enumerate() {
+                let [channels, h, w] = network.nodes[node].shape;
+                for (square, plane) in squares[node].iter_mut().zip(slopes.chunks(h * w)).take(channels) {
+                    *square += plane.iter().map(|&s| f64::from(s) * f64::from(s)).sum::<f64>();
+                }
+            }
+        }
+        let weight = if opened <= EXACT { 1.0 } else { 1.0 / SUMS as f64 };
+        for node in (0..network.nodes.len()).filter(|&node| hidden[node]) {
+            largest = squares[node].iter().map(|square| (square * weight).sqrt()).fold(largest, f64::max);
+        }
+        done(index + 1);
+    }
+    Ok(largest)
+}
+
+/// By node, whether its value is rounded and hidden.
+fn hidden(network: &Network) -> Vec<bool> {
+    // (What takes signs passes on values that are rounded before.)
+    let rounded = |work: Work<'_>| match work {
+        Work::Linear(_) => true,
+        Work::Interactive(operator) => operator.signs().is_none(),
+        Work::Input | Work::Local(_) => false,
+    };
+    let mut hidden: Vec<bool> = network.nodes.iter().map(|node| rounded(node.op.work())).collect();
+    let mut last = network.nodes.len() - 1;
+    // (The input, which nothing makes, ends the walk.)
+    while network.nodes[last].op.value().source == Source::Moved && network.nodes[last].inputs.len() == 1 {
+        last = network.nodes[last].inputs[0];
+    }
+    hidden[last] = false;
+    hidden
+}
+
+/// 1 or -1 by chance, reproducible.
+fn signs(number: usize, count: usize) -> Vec<f32> {
+    let draws = Draws { seed: number as u64, rounding: false };
+    (0..count).map(|i| if draws.bits(0, i) & 1 == 0 { 1.0 } else { -1.0 }).collect()
+}
+
+/// By node, how a function of what is opened that grows by `by` grows with each element; empty where it does not depend on the node,
+/// and of the input.
+fn backwards(
+    cpu: Cpu,
+    model: &Model,
+    values: &[Vec<i64>],
+    by: Vec<f32>,
+) -> Result<Vec<Vec<f32>>, ReferenceError> {
+    let nodes = &model.network.nodes;
+    let mut slopes: Vec<Vec<f32>> = vec![Vec::new(); nodes.len()];
+    slopes[nodes.len() - 1] = by;
+    for (id, node) in nodes.iter().enumerate().rev() {
+        // Nobody asks for the input's, and the first layer is the largest.
+        if slopes[id].is_empty() || node.inputs.iter().all(|&input| input == 0) {
+            continue;
+        }
+        let error = || ReferenceError::Node(id);
+        let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
+        let shapes: Vec<Shape> = node.inputs.iter().map(|&i| nodes[i].shape).collect();
+        let weights = model.weights.get(id).and_then(Option::as_ref);
+        let operands = Operands::new(cpu, shapes, &inputs, node.shape, weights).ok_or_else(error)?;
+        let own = node.op.pull_back(&operands, &slopes[id]).ok_or_else(error)?;
+        for (&input, own) in node.inputs.iter().zip(own) {
+            add(&mut slopes[input], own).ok_or_else(error)?;
+        }
+    }
+    slopes[0].clear();
+    Ok(slopes)
+}
+
+/// Adds `more`; to nothing, too. `None` if the lengths differ.
+fn add(sum: &mut Vec<f32>, more: Vec<f32>) -> Option<()> {
+    if sum.is_empty() {
+        *sum = more;
+        return Some(());
+    }
+    (sum.len() == more.len()).then(|| sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::network::{
+        Add, Bias, Concat, Input, InputSpec, Linear, MaxPool, Node, Op, OutputSpec, Product, Rearrange, Relu,
+        Relu6, SumPool, Weights, Window,
+    };
+    use crate::ops::linear::linear_exact;
+    use crate::ops::output_shape;
+
+    fn weights(weights: Vec<i16>, exponents: Vec<u8>, outputs: usize) -> Weights {
+        Weights { weights, exponents, bias: Bias::PerChannel(vec![0; outputs]) }
+    }
+
+    fn fully_connected(shape: Shape, outputs: usize, shift: u32) -> Op {
+        Op::new(Linear { kernel: [shape[1], shape[2]], pads: [0; 4], ..Linear::same(outputs, 1, shift) })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        /// `<by, W·x> = <Wᵀ·by, x>`, for every geometry.
+        #[test]
+        fn linear_layers_are_transposed(
+            groups in 1usize..4, per_group in 1usize..4, rows in 1usize..6,
+            size in prop::array::uniform2(1usize..10), kernel in prop::array::uniform2(1usize..5),
+            stride in prop::array::uniform2(1usize..4), dilation in prop::array::uniform2(1usize..3),
+            pads in prop::array::uniform4(0usize..6), whole in any::<bool>(), seed in any::<u64>(),
+        ) {
+            let shape = [groups * per_group, size[0], size[1]];
+            let (kernel, pads) = if whole { (size, [0; 4]) } else { (kernel, pads) };
+            let spec = Linear {
+                out_channels: groups * rows, kernel, stride, dilation, pads, groups, shift: 3, max_exponent: 2, blocks: None,
+            };
+            let Some([h, w]) = spec.output_hw(shape) else { return Ok(()) };
+            let draws = Draws { seed, rounding: false };
+            let draw = |node: usize, i: usize| draws.bits(node, i) as i64 % 64;
+            let weights = weights(
+                (0..spec.weights_len(shape[0]).unwrap()).map(|i| draw(0, i) as i16).collect(),
+                (0..groups * rows).map(|i| (draw(3, i) & 1) as u8).collect(),
+                groups * rows,
+            );
+            let x: Vec<i64> = (0..shape.iter().product()).map(|i| draw(1, i)).collect();
+            let by: Vec<f32> = (0..groups * rows * h * w).map(|i| draw(2, i) as f32).collect();
+            let forwards = linear_exact(Cpu::detect(), &spec, shape, &weights, &x);
+            let inputs = [x.as_slice()];
+            let operands = Operands::new(Cpu::detect(), vec![shape], &inputs, [groups * rows, h, w], Some(&weights));
+            let back = Op::new(spec).pull_back(&operands.unwrap(), &by).unwrap().remove(0);
+            let left: f64 = forwards.iter().zip(&by).map(|(&y, &by)| y as f64 * f64::from(by) / 8.0).sum();
+            let right: f64 = back.iter().zip(&x).map(|(&b, &x)| f64::from(b) * x as f64).sum();
+            prop_assert!((left - right).abs() <= 1e-4 * (1.0 + left.abs() + right.abs()) + 1.0, "{left} {right}");
+        }
+    }
+
+    /// Each element's slope is what comes of moving it: by far less than what lies between any two values, where an operator has corners.
+    #[test]
+    fn other_operators_slopes_are_differences() {
+        let window = |kernel, stride, pad| Window { kernel: [kernel; 2], stride: [stride; 2], pads: [pad; 4] };
+        let first = [4, 5, 6];
+        let cases: Vec<(Op, Vec<Shape>, Shape)> = vec![
+            (Op::new(Add), vec![first; 2], first),
+            (Op::new(Concat), vec![first, [2, 5, 6]], first),
+            (Op::new(Relu { ignored: 0 }), vec![first], first),
+            (Op::new(Relu6 { log2_six: 19, ignored: 0 }), vec![first], first),
+            (Op::new(MaxPool { window: window(3, 2, 1), ignored: 0 }), vec![first], first),
+            (Op::new(MaxPool { window: window(2, 1, 0), ignored: 0 }), vec![first], first),
+            (Op::new(SumPool { window: window(3, 2, 1), count_real_places: Some(36) }), vec![first], first),
+            (Op::new(SumPool { window: window(2, 2, 0), count_real_places: None }), vec![first], first),
+            (Op::new(Product { shift: 9, offsets: [3, -70_000] }), vec![first; 2], first),
+            (Op::new(Product { shift: 9, offsets: [-90_000, 5] }), vec![first, [4, 1, 1]], first),
+            (Op::new(Rearrange::Transpose { perm: [2, 0, 1] }), vec![first], first),
+            (Op::new(Rearrange::Slice { start: [1, 0, 1], step: [2, 1, 3] }), vec![first], [2, 5, 2]),
+            (Op::new(Rearrange::Pad { before: [0, 1, 2], after: [3, 0, 0] }), vec![first], first),
+            (
+                Op::new(Rearrange::Select { axes: [vec![Some(3), None, Some(3)], vec![], vec![Some(0)]] }),
+                vec![first],
+                first,
+            ),
+            (Op::new(Rearrange::Reshape), vec![first], [20, 6, 1]),
+        ];
+        for (op, shapes, declared) in cases {
+            let output = output_shape(&op, &shapes, declared).expect("it fits");
+            let draws = Draws { seed: 5, rounding: false };
+            let mut inputs: Vec<Vec<i64>> = Vec::new();
+            for (input, shape) in shapes.iter().enumerate() {
+                let count = shape.iter().product();
+                inputs.push((0..count).map(|i| draws.bits(input, i) as i64 >> 43).collect());
+            }
+            let by: Vec<f32> =
+                (0..output.iter().product()).map(|i| (draws.bits(9, i) % 16) as f32 - 7.5).collect();
+            let applied = |inputs: &[Vec<i64>]| -> (f64, Vec<Vec<f32>>) {
+                let slices: Vec<&[i64]> = inputs.iter().map(Vec::as_slice).collect();
+                let of = Operands::new(Cpu::detect(), shapes.clone(), &slices, output, None).expect("fits");
+                let value = op.apply(&of, None).expect("applies");
+                let sum = value.iter().zip(&by).map(|(&v, &by)| v as f64 * f64::from(by)).sum();
+                (sum, op.pull_back(&of, &by).expect("has slopes"))
+            };
+            let (_, slopes) = applied(&inputs);
+            for input in 0..inputs.len() {
+                for element in 0..inputs[input].len() {
+                    let mut moved = |to: i64| {
+                        inputs[input][element] += to;
+                        let (sum, _) = applied(&inputs);
+                        inputs[input][element] -= to;
+                        sum
+                    };
+                    let found = (moved(8) - moved(-8)) / 16.0;
+                    let slope = f64::from(slopes[input][element]);
+                    // Of each value that is rounded half a unit is left, on either side.
+                    let rounded = if op.is::<Product>() { 7.5 / 8.0 * 30.0 } else { 1e-9 };
+                    let what = op.describe();
+                    assert!((found - slope).abs() <= rounded, "{what}: {input} {element} {found} {slope}");
+                }
+            }
+        }
+    }
+
+    /// A hidden layer whose columns are known, also behind a move, and by random sums.
+    #[test]
+    fn the_longest_column_is_found() {
+        let node = |op, inputs: &[usize], shape| Node { name: String::new(), op, inputs: inputs.into(), shape };
+        for (outputs, exact) in [(2, true), (64, false)] {
+            let network = Network {
+                name: String::new(),
+                activation_bits: 16,
+                guard_bits: 0,
+                weight_bits: 12,
+                nodes: vec![
+                    node(Op::new(Input), &[], [2, 1, 1]),
+                    node(fully_connected([2, 1, 1], 3, 1), &[0], [3, 1, 1]),
+                    node(Op::new(Relu { ignored: 0 }), &[1], [3, 1, 1]),
+                    node(fully_connected([3, 1, 1], outputs, 2), &[2], [outputs, 1, 1]),
+                    node(Op::new(Rearrange::Reshape), &[3], [1, outputs, 1]),
+                ],
+                input: InputSpec::plain(1.0),
+                output: OutputSpec::plain(1.0),
+            };
+            // Units 0 and 1 are active, unit 2, whose column is the longest, is not.
+            let first = vec![2, 0, 0, 2, -2, -2];
+            let second: Vec<i16> =
+                (0..outputs).flat_map(|k| if k < 2 { [4, 8, 100] } else { [0, 0, 100] }).collect();
+            let model = Model {
+                network,
+                weights: vec![
+                    None,
+                    Some(weights(first, Vec::new(), 3)),
+                    None,
+                    Some(weights(second, vec![0; outputs], outputs)),
+                    None,
+                ],
+                scales: vec![1.0; 5],
+            };
+            model.validate().expect("a sound model");
+            let found = leverage(Cpu::detect(), &model, &[vec![50, 60], vec![30, 1]], &mut |_| ()).unwrap();
+            let expected = 8f64.sqrt();
+            let off = if exact { 1e-6 } else { 0.5 * expected };
+            assert!((found - expected).abs() <= off, "{found} for {expected}");
+        }
+    }
+}
