@@ -29,6 +29,7 @@ impl Builder {
             name: "small".into(),
             activation_bits: 16,
             guard_bits: 0,
+            noise_bits: 0,
             weight_bits: 12,
             nodes: vec![Node { name: "input".into(), op: Op::new(Input), inputs: vec![], shape }],
             input: InputSpec::plain(1.0),
@@ -67,7 +68,7 @@ impl Builder {
                 Scale::Inherited | Scale::Gained(_) => scales[node.inputs[0]] * node.op.scale_gain() as f64,
             });
         }
-        Model { network: self.network, weights: self.weights, scales }
+        Model { network: self.network, weights: self.weights, scales, leverage: None }
     }
 }
 
@@ -106,7 +107,7 @@ pub fn short() -> Model {
 /// # Panics
 /// When the model is not sound.
 pub fn bundle(model: Model) -> Bundle {
-    Bundle::with_guard_bits(model, 0).expect("a sound model")
+    Bundle::with_hiding(model, 0).expect("a sound model")
 }
 
 /// An input for a network.

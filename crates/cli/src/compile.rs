@@ -8,16 +8,17 @@ use jaguar::agreement::{Agreement, Beyond};
 use jaguar::bundle::Bundle;
 use jaguar::compile::samples::{self as samples, Axes, Source};
 use jaguar::compile::{
-    CompileError, Event, MapPlace, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning, Widths,
-    compile,
+    CompileError, Event, Hide, MapPlace, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning,
+    Widths, compile,
 };
 use jaguar::import::{self, import_file};
-use jaguar::network::{DEFAULT_GUARD_BITS, Filter, ImageSpec, Network, Resize, Shape};
-use jaguar::quantise::{Report, layers};
+use jaguar::network::{DEFAULT_HIDDEN_FOR, Filter, ImageSpec, Network, Resize, Shape};
+use jaguar::quantise::{Report, Width, layers};
 use jaguar::reports::compiled;
 use jaguar::reports::terminal::say;
 use jaguar::reports::terminal::table::{bytes, count, plain, trimmed};
 
+use crate::hide::{self, parse_queries};
 use crate::kit::kit;
 use crate::notes::collect;
 use crate::one_round::{self, Protocol};
@@ -87,15 +88,17 @@ pub struct Args {
     std: Vec<f32>,
     /// Bits of activations: 8 to 24, `auto` or `fewest`.
     ///
-    /// `auto` takes the fewest from 16 to 21 that keep --accuracy-bound; `fewest` the fewest from 12 to 21.
+    /// `auto` takes 16, or as many as keep --accuracy-bound, `fewest` 12, each with as many guard bits as that takes; without guard bits
+    /// (--hide-for 1) the fewest up to 21 that keep it.
     #[arg(long, help_heading = PRECISION, value_name = "BITS", default_value = "auto", value_parser = parse_width)]
     activation_bits: Widths,
-    /// Guard bits besides these: 0, or 2 to 12.
+    /// Hide hidden values for so many queries of one image.
     ///
-    /// Values are finer by so many bits, so that the server's noise in the answer hides how they were rounded: with each bit more an
-    /// attacker needs four times as many queries. 0 has no noise.
-    #[arg(long, help_heading = PRECISION, hide = true, value_name = "BITS", default_value_t = DEFAULT_GUARD_BITS)]
-    guard_bits: u32,
+    /// Noise in the answers and guard bits below the activations' last place do that. How much noise it takes is measured: by how much a
+    /// hidden unit moves the answer. Guard bits make the noise small beside the answer, as --accuracy-bound asks for. 1 has neither: a
+    /// client that repeats its queries then learns hidden values and weights.
+    #[arg(long, help_heading = PRECISION, value_name = "QUERIES", default_value_t = DEFAULT_HIDDEN_FOR, value_parser = parse_queries)]
+    hide_for: f64,
     /// Whether comparisons are exact.
     ///
     /// They are unless this says otherwise. `reduced` lets activations and max-pools leave out low bits where calibration finds that --accuracy-bound is kept: small positive values may
@@ -258,7 +261,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let mut options = Options {
         widths: args.activation_bits.clone(),
-        guard_bits: args.guard_bits,
+        hide: Hide::For(args.hide_for),
         weight_bits: args.weight_bits,
         headroom: args.headroom,
         image,
@@ -365,12 +368,7 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    if network.noise_bits() > 0 {
-        say!(
-            "answers get noise of {:.2e} (standard deviation), which hides how values between layers were rounded",
-            network.noise_deviation() / network.output.scale
-        );
-    }
+    say!("{}", hide::describe(&compiled.bundle));
     say!(
         "a client will fetch {} once and send {} of ciphertexts per query",
         bytes(compiled.plan.hint_bytes() as u64),
@@ -418,7 +416,7 @@ struct Shown<'a> {
     /// Names for the samples, in their order.
     files: &'a [PathBuf],
     /// For a report: widths, and by which part of their spread logits were off.
-    tried: Vec<(u32, Option<f64>)>,
+    tried: Vec<(Width, Option<f64>)>,
     warnings: Vec<String>,
 }
 
@@ -429,16 +427,22 @@ impl Shown<'_> {
             Event::Checking(0, of) => {
                 self.steps.begin(format!("checking {of} samples against the float model"))
             }
-            Event::Calibrating(done, of) | Event::Checking(done, of) | Event::TryingSamples(done, of) => {
-                self.steps.done(*done, *of);
+            Event::Weighing(0, of) => {
+                self.steps.begin(format!("measuring on {of} samples how much hidden values weigh"));
             }
+            Event::Calibrating(done, of)
+            | Event::Weighing(done, of)
+            | Event::Checking(done, of)
+            | Event::TryingSamples(done, of) => self.steps.done(*done, *of),
             Event::Quantising => self.steps.begin("quantising"),
             Event::Trying(widths) => {
-                self.steps.begin(format!("trying {} to {} activation bits", widths.start(), widths.end()));
+                if let [first, .., last] = widths {
+                    self.steps.begin(format!("trying activations of {first} to {last}"));
+                }
             }
-            Event::Tried(bits, found) => {
-                self.tried.push((*bits, found.map(|f| f.worst_relative_error)));
-                say_width(*bits, *found);
+            Event::Tried(width, found) => {
+                self.tried.push((*width, found.map(|f| f.worst_relative_error)));
+                say_width(*width, *found);
             }
             Event::Quantised(report, network) => {
                 self.steps.finish();
@@ -499,6 +503,9 @@ fn with_options(warning: &Warning, files: &[PathBuf]) -> String {
             100.0 * bound,
             found.same_class,
             found.images
+        ),
+        Warning::HiddenFor { found, .. } => format!(
+            "{warning} (--hide-for {found:.0} asks for no more; a larger --accuracy-bound hides longer)"
         ),
         Warning::Samples(oddity) => oddity.words(&|i| files[i].display().to_string()),
         Warning::PublicMap(_) => {
@@ -606,11 +613,11 @@ fn say_beyond(found: &[Beyond], report: &Report, args: &Args) {
 }
 
 /// What a width of activations was found to do.
-fn say_width(bits: u32, found: Option<&Agreement>) {
+fn say_width(width: Width, found: Option<&Agreement>) {
     match found {
-        None => say!("{bits} activation bits: too few for this network's scales"),
+        None => say!("activations of {width}: too few for this network's scales"),
         Some(found) => say!(
-            "{bits} activation bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
+            "activations of {width}: logits off by up to {:.2} % of their spread on inputs left out of calibration",
             100.0 * found.worst_relative_error
         ),
     }

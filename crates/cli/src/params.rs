@@ -10,7 +10,7 @@ use jaguar::network::{Linear, Shape};
 use jaguar::plan::{BackendId, Choices, Plan, WEIGHT_MEMORY};
 use jaguar::reports::terminal::say;
 
-use crate::guard::GuardBits;
+use crate::hide::HideFor;
 use crate::kit;
 use crate::protocol;
 
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, value_parser = protocol::parse)]
     backend: BackendId,
     #[command(flatten)]
-    guard_bits: GuardBits,
+    hide_for: HideFor,
     /// A layer: CxHxW,OUT,KERNEL, and if wanted ,STRIDE and ,GROUPS.
     ///
     /// It is padded to keep its size. May be given more than once.
@@ -75,7 +75,7 @@ impl FromStr for Shaped {
 pub fn run(args: &Args) -> Result<()> {
     match &args.model {
         Some(model) => {
-            let bundle = args.guard_bits.apply(Bundle::read(model, kit::kit().operators())?)?;
+            let bundle = args.hide_for.apply(Bundle::read(model, kit::kit().operators())?)?;
             let network = &bundle.model.network;
             let plan = Plan::new(network, Choices::standard(network, args.backend))?;
             for layers in &plan.backends {

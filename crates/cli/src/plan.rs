@@ -15,7 +15,7 @@ use jaguar::reports::tables::plan::Planned;
 use jaguar::reports::terminal::say;
 
 use crate::batch;
-use crate::guard::GuardBits;
+use crate::hide::HideFor;
 use crate::notes::tell;
 use crate::page;
 use crate::security::Security;
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(help_heading = None)]
     model: PathBuf,
     #[command(flatten)]
-    guard_bits: GuardBits,
+    hide_for: HideFor,
     #[command(flatten)]
     memory: protocol::WeightMemory,
     #[command(flatten)]
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.report {
         page::check(path)?;
     }
-    let bundle = args.guard_bits.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
+    let bundle = args.hide_for.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
     let network = &bundle.model.network;
     let cache = store::cache(args.cache.as_deref());
     let machine = store::machine(Cpu::detect(), &kit::kit(), args.calibrate, cache.as_deref(), &mut tell)?;

@@ -11,6 +11,8 @@ use jaguar::nonlinear::cost::{LpnSize, Width};
 use jaguar::plan::Plan;
 use serde::{Deserialize, Serialize};
 
+use crate::hide;
+
 const RLWE_RECORD: &str = include_str!("../../../params/rlwe.json");
 const LPN_RECORD: &str = include_str!("../../../params/lpn.json");
 
@@ -231,18 +233,12 @@ fn assumptions(plan: &Plan) -> Vec<Assumption> {
 }
 
 fn bounds(bundle: &Bundle, plan: &Plan) -> Vec<Bound> {
-    let guard_bits = bundle.model.network.guard_bits;
-    let coins = match guard_bits {
-        0 => "none: some 2,000 queries for one image tell hidden values and weights".into(),
-        bits => format!(
-            "a coin moves a hidden value by 2^-{bits} of its last place, and answers have noise of {:.1} last places. Of 64 hidden \
-             units the first shows itself in ten logits after some 300,000 queries for one image at 2 bits, 4,000,000 at 4 (none in \
-             10,000,000 at 8); a bit more takes four times as many",
-            bundle.model.network.noise_deviation() / f64::from(bits).exp2()
-        ),
-    };
     let mut found = vec![
-        Bound { what: "rounding coins", bound: coins, source: "docs/attacks.md#rounding-coins" },
+        Bound {
+            what: "rounding coins",
+            bound: hide::describe(bundle),
+            source: "docs/attacks.md#rounding-coins",
+        },
         Bound {
             what: "a receiver of OTs that lies",
             bound: "found with probability 1 - 2^-c where it would learn c bits of the sender's key".into(),
@@ -288,7 +284,7 @@ fn weaknesses(bundle: &Bundle, plan: &Plan) -> Vec<Weakness> {
     }];
     found.push(match network.guard_bits {
         0 => row(2, "no guard bits: the coins are given away"),
-        bits => Weakness { number: 2, here: format!("{bits} guard bits") },
+        _ => Weakness { number: 2, here: hide::describe(bundle) },
     });
     found.push(row(4, "copies of secrets outside the heap are not wiped"));
     found.push(row(5, "limit the number of queries; --reveal label gives less"));

@@ -27,7 +27,7 @@ use jaguar::wire::Traffic;
 use tracing::{error, info, warn};
 
 use crate::batch;
-use crate::guard::GuardBits;
+use crate::hide::HideFor;
 use crate::log::{self, TARGET};
 use crate::one_round::{self, OneRound, Protocol};
 use crate::protocol;
@@ -138,7 +138,7 @@ const RUNNING: &str = "This machine";
 #[command(next_help_heading = SERVED)]
 pub struct ModelOptions {
     #[command(flatten)]
-    guard_bits: GuardBits,
+    hide_for: HideFor,
     #[command(flatten)]
     backends: protocol::Backends,
     /// What clients learn.

@@ -15,7 +15,7 @@ use jaguar::reports::terminal::table::{plain, trimmed};
 use jaguar::verify::verify;
 use jaguar::{Cpu, reference};
 
-use crate::guard::GuardBits;
+use crate::hide::HideFor;
 use crate::notes::{collect, tell};
 use crate::{kit, protocol};
 
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(help_heading = None, required = true)]
     inputs: Vec<PathBuf>,
     #[command(flatten)]
-    guard_bits: GuardBits,
+    hide_for: HideFor,
     #[command(flatten)]
     backends: protocol::Backends,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar::reports::terminal::set_threads(args.threads)?;
-    let bundle = args.guard_bits.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
+    let bundle = args.hide_for.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
     let files = collect(&args.inputs)?;
     let inputs = files
         .iter()

@@ -10,6 +10,7 @@
 //! Nothing here prints. How far it is, and what a person should know meanwhile, is told as an [`Event`]; all of it is
 //! in [`Compiled`] too.
 
+mod hide;
 mod input_map;
 mod preprocessing;
 pub mod samples;
@@ -20,13 +21,14 @@ use std::ops::RangeInclusive;
 use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, private_agreement};
 use jaguar_graph::bundle::{Bundle, BundleError};
 use jaguar_graph::float::Graph;
-use jaguar_graph::network::{DEFAULT_GUARD_BITS, ImageSpec, Model, Network, Seen, may_guard};
-use jaguar_graph::quantise::{self, Oddity, QuantiseError, Report, Samples, Trial, narrowest};
+use jaguar_graph::network::{Hiding, ImageSpec, Model, Network, Seen, hidden_for, may_guard};
+use jaguar_graph::quantise::{self, Oddity, QuantiseError, Report, Samples, Trial, Width, narrowest};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SearchStage, SignsError};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
 use jaguar_ring::cpu::Cpu;
 
+pub use hide::Hide;
 pub use input_map::{InputMap, MOST_LOST_BITS, MapFound, MapPlace, place_input_map};
 pub use preprocessing::{Preprocessing, PreprocessingError};
 pub use signs::{ReducedSigns, SignLayer};
@@ -36,8 +38,9 @@ pub use signs::{ReducedSigns, SignLayer};
 pub struct Options {
     /// Bits of activations.
     pub widths: Widths,
-    /// Guard bits besides these, which hide how values are rounded: see [`Model::guarded`]. 0, or 2 to 12.
-    pub guard_bits: u32,
+    /// For how many queries the rounding of values is hidden, or by how many guard bits besides these and how much noise: see
+    /// [`Model::guarded`].
+    pub hide: Hide,
     /// Significant bits of weights: 2 to 16.
     pub weight_bits: u32,
     /// How many times larger than in calibration values may become before they overflow; at least 1.
@@ -71,7 +74,7 @@ pub struct Options {
 pub enum Widths {
     /// So many.
     Bits(u32),
-    /// The fewest of these that keep the bound.
+    /// The fewest of these that keep the bound, once there are as many guard bits as help.
     Among(RangeInclusive<u32>),
 }
 
@@ -83,11 +86,11 @@ impl Widths {
 }
 
 impl Default for Options {
-    /// [`Widths::AUTO`], [`DEFAULT_GUARD_BITS`], 15 bits of weight, fourfold headroom, a bound of one percent, exact signs.
+    /// [`Widths::AUTO`], [`Hide::default`], 15 bits of weight, fourfold headroom, a bound of one percent, exact signs.
     fn default() -> Self {
         Self {
             widths: Widths::AUTO,
-            guard_bits: DEFAULT_GUARD_BITS,
+            hide: Hide::default(),
             weight_bits: 15,
             headroom: 4.0,
             image: ImageSpec::default(),
@@ -116,8 +119,12 @@ impl Options {
         if !(self.bound.is_finite() && self.bound > 0.0) {
             return Err(CompileError::Bound);
         }
-        if !may_guard(self.guard_bits) {
-            return Err(CompileError::GuardBits(self.guard_bits));
+        match self.hide {
+            Hide::For(queries) if queries.is_nan() => return Err(CompileError::Queries),
+            Hide::As(hiding) if !may_guard(hiding.guard_bits) => {
+                return Err(CompileError::GuardBits(hiding.guard_bits));
+            }
+            Hide::For(_) | Hide::As(_) => (),
         }
         Ok(())
     }
@@ -153,6 +160,9 @@ pub enum CompileError {
     /// A bound that nothing can keep.
     #[error("the bound must be more than 0")]
     Bound,
+    /// A number of queries that is none.
+    #[error("for how many queries hidden units are hidden must be a number")]
+    Queries,
     /// Guard bits that a network cannot have.
     #[error("{0} guard bits: 0, or 2 to 12 are possible")]
     GuardBits(u32),
@@ -181,15 +191,17 @@ pub enum CompileError {
 pub enum Event<'a> {
     /// So many of so many samples went through the float network.
     Calibrating(usize, usize),
-    /// The width was given; the network is quantised.
+    /// On so many of so many samples it was measured how much a hidden unit weighs in what is opened.
+    Weighing(usize, usize),
+    /// Only one width is possible; the network is quantised.
     Quantising,
-    /// The narrowest of these widths is looked for.
-    Trying(&'a RangeInclusive<u32>),
+    /// The first of these widths that keeps the bound is looked for.
+    Trying(&'a [Width]),
     /// So many of so many samples went through an imitated private run at the width at hand.
     TryingSamples(usize, usize),
     /// One of them was tried: how an imitated private run agreed on inputs left out of calibration, if it has scales at
     /// all.
-    Tried(u32, Option<&'a Agreement>),
+    Tried(Width, Option<&'a Agreement>),
     /// So many of so many samples were compared with the float network.
     Checking(usize, usize),
     /// The network is quantised; in the network, nodes are called as clients will call them.
@@ -225,6 +237,13 @@ pub enum Warning {
         samples: usize,
         /// What was allowed, as a part of the logits' spread.
         bound: f64,
+    },
+    /// With answers as exact as was asked for, hidden units are hidden for fewer queries.
+    HiddenFor {
+        /// How many queries were asked for.
+        asked: f64,
+        /// For how many it is.
+        found: f64,
     },
     /// The integer network is another function than the float network, and a model was asked for all the same.
     Disagrees(Disagreement),
@@ -263,6 +282,11 @@ impl std::fmt::Display for Warning {
                 100.0 * bound,
                 found.same_class,
                 found.images
+            ),
+            Self::HiddenFor { asked, found } => write!(
+                f,
+                "hidden units weigh much in the answer: they stay hidden for {found:.0} queries of one image, not for {asked:.0}, \
+                 unless answers may be less exact"
             ),
             Self::FewSamples(samples) => write!(
                 f,
@@ -414,7 +438,11 @@ pub fn compile(
     let graph = moved.as_ref().unwrap_or(graph);
     let with_bits = |activation_bits| quantise::Options {
         activation_bits,
-        guard_bits: options.guard_bits,
+        // (Shifts leave room for as many as there may be.)
+        hiding: match options.hide {
+            Hide::As(hiding) => hiding,
+            Hide::For(_) => Hiding::default(),
+        },
         weight_bits: options.weight_bits,
         headroom: options.headroom,
         image: options.image.clone(),
@@ -434,25 +462,48 @@ pub fn compile(
     });
     let mut warnings: Vec<Warning> = public.into_iter().chain(few).chain(odd).collect();
     warnings.iter().for_each(|w| tell(Event::Warning(w)));
-    let (mut model, report, held_out) = match &options.widths {
-        Widths::Bits(bits) => {
+    let (leverage, widths) = hide::widths(options, &with_bits, &calibrated, samples, tell)?;
+    let (width, mut model, report, held_out) = match widths[..] {
+        [width] if width.hiding == Hiding::NONE || matches!(options.hide, Hide::As(_)) => {
             tell(Event::Quantising);
-            let options = with_bits(*bits);
+            let options = width.of(&with_bits(width.activation_bits));
             let (model, report) = calibrated.quantise(&options)?;
             let mut heard = |done, of| tell(Event::TryingSamples(done, of));
-            (model, report, calibrated.held_out_heard(&options, &mut heard)?)
+            (width, model, report, calibrated.held_out_heard(&options, &mut heard)?)
         }
-        Widths::Among(widths) => {
-            tell(Event::Trying(widths));
+        _ => {
+            tell(Event::Trying(&widths));
             let mut tried = |trial: Trial<'_>| match trial {
                 Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
-                Trial::Width(bits, found) => tell(Event::Tried(bits, found)),
+                Trial::Width(width, found) => tell(Event::Tried(width, found)),
             };
-            let options_of = with_bits(*widths.start());
-            let chosen = narrowest(&calibrated, &options_of, widths.clone(), options.bound, &mut tried)?;
-            (chosen.model, chosen.report, chosen.held_out)
+            let options_of = with_bits(widths.first().map_or(0, |width| width.activation_bits));
+            let mut chosen = narrowest(&calibrated, &options_of, &widths, options.bound, &mut tried)?;
+            // Answers come first: what hides less is told.
+            while let (false, Hide::For(_)) = (chosen.kept, options.hide)
+                && let error = chosen.held_out.worst_relative_error
+                && let Some(width) = hide::with_less_noise(chosen.width, error, options.bound)
+            {
+                let quieter = narrowest(&calibrated, &options_of, &[width], options.bound, &mut tried)?;
+                // (It was not the noise.)
+                if quieter.held_out.worst_relative_error > 0.75 * error {
+                    break;
+                }
+                chosen = quieter;
+            }
+            (chosen.width, chosen.model, chosen.report, chosen.held_out)
         }
     };
+    model.leverage = Some(leverage);
+    if let Hide::For(asked) = options.hide
+        && let found = hidden_for(width.hiding.noise_bits, leverage)
+        && found < asked
+        && asked > 1.0
+    {
+        let warning = Warning::HiddenFor { asked, found };
+        tell(Event::Warning(&warning));
+        warnings.push(warning);
+    }
     for warning in of_held_out(&held_out, samples.len(), options.bound) {
         tell(Event::Warning(&warning));
         warnings.push(warning);
@@ -462,7 +513,7 @@ pub fn compile(
     // 2. The whole of it beside the float network, with the guard bits that it will run with.
     tell(Event::Checking(0, samples.len()));
     let mut done = |done| tell(Event::Checking(done, samples.len()));
-    let guarded = model.clone().guarded(options.guard_bits).map_err(QuantiseError::from)?;
+    let guarded = model.clone().guarded(width.hiding).map_err(QuantiseError::from)?;
     let agreement = agreement_heard(options.cpu, graph, &guarded, samples, &mut done)?;
     let for_clients = match options.keep_names {
         true => model.network.clone(),
@@ -502,7 +553,7 @@ pub fn compile(
         node.name = other.name;
     }
     model.network.output.parts = for_clients.output.parts;
-    let bundle = Bundle::with_guard_bits(model, options.guard_bits)?;
+    let bundle = Bundle::with_hiding(model, width.hiding)?;
     let network = &bundle.model.network;
     let plan = Plan::new(network, Choices::standard(network, kit.first()))?;
     Ok(Compiled { bundle, moved, input_map, plan, report, agreement, held_out, signs, warnings })

@@ -725,7 +725,7 @@ impl Service {
         let observers = Observers { times: &mut times, progress: &mut NoProgress, shares: &mut *ears.shares };
         let mut output = run(planned, channel, steps, input, observers)?;
         let domain = plan.steps.last().expect("a plan has steps").domain;
-        add_noise(&mut Prg::from_os(), network.noise_bits(), domain, &mut output);
+        add_noise(&mut Prg::from_os(), network.noise_bits, domain, &mut output);
         channel.enter(Stage::Online, "result");
         match result {
             PreparedResult::Logits => channel.send_packed(&output, domain.modulus.bits())?,

@@ -111,6 +111,7 @@ impl Builder {
             name: "test".into(),
             activation_bits: 16,
             guard_bits: 0,
+            noise_bits: 0,
             weight_bits: 12,
             nodes: vec![Node { name: "input".into(), op: Op::new(Input), inputs: vec![], shape }],
             input: InputSpec::plain(1.0),
@@ -191,7 +192,8 @@ impl Builder {
                 Scale::Inherited | Scale::Gained(_) => scales[node.inputs[0]] * node.op.scale_gain() as f64,
             });
         }
-        Bundle::with_guard_bits(Model { network: self.network, weights: self.weights, scales }, 0).unwrap()
+        Bundle::with_hiding(Model { network: self.network, weights: self.weights, scales, leverage: None }, 0)
+            .unwrap()
     }
 }
 
@@ -278,7 +280,7 @@ fn signs_of_reduced_precision_agree_with_their_shares() {
     let reduced = || {
         let mut model = everything().model;
         model.network.nodes.iter_mut().filter_map(|n| n.op.ignored_mut()).for_each(|ignored| *ignored = 10);
-        Bundle::with_guard_bits(model, 0).unwrap()
+        Bundle::with_hiding(model, 0).unwrap()
     };
     let cache = Scratch::new("verify-reduced");
     let inputs: Vec<Vec<i64>> = (0..3).map(|s| input(s, 3 * 17 * 15)).collect();
@@ -514,7 +516,7 @@ fn opened_with_noise(bundle: &Bundle, input: &[i64], checks: &[Check], rounding:
         })
         .collect();
     assert!(off.len() >= 40, "{}", off.len());
-    let most = (2 << network.noise_bits()) + rounding;
+    let most = (2 << network.noise_bits) + rounding;
     assert!(off.iter().all(|off| off.abs() <= most), "{off:?}");
     assert!(off.iter().any(|off| off.abs() as f64 > deviation / 2.0), "{off:?}");
 }

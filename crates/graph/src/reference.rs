@@ -134,7 +134,7 @@ pub fn run_drawn(cpu: Cpu, model: &Model, input: &[i64], draws: Draws) -> Result
     if draws.rounding
         && let Some(output) = run.values.last_mut()
     {
-        let noise = |i| draws.noise(network.nodes.len(), i, network.noise_bits());
+        let noise = |i| draws.noise(network.nodes.len(), i, network.noise_bits);
         output.iter_mut().enumerate().for_each(|(i, value)| *value = value.saturating_add(noise(i)));
     }
     Ok(run)

@@ -71,6 +71,7 @@ fn sample() -> Network {
         name: "sample".into(),
         activation_bits: 16,
         guard_bits: 0,
+        noise_bits: 0,
         weight_bits: 12,
         nodes,
         input: InputSpec {
@@ -109,7 +110,7 @@ fn model(network: Network) -> Model {
         let gain = node.op.scale_gain() as f64;
         scales.push(if node.op.linear().is_some() { 100.0 } else { scales[node.inputs[0]] * gain });
     }
-    Model { network, weights, scales }
+    Model { network, weights, scales, leverage: None }
 }
 
 #[test]

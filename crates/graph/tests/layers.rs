@@ -3,7 +3,7 @@
 use jaguar_graph::agreement::agreement;
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{Options as Import, import_file};
-use jaguar_graph::network::Operators;
+use jaguar_graph::network::{Hiding, Operators};
 use jaguar_graph::quantise::layers::compare;
 use jaguar_graph::quantise::{Options, calibrate};
 use jaguar_ring::cpu::Cpu;
@@ -35,7 +35,7 @@ fn layers_differ_by_rounding_and_images_as_in_the_agreement() {
         let images: Vec<Vec<f32>> = (1..5).map(|seed| image(&graph, seed)).collect();
         let options = Options { activation_bits: 20, ..Options::default() };
         let (model, report) = calibrate(Cpu::detect(), &graph, &images, &options).unwrap();
-        let model = model.guarded(options.guard_bits).unwrap();
+        let model = model.guarded(options.hiding).unwrap();
         let mut heard = Vec::new();
         let (layers, outputs) =
             compare(Cpu::detect(), &graph, &model, [&images, &[]], &mut |done| heard.push(done)).unwrap();
@@ -64,7 +64,7 @@ fn clipped_and_new_values_are_counted() {
     let graph = graph("clips_21");
     let small: Vec<Vec<f32>> = vec![image(&graph, 3)];
     let large: Vec<Vec<f32>> = vec![small[0].iter().map(|v| v * 3.0).collect()];
-    let options = Options { activation_bits: 20, guard_bits: 0, headroom: 8.0, ..Options::default() };
+    let options = Options { activation_bits: 20, hiding: Hiding::NONE, headroom: 8.0, ..Options::default() };
     let (model, _) = calibrate(Cpu::detect(), &graph, &small, &options).unwrap();
     let (layers, _) = compare(Cpu::detect(), &graph, &model, [&small, &large], &mut |_| ()).unwrap();
     assert!(layers[0].beyond > 0);

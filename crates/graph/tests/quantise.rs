@@ -3,7 +3,7 @@ use jaguar_graph::agreement::{agreement, beyond, logit_error};
 use jaguar_graph::float::{
     Add, Affine, AveragePool, Bias, Clip, Concat, Graph, Input, Linear, MaxPool, Node, Op, Prelu, Relu,
 };
-use jaguar_graph::network::{self, Rearrange, Shape, Window};
+use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
 use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
@@ -106,7 +106,7 @@ fn what_cannot_be_quantised_is_named() {
         Options { weight_bits: 1, ..Options::default() },
         Options { headroom: f64::NAN, ..Options::default() },
         Options { max_shift: 0, ..Options::default() },
-        Options { guard_bits: 1, ..Options::default() },
+        Options { hiding: 1.into(), ..Options::default() },
     ] {
         assert!(matches!(run(&plain, options), Err(QuantiseError::Option { .. })));
     }
@@ -145,7 +145,7 @@ fn shifts_leave_room_for_guard_bits() {
     let graph = graph(vec![node(Input, &[], shape), node(pointwise(1, weights, 0.0), &[0], [1, 1, 1])]);
     let image = [(0..count).map(|i| (i % 7) as f32).collect::<Vec<f32>>()];
     let shift = |guard_bits: u32| {
-        let options = Options { activation_bits: 21, guard_bits, ..Options::default() };
+        let options = Options { activation_bits: 21, hiding: guard_bits.into(), ..Options::default() };
         let (model, _) = calibrate(Cpu::detect(), &graph, &image, &options).expect("quantises");
         model.network.nodes[1].op.linear().expect("a linear layer").shift
     };
@@ -310,7 +310,8 @@ fn held_out_inputs_meet_the_noise_of_answers() {
     let images: Vec<Vec<f32>> = (0..40).map(|i| vec![0.5 + 0.01 * i as f32; 4]).collect();
     let samples = Samples::new(Cpu::detect(), &graph, &images, &mut |_| ()).expect("images that fit");
     let error = |guard_bits| {
-        let options = Options { activation_bits: 12, guard_bits, ..Options::default() };
+        let options =
+            Options { activation_bits: 12, hiding: Hiding::by_guard_bits(guard_bits), ..Options::default() };
         samples.held_out(&options).expect("quantises").mean_error
     };
     let model = samples.quantise(&Options { activation_bits: 12, ..Options::default() }).unwrap().0;

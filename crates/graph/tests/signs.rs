@@ -1,8 +1,12 @@
 //! The choice of reduced-precision signs and of narrow activations: what it promises is measured again here.
+use std::ops::RangeInclusive;
+
 use jaguar_graph::agreement::{agreement, logit_error, private_agreement};
 use jaguar_graph::float::{Add, Bias, Clip, Graph, Input, Linear, MaxPool, Node, Op, Relu};
-use jaguar_graph::network::{self, Model, NodeId, Shape, argmax};
-use jaguar_graph::quantise::{Options as Quantise, QuantiseError, Samples, Trial, calibrate, narrowest};
+use jaguar_graph::network::{self, Hiding, Model, NodeId, Shape, argmax};
+use jaguar_graph::quantise::{
+    Options as Quantise, QuantiseError, Samples, Trial, Width, calibrate, narrowest,
+};
 use jaguar_graph::reference::{self, Draws};
 use jaguar_graph::signs::{Options, SearchStage, SignsError, apply, choose};
 use jaguar_ring::cpu::Cpu;
@@ -217,6 +221,10 @@ fn the_error_of_logits_is_relative_to_their_spread() {
     assert!(logit_error(&[1.0, 2.0], &[1.0, 1.0]).is_infinite());
 }
 
+fn widths(bits: RangeInclusive<u32>) -> Vec<Width> {
+    bits.map(|activation_bits| Width { activation_bits, hiding: Hiding::default() }).collect()
+}
+
 #[test]
 fn the_narrowest_width_that_keeps_the_bound_is_taken() {
     let (_, _, graph, images) = quantised(21);
@@ -224,12 +232,12 @@ fn the_narrowest_width_that_keeps_the_bound_is_taken() {
     let find = |bound: f64| {
         let mut tried = Vec::new();
         let mut note = |trial: Trial<'_>| {
-            if let Trial::Width(bits, found) = trial {
-                tried.push((bits, found.map(|f| f.worst_relative_error)));
+            if let Trial::Width(width, found) = trial {
+                tried.push((width.activation_bits, found.map(|f| f.worst_relative_error)));
             }
         };
         let options = Quantise::default();
-        let chosen = narrowest(&samples, &options, 10..=16, bound, &mut note).expect("quantises");
+        let chosen = narrowest(&samples, &options, &widths(10..=16), bound, &mut note).expect("quantises");
         (chosen, tried)
     };
     let (chosen, tried) = find(0.02);
@@ -241,6 +249,6 @@ fn the_narrowest_width_that_keeps_the_bound_is_taken() {
     // Where none does, the one that comes nearest, and it says so.
     let (chosen, tried) = find(1e-9);
     assert!(!chosen.kept && chosen.model.network.activation_bits == 16 && tried.len() == 7);
-    let none = narrowest(&samples, &Quantise::default(), 30..=31, 0.1, &mut |_| ());
+    let none = narrowest(&samples, &Quantise::default(), &widths(30..=31), 0.1, &mut |_| ());
     assert!(matches!(none, Err(QuantiseError::Option { .. })));
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p jaguar-linear --example known_coins -- --guard-bits 8 --queries 2000000`
 //!
-//! One image, 64 hidden units behind a linear layer, 10 opened logits. Every unit is rounded by a coin that the client knows;
+//! One image, 64 hidden units behind a linear layer, 10 opened logits, or 100, or 1,000. Every unit is rounded by a coin that the client knows;
 //! the client sorts the logits by it. `jaguar/coins.rs` runs the same attack on the real layer.
 
 use clap::Parser;
@@ -11,7 +11,8 @@ use clap::Parser;
 #[path = "../src/known_coins.rs"]
 mod known_coins;
 
-use known_coins::{BEYOND_CHANCE, Form, Simulation};
+use jaguar_graph::network::{Hiding, hidden_for};
+use known_coins::{Form, Simulation, beyond_chance};
 
 #[derive(Parser)]
 struct Args {
@@ -24,6 +25,9 @@ struct Args {
     /// Where the server's noise is: `opened`, as Jaguar has it; `hidden`, as it had; or `nowhere`.
     #[arg(long, default_value = "opened", value_parser = form)]
     form: Form,
+    /// How many logits are opened: 10, 100 or 1000.
+    #[arg(long, default_value = "10", value_parser = ["10", "100", "1000"])]
+    logits: String,
     /// This many units lie within half a unit of zero.
     #[arg(long, default_value_t = 0)]
     near_zero: usize,
@@ -40,12 +44,21 @@ fn form(name: &str) -> Result<Form, String> {
 
 fn main() {
     let args = Args::parse();
+    match args.logits.as_str() {
+        "100" => run::<100>(&args),
+        "1000" => run::<1000>(&args),
+        _ => run::<10>(&args),
+    }
+}
+
+fn run<const K: usize>(args: &Args) {
     let (g, unit) = (args.guard_bits, f64::from(1u32 << args.guard_bits));
-    let simulation = Simulation::run(args.form, g, args.queries, args.near_zero);
+    let simulation = Simulation::<K>::run(args.form, g, args.queries, args.near_zero);
     let Simulation { values, by_coin, by_low_bits } = &simulation;
     let active = simulation.active();
     let found = by_coin.found();
-    let seen: Vec<usize> = active.iter().copied().filter(|&i| found[i].statistic > BEYOND_CHANCE).collect();
+    let seen: Vec<usize> =
+        active.iter().copied().filter(|&i| found[i].statistic > beyond_chance(K)).collect();
     let likeness = |of: &[usize]| {
         of.iter().map(|&i| by_coin.likeness(i, &found[i]).abs()).sum::<f64>() / of.len().max(1) as f64
     };
@@ -58,16 +71,22 @@ fn main() {
     let mut statistics: Vec<f64> = active.iter().map(|&i| found[i].statistic).collect();
     statistics.sort_by(f64::total_cmp);
     println!(
-        "{} queries, {g} guard bits: by their coins {} of {} active units show themselves; statistic: median {:.0} (by chance \
-         19), largest {:.0}; the fraction of a value is found to {places:.3} (by chance 0.25); likeness of what was found to \
-         the weights: all {:.2} (by chance 0.26), of those seen {:.2}",
+        "{} queries, {g} guard bits: by their coins {} of {} active units show themselves; statistic: median {:.0}, largest {:.0} (of one \
+         that shows itself: {:.0}); the fraction of a value is found to {places:.3} (by chance 0.25); likeness of what was found to \
+         the weights: all {:.2}, of those seen {:.2}",
         args.queries,
         seen.len(),
         active.len(),
         statistics[statistics.len() / 2],
         statistics[statistics.len() - 1],
+        beyond_chance(K),
         likeness(&active),
         likeness(&seen)
+    );
+    let leverage = active.iter().map(|&i| by_coin.column(i)).fold(0.0, f64::max);
+    println!(
+        "a unit weighs up to {leverage:.2}: by the rule that compile takes they stay hidden for {:.0} queries",
+        hidden_for(Hiding::by_guard_bits(g).noise_bits, leverage)
     );
     println!(
         "the covariances of the logits go with those of W D Wᵀ by {:.3} (by chance 0.15)",
@@ -75,7 +94,7 @@ fn main() {
     );
     if g > 0 {
         let found = by_low_bits.found();
-        let near = (0..Simulation::UNITS).filter(|&i| found[i].statistic > BEYOND_CHANCE).count();
+        let near = (0..Simulation::<K>::UNITS).filter(|&i| found[i].statistic > beyond_chance(K)).count();
         println!("by the low bits of the client's shares {near} units show themselves");
     }
 }

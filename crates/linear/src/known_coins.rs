@@ -5,12 +5,9 @@
 //! its height the next layer's weights of the unit. (`docs/attacks.md`; the first layer runs on the backend under test, what
 //! follows is in the clear.)
 
-use jaguar_graph::network::noise_bits;
+use jaguar_graph::network::Hiding;
 use jaguar_mpc::semantics::{opened_noise, relu_ignoring};
 use jaguar_ring::prg::Prg;
-
-/// Logits that are opened.
-pub const CLASSES: usize = 10;
 
 /// Coins are told apart by so many parts of their range.
 const BINS: usize = 64;
@@ -18,18 +15,22 @@ const BINS: usize = 64;
 /// f of the second layer.
 const SHIFT: i32 = 12;
 
-/// The largest statistic of 64 units without any effect stays below this, but for an event of probability 10^-7: the largest
-/// of 63 correlated chi-squares of [`CLASSES`] degrees of freedom has its median at 19 and its 99.9th percentile at 40.
-pub const BEYOND_CHANCE: f64 = 65.0;
+/// The largest statistic of 64 units without any effect stays below this, but for an event of probability 10^-5: it is the largest
+/// of 63 correlated chi-squares of so many degrees of freedom as logits, each beyond this with a probability of 10^-9 (Wilson and
+/// Hilferty's approximation). For ten logits it is 65; the largest has its median at 19 and its 99.9th percentile at 40.
+pub fn beyond_chance(logits: usize) -> f64 {
+    let part = 2.0 / (9.0 * logits as f64);
+    logits as f64 * (1.0 - part + 6.0 * part.sqrt()).powi(3)
+}
 
 /// What the client finds about one unit.
-pub struct Found {
-    /// How well the best step explains the logits: against [`BEYOND_CHANCE`].
+pub struct Found<const K: usize> {
+    /// How well the best step explains the logits: against [`beyond_chance`].
     pub statistic: f64,
     /// Where it is, in 0..1 of the coin's range.
     pub place: f64,
     /// How high it is, by class.
-    pub step: [f64; CLASSES],
+    pub step: [f64; K],
 }
 
 /// Where the server's noise is, and what comparisons leave out.
@@ -46,16 +47,16 @@ pub enum Form {
 
 /// One image that is asked about again and again: 64 hidden units behind a linear layer, rounded by coins, then a ReLU and a second
 /// layer. In plain numbers; the tests of the backends take their own roundings.
-pub struct Simulation {
+pub struct Simulation<const K: usize> {
     /// Hidden values before rounding, in units of the last place above the guard bits.
     pub values: Vec<f64>,
     /// What the client finds by the coins.
-    pub by_coin: Attack,
+    pub by_coin: Attack<K>,
     /// What it finds by the low bits of its shares, which comparisons may leave out.
-    pub by_low_bits: Attack,
+    pub by_low_bits: Attack<K>,
 }
 
-impl Simulation {
+impl<const K: usize> Simulation<K> {
     /// Units of the hidden layer.
     pub const UNITS: usize = 64;
 
@@ -68,7 +69,7 @@ impl Simulation {
         let (mut by_coin, mut by_low_bits) = (Attack::new(Self::UNITS), Attack::new(Self::UNITS));
         let (mut coins, mut low) = (vec![0.0; Self::UNITS], vec![0.0; Self::UNITS]);
         let (hidden_bits, opened_bits, left_out) = match form {
-            Form::Opened => (0, noise_bits(guard_bits), 0),
+            Form::Opened => (0, Hiding::by_guard_bits(guard_bits).noise_bits, 0),
             Form::Hidden => (guard_bits.saturating_sub(1), guard_bits.saturating_sub(1), guard_bits),
             Form::Nowhere => (0, 0, guard_bits),
         };
@@ -108,39 +109,39 @@ pub fn random(prg: &mut Prg) -> [u64; 2] {
     [prg.next_u64(), prg.next_u64()]
 }
 
-/// A second linear layer `[CLASSES][units]`, and what the client has seen of it.
-pub struct Attack {
+/// A second linear layer `[K][units]`, and what the client has seen of it.
+pub struct Attack<const K: usize> {
     weights: Vec<f64>,
     units: usize,
     /// By unit and bin: sums of the logits that fell into it, and how many.
-    sums: Vec<([f64; CLASSES], f64)>,
-    total: [f64; CLASSES],
-    products: [[f64; CLASSES]; CLASSES],
+    sums: Vec<([f64; K], f64)>,
+    total: [f64; K],
+    products: Vec<[f64; K]>,
     queries: f64,
     /// The first query's logits, about which all sums are taken.
-    origin: Option<[f64; CLASSES]>,
+    origin: Option<[f64; K]>,
 }
 
-impl Attack {
+impl<const K: usize> Attack<K> {
     /// With a made-up second layer over so many units.
     pub fn new(units: usize) -> Self {
         let mut prg = Prg::derive(&[8; 32], "second layer", &[]);
         let mut weight = || (0..12).map(|_| uniform(&mut prg)).sum::<f64>() - 6.0;
         Self {
-            weights: (0..CLASSES * units).map(|_| (700.0 * weight()).round()).collect(),
+            weights: (0..K * units).map(|_| (700.0 * weight()).round()).collect(),
             units,
-            sums: vec![([0.0; CLASSES], 0.0); units * BINS],
-            total: [0.0; CLASSES],
-            products: [[0.0; CLASSES]; CLASSES],
+            sums: vec![([0.0; K], 0.0); units * BINS],
+            total: [0.0; K],
+            products: vec![[0.0; K]; K],
             queries: 0.0,
             origin: None,
         }
     }
 
     /// The logits before their own rounding, in units of the last place without guard bits.
-    pub fn logits(&self, y: &[f64]) -> [f64; CLASSES] {
+    pub fn logits(&self, y: &[f64]) -> [f64; K] {
         let rows = self.weights.chunks(self.units);
-        let mut logits = [0.0; CLASSES];
+        let mut logits = [0.0; K];
         for (logit, row) in logits.iter_mut().zip(rows) {
             *logit = row.iter().zip(y).map(|(w, y)| w * y).sum::<f64>() / 2f64.powi(SHIFT);
         }
@@ -148,9 +149,9 @@ impl Attack {
     }
 
     /// One query: the coin of every unit, in 0..1, and what was opened.
-    pub fn observe(&mut self, coins: &[f64], opened: [f64; CLASSES]) {
+    pub fn observe(&mut self, coins: &[f64], opened: [f64; K]) {
         let origin = *self.origin.get_or_insert(opened);
-        let seen: [f64; CLASSES] = std::array::from_fn(|k| opened[k] - origin[k]);
+        let seen: [f64; K] = std::array::from_fn(|k| opened[k] - origin[k]);
         self.total.iter_mut().zip(seen).for_each(|(total, seen)| *total += seen);
         for (row, a) in self.products.iter_mut().zip(seen) {
             row.iter_mut().zip(seen).for_each(|(product, b)| *product += a * b);
@@ -167,11 +168,17 @@ impl Attack {
         self.products[a][b] / self.queries - self.total[a] / self.queries * self.total[b] / self.queries
     }
 
+    /// By how many units the logits move, as a Euclidean length, where this unit moves by one: the column of the Jacobian.
+    pub fn column(&self, unit: usize) -> f64 {
+        let squares = (0..K).map(|k| self.weights[k * self.units + unit].powi(2));
+        squares.sum::<f64>().sqrt() / 2f64.powi(SHIFT)
+    }
+
     /// How the covariances of different logits go with those of `W·D·Wᵀ`, D having ones at the `active` units: their correlation. Noise
     /// in hidden values makes it 1, and no coin is used.
     pub fn gram(&self, active: &[usize]) -> f64 {
         let row = |k: usize| &self.weights[k * self.units..][..self.units];
-        let pairs = (0..CLASSES).flat_map(|a| (0..a).map(move |b| (a, b)));
+        let pairs = (0..K).flat_map(|a| (0..a).map(move |b| (a, b)));
         let (seen, truth): (Vec<f64>, Vec<f64>) = pairs
             .map(|(a, b)| {
                 let truth = active.iter().map(|&i| row(a)[i] * row(b)[i]).sum::<f64>();
@@ -188,23 +195,22 @@ impl Attack {
     }
 
     /// The best step of every unit.
-    pub fn found(&self) -> Vec<Found> {
+    pub fn found(&self) -> Vec<Found<K>> {
         let mean = self.total.map(|total| total / self.queries);
-        let variance: [f64; CLASSES] = std::array::from_fn(|k| self.covariance(k, k));
-        let best = |bins: &[([f64; CLASSES], f64)]| {
-            let mut found = Found { statistic: 0.0, place: 0.0, step: [0.0; CLASSES] };
-            let (mut run, mut below) = ([0.0; CLASSES], 0.0);
+        let variance: [f64; K] = std::array::from_fn(|k| self.covariance(k, k));
+        let best = |bins: &[([f64; K], f64)]| {
+            let mut found = Found { statistic: 0.0, place: 0.0, step: [0.0; K] };
+            let (mut run, mut below) = ([0.0; K], 0.0);
             for (bin, (sums, count)) in bins[..BINS - 1].iter().enumerate() {
                 below += count;
-                for k in 0..CLASSES {
+                for k in 0..K {
                     run[k] += sums[k] - count * mean[k];
                 }
                 let above = self.queries - below;
                 if below == 0.0 || above == 0.0 {
                     continue;
                 }
-                let statistic = (0..CLASSES).map(|k| run[k] * run[k] / variance[k]).sum::<f64>()
-                    * self.queries
+                let statistic = (0..K).map(|k| run[k] * run[k] / variance[k]).sum::<f64>() * self.queries
                     / (below * above);
                 if statistic > found.statistic {
                     let step = run.map(|run| run * self.queries / (below * above));
@@ -217,8 +223,8 @@ impl Attack {
     }
 
     /// How well what was found of a unit points the way of its true weights: the cosine between them.
-    pub fn likeness(&self, unit: usize, found: &Found) -> f64 {
-        let truth: Vec<f64> = (0..CLASSES).map(|k| self.weights[k * self.units + unit]).collect();
+    pub fn likeness(&self, unit: usize, found: &Found<K>) -> f64 {
+        let truth: Vec<f64> = (0..K).map(|k| self.weights[k * self.units + unit]).collect();
         let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
         let product: f64 = truth.iter().zip(found.step).map(|(a, b)| a * b).sum();
         product / (norm(&truth) * norm(&found.step))
@@ -232,13 +238,13 @@ pub fn uniform(prg: &mut Prg) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use jaguar_graph::network::DEFAULT_GUARD_BITS;
+    use jaguar_graph::network::{DEFAULT_GUARD_BITS, hidden_for};
 
     use super::*;
 
-    fn seen(attack: &Attack, of: &[usize]) -> usize {
+    fn seen<const K: usize>(attack: &Attack<K>, of: &[usize]) -> usize {
         let found = attack.found();
-        of.iter().filter(|&&i| found[i].statistic > BEYOND_CHANCE).count()
+        of.iter().filter(|&&i| found[i].statistic > beyond_chance(K)).count()
     }
 
     /// Noise in hidden values is a probe: the logits' covariances show what is behind it, whatever the guard bits are.
@@ -246,7 +252,7 @@ mod tests {
     fn covariances_tell_of_hidden_noise_and_of_opened_noise_nothing() {
         for guard_bits in [4, DEFAULT_GUARD_BITS] {
             let of = |form| {
-                let simulation = Simulation::run(form, guard_bits, 20_000, 0);
+                let simulation = Simulation::<10>::run(form, guard_bits, 20_000, 0);
                 simulation.by_coin.gram(&simulation.active())
             };
             let (hidden, opened) = (of(Form::Hidden), of(Form::Opened));
@@ -260,8 +266,9 @@ mod tests {
     #[test]
     fn values_near_zero_show_themselves_to_partial_signs_alone() {
         let near: Vec<usize> = (0..8).collect();
-        let of =
-            |form| seen(&Simulation::run(form, DEFAULT_GUARD_BITS, 50_000, near.len()).by_low_bits, &near);
+        let of = |form| {
+            seen(&Simulation::<10>::run(form, DEFAULT_GUARD_BITS, 50_000, near.len()).by_low_bits, &near)
+        };
         assert!(of(Form::Hidden) >= 4);
         assert_eq!(of(Form::Opened), 0);
     }
@@ -269,11 +276,35 @@ mod tests {
     #[test]
     fn coins_show_themselves_where_there_is_no_noise() {
         let of = |form, guard_bits| {
-            let simulation = Simulation::run(form, guard_bits, 5_000, 0);
+            let simulation = Simulation::<10>::run(form, guard_bits, 5_000, 0);
             (seen(&simulation.by_coin, &simulation.active()), simulation.active().len())
         };
         let (found, all) = of(Form::Nowhere, 0);
         assert!(10 * found >= 9 * all, "{found} of {all}");
         assert_eq!(of(Form::Opened, DEFAULT_GUARD_BITS).0, 0);
+    }
+
+    /// The number of queries that [`hidden_for`] states: nothing shows itself within twice as many, in 10 logits and in 1,000, and
+    /// it does after some hundred times as many. (The more logits there are, the more of the noise is in directions that tell nothing.)
+    #[test]
+    fn the_stated_number_of_queries_holds() {
+        fn check<const K: usize>(many: f64) {
+            let of = |times: f64| {
+                let hiding = Hiding::by_guard_bits(2);
+                let none = Simulation::<K>::run(Form::Opened, hiding.guard_bits, 0, 0);
+                let active = none.active();
+                let leverage = active.iter().map(|&i| none.by_coin.column(i)).fold(0.0, f64::max);
+                let queries = times * hidden_for(hiding.noise_bits, leverage);
+                let simulation = Simulation::<K>::run(Form::Opened, hiding.guard_bits, queries as u64, 0);
+                (seen(&simulation.by_coin, &active), active.len(), queries)
+            };
+            let (found, all, queries) = of(2.0);
+            assert_eq!(found, 0, "{K} logits, {queries} queries: of {all}");
+            let (found, all, queries) = of(many);
+            assert!(2 * found > all, "{K} logits, {queries} queries: {found} of {all}");
+        }
+        check::<10>(400.0);
+        check::<100>(400.0);
+        check::<1000>(1500.0);
     }
 }

@@ -38,6 +38,7 @@ pub(crate) fn network() -> Network {
         name: "made up".into(),
         activation_bits: 16,
         guard_bits: 0,
+        noise_bits: 0,
         weight_bits: 12,
         nodes: nodes
             .into_iter()

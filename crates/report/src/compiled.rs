@@ -4,8 +4,8 @@ use askama::Template;
 use jaguar_compile::{Compiled, MapFound};
 use jaguar_graph::agreement::{Agreement, OutputAgreement};
 use jaguar_graph::network::{Filter, ImageSpec, Model, Resize, argmax};
-use jaguar_graph::quantise::NodeReport;
 use jaguar_graph::quantise::layers::{BARS, Clipped, Image, LayerStatistics};
+use jaguar_graph::quantise::{NodeReport, Width};
 
 use crate::draw::{histogram, thumbnail};
 use crate::{Frame, Kind, ReportError, number, percent, render, thousands};
@@ -33,7 +33,7 @@ pub struct Found {
     pub held_out: Agreement,
     /// Activation bits that were tried, and by which part of their spread logits were off at most on inputs left out of calibration;
     /// `None` where there are no scales.
-    pub tried: Vec<(u32, Option<f64>)>,
+    pub tried: Vec<(Width, Option<f64>)>,
     /// The exact integer network beside the float network, by part of the output, each judged by its own spread: on the calibration
     /// inputs.
     pub outputs: Vec<OutputAgreement>,
@@ -50,7 +50,7 @@ impl Found {
     pub fn new(
         compiled: &Compiled,
         bound: f64,
-        tried: Vec<(u32, Option<f64>)>,
+        tried: Vec<(Width, Option<f64>)>,
         warnings: Vec<String>,
     ) -> Self {
         let (nodes, held_out) = (compiled.report.nodes.clone(), compiled.held_out.clone());
@@ -139,7 +139,7 @@ struct Output<'a> {
 }
 
 struct Tried {
-    bits: u32,
+    bits: String,
     error: Option<String>,
     taken: bool,
 }
@@ -249,7 +249,11 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
             .found
             .tried
             .iter()
-            .map(|&(tried, error)| Tried { bits: tried, error: error.map(percent), taken: tried == bits })
+            .map(|&(tried, error)| Tried {
+                bits: tried.to_string(),
+                error: error.map(percent),
+                taken: (tried.activation_bits, tried.hiding) == (bits, network.hiding()),
+            })
             .collect(),
         warnings: &of.found.warnings,
         outputs: outputs(of.found),

@@ -8,7 +8,7 @@ use jaguar_compile::{Compiled, Options, Widths, compile};
 use jaguar_graph::float::Graph;
 use jaguar_graph::import;
 use jaguar_graph::network::Operators;
-use jaguar_graph::quantise::layers;
+use jaguar_graph::quantise::{Width, layers};
 use jaguar_plan::double::SAID_TO_LEAK;
 use jaguar_plan::machine::{Kind, Link, Machine, Placement};
 use jaguar_plan::memory::{Load, memory};
@@ -55,12 +55,13 @@ fn network() -> (Graph, Vec<Vec<f32>>, Compiled) {
 fn compiled_page() -> String {
     let (graph, images, compiled) = network();
     let model = &compiled.bundle.model;
+    let width = |activation_bits| Width { activation_bits, hiding: model.network.hiding() };
     let (layers, outputs) =
         layers::compare(Cpu::detect(), &graph, model, [&images[..4], &images[4..]], &mut |_| ()).unwrap();
     let found = compiled::Found::new(
         &compiled,
         0.01,
-        vec![(17, None), (18, Some(0.001))],
+        vec![(width(17), None), (width(18), Some(0.001))],
         vec![NAMES[0].into(), NAMES[1].into()],
     );
     let inputs: Vec<compiled::Input<'_>> =

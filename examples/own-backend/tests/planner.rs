@@ -63,6 +63,7 @@ fn network() -> Network {
         name: "two layers".into(),
         activation_bits: 16,
         guard_bits: 0,
+        noise_bits: 0,
         weight_bits: 12,
         nodes: nodes.collect(),
         input: InputSpec::plain(1.0),

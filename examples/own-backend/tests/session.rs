@@ -93,7 +93,7 @@ fn agree(kit: &Kit, model: Model) {
     let want = reference::run(cpu, &model, &input).unwrap();
     let (client, server) = memory_pair();
     let choices = Choices::standard(&model.network, TOY);
-    let bundle = Bundle::with_guard_bits(model, 0).unwrap();
+    let bundle = Bundle::with_hiding(model, 0).unwrap();
     let refused = Service::new(bundle.clone(), choices.clone(), Reveal::Logits).err().unwrap().to_string();
     assert!(refused.contains("the backend toy protects nothing"), "{refused}");
     let service = Service::allowing_insecure_backends(bundle, choices, Reveal::Logits).unwrap();

@@ -102,12 +102,13 @@ impl Case {
             name: self.name.into(),
             activation_bits: ACTIVATION_BITS,
             guard_bits: 0,
+            noise_bits: 0,
             weight_bits: WEIGHT_BITS,
             input: InputSpec::plain(1.0),
             output: OutputSpec::plain(1.0),
             nodes,
         };
         let scales = vec![1.0; network.nodes.len()];
-        Ok(Bundle::with_guard_bits(Model { network, weights, scales }, guard_bits)?)
+        Ok(Bundle::with_hiding(Model { network, weights, scales, leverage: None }, guard_bits)?)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jaguar::Cpu;
 use jaguar::agreement::Agreement;
 use jaguar::compile::samples::Axes;
-use jaguar::compile::{Event, InputMap, Options, Preprocessing, Warning, Widths, compile};
+use jaguar::compile::{Event, Hide, InputMap, Options, Preprocessing, Warning, Widths, compile};
 use jaguar::reports::compiled::Found;
 use jaguar::signs::SearchStage;
 use pyo3::prelude::*;
@@ -33,7 +33,7 @@ pub struct Settings {
     std: Vec<f32>,
     /// `auto`, `fewest`, or a number.
     activation_bits: String,
-    guard_bits: Option<u32>,
+    hide_for: f64,
     weight_bits: u32,
     reduced_signs: bool,
     /// In percent.
@@ -89,7 +89,7 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
                 Failure::option(format!("activation_bits={bits:?}: \"auto\", \"fewest\" or a number of bits"))
             })?),
         },
-        guard_bits: settings.guard_bits.unwrap_or(Options::default().guard_bits),
+        hide: Hide::For(settings.hide_for),
         weight_bits: settings.weight_bits,
         headroom: settings.headroom,
         image: preprocessing.spec(shape[0])?,
@@ -120,8 +120,8 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
     }
     let mut tried = Vec::new();
     let compiled = compile(&kit(), &graph, &tensors, &options, &mut |event| {
-        if let Event::Tried(bits, found) = &event {
-            tried.push((*bits, found.map(|f| f.worst_relative_error)));
+        if let Event::Tried(width, found) = &event {
+            tried.push((*width, found.map(|f| f.worst_relative_error)));
         }
         show(task, &event, given);
     })?;
@@ -141,14 +141,16 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
 fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
     match event {
         Event::Calibrating(done, of) => task.at("calibrating", *done, *of, ""),
+        Event::Weighing(done, of) => task.at("measuring how much hidden values weigh", *done, *of, ""),
         Event::Checking(done, of) => task.at("checking against the float network", *done, *of, ""),
         Event::Quantising => task.at("quantising", 0, 0, ""),
         Event::Trying(widths) => {
-            let which = format!("{} to {}", widths.start(), widths.end());
-            task.at("trying activation bits", 0, 0, &which);
+            if let [first, .., last] = widths {
+                task.at("trying activation bits", 0, 0, &format!("{first} to {last}"));
+            }
         }
         Event::TryingSamples(done, of) => task.at("imitating private runs", *done, *of, ""),
-        Event::Tried(bits, _) => task.at("trying activation bits", 0, 0, &bits.to_string()),
+        Event::Tried(width, _) => task.at("trying activation bits", 0, 0, &width.to_string()),
         Event::Warning(warning) => task.warning(with_options(warning, given)),
         Event::Signs(SearchStage::Layers(done, of)) => task.at("measuring layers", *done, *of, ""),
         Event::Signs(SearchStage::Check(number, done, of)) => {

@@ -89,9 +89,9 @@ impl Model {
         })
     }
 
-    /// The same model with another number of guard bits.
-    fn guarded(&self, bits: u32) -> PyResult<Self> {
-        let bundle = Bundle::clone(&self.bundle).guarded(bits).map_err(Failure::from)?;
+    /// The same model, its hidden values hidden for so many queries of one image.
+    fn hiding_for(&self, queries: f64) -> PyResult<Self> {
+        let bundle = Bundle::clone(&self.bundle).hidden_for(queries).map_err(Failure::from)?;
         Ok(Self { bundle: Arc::new(bundle), origin: self.origin.clone() })
     }
 
@@ -108,6 +108,12 @@ impl Model {
     #[getter]
     fn labels(&self) -> Vec<String> {
         self.bundle.model.network.output.labels.clone()
+    }
+
+    /// For how many queries of one image hidden units stay hidden; `None` if that was not measured.
+    #[getter]
+    fn hidden_for(&self) -> Option<f64> {
+        self.bundle.model.hidden_for()
     }
 
     /// `[C, H, W]`.

@@ -210,7 +210,8 @@ def test_wrong_options(model: jaguar.Model, tmp_path: Path) -> None:
         ({"labels": ["a", "b"]}, "2 label names for 4 classes"),
         ({"accuracy_bound": 0.0}, "more than 0"),
         ({"activation_bits": "many"}, "a number of bits"),
-        ({"guard_bits": 1}, "guard bits"),
+        ({"hide_for": 0.5}, "1 or more"),
+        ({"hide_for": "many"}, "a number of queries"),
         ({"signs": "no"}, "reduced"),
         ({"preprocessing": jaguar.Preprocessing(mean=(1.0, 2.0))}, "mean has 2 numbers"),
         ({"preprocessing": jaguar.Preprocessing(resize="wide")}, "resize='wide'"),
@@ -328,7 +329,7 @@ def test_options_of_other_types_are_named(model: jaguar.Model) -> None:
     asked: list[tuple[Callable[[], object], str]] = [
         (lambda: model.plan(batch=text, measure="off"), "batch='many': a whole number"),
         (lambda: model.plan(batch=3, measure="off"), "batch=3: a power of two up to 64"),
-        (lambda: model.with_guard_bits(part), "bits=2.5: a whole number"),
+        (lambda: model.hiding_for(text), "queries='many': a number of queries"),
         (lambda: jaguar.Model.load(nothing), "path=None: a path is needed"),
         (lambda: jaguar.Client(nobody, keep=text), "keep='many': a whole number"),
         (lambda: jaguar.Client(nobody, keep_memory=text), "keep_memory='many': a whole number"),

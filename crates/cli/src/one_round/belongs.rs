@@ -13,7 +13,7 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
         "compile",
         &[
             "activation_bits",
-            "guard_bits",
+            "hide_for",
             "signs",
             "accuracy_bound",
             "weight_bits",
@@ -26,7 +26,7 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
     (
         "serve",
         &[
-            "guard_bits",
+            "hide_for",
             "backends",
             "reveal",
             "plan_for",

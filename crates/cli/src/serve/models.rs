@@ -20,7 +20,7 @@ use jaguar::{Cpu, Hardware, is_model_name};
 use super::ModelOptions;
 use super::file::unknown;
 use super::settings::{ModelTable, Settings};
-use crate::guard;
+use crate::hide;
 use crate::kit::kit;
 use crate::notes::{self, tell, warning_of_memory};
 
@@ -170,7 +170,7 @@ impl Builder {
     /// # Errors
     /// When the file is no sound model, or it cannot be served so; `memory` is what all sessions may take.
     pub fn build(&mut self, spec: &Spec, before: Option<&Named>, memory: u64) -> Result<Built> {
-        let bundle = spec.options.guard_bits.apply(Bundle::read(&spec.file, kit().operators())?)?;
+        let bundle = spec.options.hide_for.apply(Bundle::read(&spec.file, kit().operators())?)?;
         let made_of = (bundle.id(), spec.words.clone());
         let same = before.filter(|_| self.built.get(&spec.name) == Some(&made_of));
         let new = if same.is_some() { None } else { Some(self.plan(spec, bundle)?) };
@@ -196,7 +196,7 @@ impl Builder {
     }
 
     fn plan(&self, spec: &Spec, bundle: Bundle) -> Result<Arc<Named>> {
-        if let Some(caveat) = guard::caveat(&bundle) {
+        if let Some(caveat) = hide::caveat(&bundle) {
             eprintln!("warning: {caveat}");
         }
         let plan = Plan::new(&bundle.model.network, self.choose(&spec.options, &bundle)?)?;

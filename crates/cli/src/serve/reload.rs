@@ -29,7 +29,7 @@ const RELOADED: [&str; 17] = [
     "max-idle",
     "max-stalled",
     // Of models.
-    "guard-bits",
+    "hide-for",
     "backends",
     "reveal",
     "weight-memory",

@@ -82,7 +82,7 @@ fn wide_products_are_compared() {
     std::fs::write(&source, tiny::onnx()).unwrap();
     let photos = repository("demo/calibration");
     let mut command =
-        jaguar(&["compile", &source, "--calibrate", &photos, "-o", &model, "--activation-bits", "19"]);
+        jaguar(&["compile", &source, "--calibrate", &photos, "-o", &model, "--activation-bits", "21"]);
     command.args(tiny::PREPARATION);
     Process::start(command).finish(WATCHDOG).succeeded();
     let bundle = Bundle::read(Path::new(&model), &Operators::standard()).unwrap();

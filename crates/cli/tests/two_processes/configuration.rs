@@ -24,7 +24,7 @@ fn flags_come_before_the_environment_that_before_the_file_and_that_before_defaul
     let folder = Scratch::new("precedence");
     let config = folder.path("a.toml");
     let text = "max-clients = 1\nmax-idle = 1\nmax-stalled = 1\ntokens = 'b.tokens'\nreveal = 'label'\n\
-                backends = ['jaguar', 'cheetah']\n[models.a]\nfile = 'c.jaguar'\nguard-bits = 4\nclients = ['x y']\n\
+                backends = ['jaguar', 'cheetah']\n[models.a]\nfile = 'c.jaguar'\nhide-for = 100\nclients = ['x y']\n\
                 [clients.'x y']\nmax-sessions = 7\n";
     std::fs::write(&config, text).expect("written");
     let environment = [
@@ -46,15 +46,12 @@ fn flags_come_before_the_environment_that_before_the_file_and_that_before_defaul
         ("log", "log = \"text\"".into(), "default".into()),
         ("max-memory", "# max-memory =".into(), "not set".into()),
         ("file", format!("file = \"{}\"", folder_of("c.jaguar")), file(7)),
-        ("guard-bits", "guard-bits = 4".into(), file(9)),
+        ("hide-for", "hide-for = 100".into(), file(9)),
         ("max-sessions", "max-sessions = 7".into(), file(11)),
     ] {
         // (A model's own options stand behind those for all.)
-        let part = if ["file", "guard-bits"].contains(&key) {
-            said.split("[models.a]").nth(1)
-        } else {
-            Some(&*said)
-        };
+        let part =
+            if ["file", "hide-for"].contains(&key) { said.split("[models.a]").nth(1) } else { Some(&*said) };
         assert_eq!(line(part.expect("a model"), key), (want, source));
     }
     // In the environment alone.

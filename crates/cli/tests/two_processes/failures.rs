@@ -420,10 +420,16 @@ fn compile_says_what_it_does() {
     let told = finished.stderr.clone();
     finished.succeeded();
     let stages: Vec<&str> = told.lines().filter(|l| l.ends_with(" ...")).collect();
-    for (stage, part) in
-        stages.iter().zip(["reading", "reading 6 samples", "calibrating", "trying", "checking", "writing"])
-    {
+    for (stage, part) in stages.iter().zip([
+        "reading",
+        "reading 6 samples",
+        "calibrating",
+        "measuring",
+        "trying",
+        "checking",
+        "writing",
+    ]) {
         assert!(stage.contains(part), "{stages:#?}");
     }
-    assert!(stages.len() >= 6, "{stages:#?}");
+    assert!(stages.len() >= 7, "{stages:#?}");
 }

@@ -26,6 +26,7 @@
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
 mod accuracy;
+mod again;
 mod batch;
 mod cache;
 mod cheetah;

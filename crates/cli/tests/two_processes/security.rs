@@ -26,7 +26,7 @@ fn assumptions_have_their_estimates_and_what_has_none_is_named() {
         "python3 params/lpn.py",
         "no estimate on record",
         "no script on record",
-        "8 guard bits",
+        "hidden units stay hidden for ",
     ] {
         assert!(text.contains(part), "{part:?} is missing: {text}");
     }
@@ -46,6 +46,10 @@ fn assumptions_have_their_estimates_and_what_has_none_is_named() {
     assert!(of("circular")[0]["estimate"].is_null());
 
     // What is chosen shows.
-    let without = inspect(&model, &["--backends", "jaguar", "--guard-bits", "0"]);
-    assert!(without.contains("the coins are given away"), "{without}");
+    let without = inspect(&model, &["--backends", "jaguar", "--hide-for", "1"]);
+    assert!(
+        without.contains("the coins are given away")
+            && without.contains("nothing hides how hidden values are rounded"),
+        "{without}"
+    );
 }

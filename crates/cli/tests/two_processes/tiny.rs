@@ -152,6 +152,42 @@ pub fn normalised_onnx() -> Vec<u8> {
     model("normalised", nodes, tensors, &[1, 3, side, side])
 }
 
+/// LeNet over 28 x 28 grey values, its weights made up: two convolutions with max-pools, three layers of 120, 84 and ten units.
+pub fn lenet_onnx() -> Vec<u8> {
+    let state = &mut 23;
+    let conv = |pad| vec![attribute("kernel_shape", &[5, 5]), attribute("pads", &[pad; 4])];
+    let pool = || vec![attribute("kernel_shape", &[2, 2]), attribute("strides", &[2, 2])];
+    let gemm = || vec![attribute("transB", &[1])];
+    let nodes = [
+        node("Conv", &["input", "w1", "b1"], "conv1", conv(2)),
+        node("Relu", &["conv1"], "relu1", vec![]),
+        node("MaxPool", &["relu1"], "pool1", pool()),
+        node("Conv", &["pool1", "w2", "b2"], "conv2", conv(0)),
+        node("Relu", &["conv2"], "relu2", vec![]),
+        node("MaxPool", &["relu2"], "pool2", pool()),
+        node("Flatten", &["pool2"], "flat", vec![]),
+        node("Gemm", &["flat", "w3", "b3"], "full1", gemm()),
+        node("Relu", &["full1"], "relu3", vec![]),
+        node("Gemm", &["relu3", "w4", "b4"], "full2", gemm()),
+        node("Relu", &["full2"], "relu4", vec![]),
+        node("Gemm", &["relu4", "w5", "b5"], "logits", gemm()),
+    ];
+    let mut layer = |name: &str, shape: &[u64], span: f32| {
+        [
+            weights(&format!("w{name}"), shape, span, state),
+            weights(&format!("b{name}"), &shape[..1], 0.1, state),
+        ]
+    };
+    let layers = [
+        layer("1", &[6, 1, 5, 5], 0.4),
+        layer("2", &[16, 6, 5, 5], 0.2),
+        layer("3", &[120, 400], 0.12),
+        layer("4", &[84, 120], 0.22),
+        layer("5", &[CLASSES as u64, 84], 0.27),
+    ];
+    model("lenet", nodes, layers.into_iter().flatten(), &[1, 1, 28, 28])
+}
+
 /// The file of a network whose constants or weights are such that few bits of activations leave nothing of it: what makes its
 /// logits is a small difference of large values.
 pub fn cancelling_onnx() -> Vec<u8> {
@@ -289,5 +325,5 @@ pub fn worst_error(model: &Model, protocol: BackendId) -> f64 {
             panic!("{} is not expected in the tiny network", op.name())
         });
     }
-    errors.last().copied().expect("a network has nodes") + f64::from(2u32 << model.network.noise_bits())
+    errors.last().copied().expect("a network has nodes") + f64::from(2u32 << model.network.noise_bits)
 }

@@ -60,7 +60,7 @@ fn guard_bits_and_reduced_signs_in_batches() {
     let guarded = || {
         let mut model = everything().model;
         model.network.nodes.iter_mut().filter_map(|n| n.op.ignored_mut()).for_each(|ignored| *ignored = 6);
-        Bundle::with_guard_bits(model, 4).unwrap()
+        Bundle::with_hiding(model, 4).unwrap()
     };
     let choices = standard(&guarded()).of_images(4);
     let checks = verify(guarded(), choices, Reveal::Logits, &inputs(4), &cache.0).unwrap();

@@ -58,7 +58,7 @@ fn as_dense(bundle: Bundle) -> Bundle {
             spec.blocks = None;
         }
     }
-    Bundle::with_guard_bits(model, 0).unwrap()
+    Bundle::with_hiding(model, 0).unwrap()
 }
 
 fn plan(network: &Network) -> Plan {

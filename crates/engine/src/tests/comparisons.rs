@@ -23,7 +23,7 @@ fn every_operation_agrees_with_the_reference_layer_by_layer() {
     let reduced = || {
         let mut model = everything().model;
         model.network.nodes.iter_mut().filter_map(|n| n.op.ignored_mut()).for_each(|ignored| *ignored = 10);
-        Bundle::with_guard_bits(model, 0).unwrap()
+        Bundle::with_hiding(model, 0).unwrap()
     };
     let backends = ["jaguar", "cheetah", "plaintext-insecure", "plaintext-prime-insecure"].map(backend);
     for backend in backends {

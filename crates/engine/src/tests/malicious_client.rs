@@ -500,7 +500,7 @@ fn convolutional() -> Builder {
 fn attack(network: Builder, backend: BackendId, guard_bits: u32, budget: usize) -> (usize, usize, usize) {
     let Builder { network, weights, .. } = network;
     let scales = vec![1.0; network.nodes.len()];
-    let bundle = Bundle::with_guard_bits(Model { network, weights, scales }, guard_bits).unwrap();
+    let bundle = Bundle::with_hiding(Model { network, weights, scales, leverage: None }, guard_bits).unwrap();
     // The truth, with exponents.
     let truth: Vec<Vec<i64>> = bundle
         .model

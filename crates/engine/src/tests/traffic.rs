@@ -173,7 +173,7 @@ fn traffic(case: Case, seed: u8, cpus: [Cpu; 2]) -> [Vec<u8>; 2] {
     let (recorder, transcript) = Recorder::new(a);
     let clock = || Arc::new(Stopped);
     let service = with_insecure_fixed_randomness([1; 32], || {
-        let bundle = Bundle::with_guard_bits(everything().model, case.guard_bits).unwrap();
+        let bundle = Bundle::with_hiding(everything().model, case.guard_bits).unwrap();
         let network = &bundle.model.network;
         let standard = if case.compared { said_to_leak } else { Choices::standard };
         let choices = Choices { instances: case.instances, ..standard(network, case.backend) };

@@ -91,13 +91,14 @@ pub fn network(blocks: Option<Blocks>, swish: bool) -> Bundle {
         name: "small".into(),
         activation_bits: 16,
         guard_bits: 0,
+        noise_bits: 0,
         weight_bits: 12,
         nodes,
         input: InputSpec::plain(1.0),
         output: OutputSpec::plain(1.0),
     };
     let scales = vec![1.0; weights.len()];
-    Bundle::with_guard_bits(Model { network, weights, scales }, 0).expect("a sound network")
+    Bundle::with_hiding(Model { network, weights, scales, leverage: None }, 0).expect("a sound network")
 }
 
 /// The input of query number `query` of a session.

@@ -4,15 +4,16 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::ir::reading::{Fields, ReadError, WithOperations};
-use crate::network::{DEFAULT_GUARD_BITS, Model, Operators};
+use crate::network::{Hiding, Model, Operators};
 use serde::de::SeqAccess;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::bundle::{BundleError, files};
+use crate::ir::limits::MAX_GUARD_BITS;
 
 /// First bytes of every bundle; the last one counts the format.
-const MAGIC: &[u8; 8] = b"JAGUAR\0\x09";
+const MAGIC: &[u8; 8] = b"JAGUAR\0\x0a";
 
 /// Larger files are refused unread.
 const MAX_BYTES: u64 = 4 << 30;
@@ -45,9 +46,10 @@ impl std::fmt::Display for ModelId {
     }
 }
 
-fn guarded(model: Model, guard_bits: u32) -> Result<Model, BundleError> {
-    let guarded = model.guarded(guard_bits);
-    guarded.map_err(|e| BundleError::Unusable(format!("the model with {guard_bits} guard bits: {e}")))
+fn guarded(model: Model, hiding: Hiding) -> Result<Model, BundleError> {
+    let guarded = model.guarded(hiding);
+    guarded
+        .map_err(|e| BundleError::Unusable(format!("the model with {} guard bits: {e}", hiding.guard_bits)))
 }
 
 #[derive(Serialize)]
@@ -65,21 +67,21 @@ impl WithOperations for Body {
 }
 
 impl Bundle {
-    /// Wraps a valid model with a fresh secret, and gives it [`DEFAULT_GUARD_BITS`] guard bits.
+    /// Wraps a valid model with a fresh secret, and hides its hidden values as [`Hiding::default`] says.
     ///
     /// # Errors
-    /// When the model is not valid, or does not bear so many.
+    /// When the model is not valid, or does not bear so many guard bits.
     pub fn new(model: Model) -> Result<Self, BundleError> {
-        Self::with_guard_bits(model, DEFAULT_GUARD_BITS)
+        Self::with_hiding(model, Hiding::default())
     }
 
-    /// As [`new`](Self::new), with another number of guard bits. With fewer, clients learn more of the weights from many
-    /// queries (`docs/attacks.md`); with none, as much as from other protocols that truncate shares locally.
+    /// As [`new`](Self::new), hidden in another way, or with so many guard bits. With fewer, clients learn more of the weights from
+    /// many queries (`docs/attacks.md`); with none, as much as from other protocols that truncate shares locally.
     ///
     /// # Errors
     /// As `new`.
-    pub fn with_guard_bits(model: Model, guard_bits: u32) -> Result<Self, BundleError> {
-        Self::with_secret(guarded(model, guard_bits)?, jaguar_ring::prg::os_random())
+    pub fn with_hiding(model: Model, hiding: impl Into<Hiding>) -> Result<Self, BundleError> {
+        Self::with_secret(guarded(model, hiding.into())?, jaguar_ring::prg::os_random())
     }
 
     fn with_secret(model: Model, secret: [u8; 32]) -> Result<Self, BundleError> {
@@ -90,16 +92,37 @@ impl Bundle {
         Ok(Self { model, secret: Zeroizing::new(secret), id })
     }
 
-    /// The bundle with another number of guard bits: a model of another public name, under the same secret. (Whatever is
-    /// derived from the secret depends on the name too.)
+    /// The bundle hidden in another way, or with so many guard bits: a model of another public name, under the same secret.
+    /// (Whatever is derived from the secret depends on the name too.)
     ///
     /// # Errors
-    /// When the model does not bear so many.
-    pub fn guarded(self, guard_bits: u32) -> Result<Self, BundleError> {
-        if guard_bits == self.model.network.guard_bits {
+    /// When the model does not bear so many guard bits.
+    pub fn guarded(self, hiding: impl Into<Hiding>) -> Result<Self, BundleError> {
+        let hiding = hiding.into();
+        if hiding == self.model.network.hiding() {
             return Ok(self);
         }
-        Self::with_secret(guarded(self.model, guard_bits)?, *self.secret)
+        Self::with_secret(guarded(self.model, hiding)?, *self.secret)
+    }
+
+    /// The bundle so that its hidden units are hidden for so many queries of one image, by the leverage that compiling measured; for
+    /// one query or less, with neither guard bits nor noise. Answers keep their accuracy: the guard bits grow and shrink with the noise.
+    ///
+    /// # Errors
+    /// When nobody measured the leverage, or it takes more noise than a network may have.
+    pub fn hidden_for(self, queries: f64) -> Result<Self, BundleError> {
+        if queries <= 1.0 {
+            return self.guarded(Hiding::NONE);
+        }
+        let unusable = |why: &str| BundleError::Unusable(format!("hidden for {queries} queries: {why}"));
+        let leverage =
+            self.model.leverage.ok_or_else(|| unusable("what hidden units weigh was not measured"))?;
+        let noise_bits = Hiding::noise_bits_for(queries, leverage)
+            .ok_or_else(|| unusable("that takes more noise than answers may have"))?;
+        let old = self.model.network.hiding();
+        let old = if old == Hiding::NONE { Hiding::default() } else { old };
+        let guard_bits = (old.guard_bits + noise_bits).saturating_sub(old.noise_bits);
+        self.guarded(Hiding { guard_bits: guard_bits.clamp(2, MAX_GUARD_BITS), noise_bits })
     }
 
     /// The public name.

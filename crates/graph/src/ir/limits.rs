@@ -33,6 +33,10 @@ pub const MAX_BIAS: i64 = 1 << 60;
 pub const ACTIVATION_BITS: std::ops::RangeInclusive<u32> = 8..=24;
 /// The most that [`Network::guard_bits`](crate::network::Network::guard_bits) may be.
 pub const MAX_GUARD_BITS: u32 = 12;
+/// The most that [`Network::noise_bits`](crate::network::Network::noise_bits) may be.
+pub const MAX_NOISE_BITS: u32 = 20;
+/// By how many bits, at least, an activation must be wider than the noise: its sum is four times as wide, and a quarter of the range.
+pub const NOISE_MARGIN: u32 = 4;
 /// What [`Network::weight_bits`](crate::network::Network::weight_bits) may be.
 pub const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
 /// The largest [`Linear::max_exponent`](crate::network::Linear::max_exponent).

@@ -11,9 +11,9 @@ use serde::Serialize;
 pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced};
 pub use crate::ir::convolution::{Bias, Linear, Weights, block_size, possible_sizes};
 pub use crate::ir::error::{NetworkError, NodeError};
-pub use crate::ir::guard::{DEFAULT_GUARD_BITS, noise_bits};
+pub use crate::ir::guard::{DEFAULT_GUARD_BITS, DEFAULT_HIDDEN_FOR, Hiding, hidden_for};
 pub use crate::ir::limits::{
-    MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, may_guard,
+    MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS, NOISE_MARGIN, may_guard,
 };
 pub use crate::ir::reading::ReadError;
 pub use crate::ir::seen::Seen;
@@ -49,6 +49,9 @@ pub struct Network {
     /// place above them at most, and the server's noise in what is opened hides that ([`Self::noise_bits`],
     /// [`Model::guarded`]). 0: there is neither.
     pub guard_bits: u32,
+    /// b: the server adds to each opened value the sum of four numbers that are uniform in `0 .. 2^b`, less its mean
+    /// ([`jaguar_mpc::semantics::opened_noise`]). 0 where nothing is added, as without guard bits.
+    pub noise_bits: u32,
     /// Weights lie in `-(2^(weight_bits-1) - 1) ..= 2^(weight_bits-1) - 1`, times two to their channel's exponent; at
     /// most 16.
     pub weight_bits: u32,
@@ -83,6 +86,8 @@ pub struct Model {
     pub weights: Vec<Option<Weights>>,
     /// S by node: the integer v stands for v / S.
     pub scales: Vec<f64>,
+    /// How much a hidden channel weighs at most in what is opened, where it was measured ([`mod@crate::leverage`]).
+    pub leverage: Option<f64>,
 }
 
 impl Network {
@@ -180,6 +185,7 @@ mod tests {
             name: "mine".into(),
             activation_bits: 16,
             guard_bits: 0,
+            noise_bits: 0,
             weight_bits: 15,
             nodes: ops.map(node).into(),
             input: InputSpec::plain(1.0),

@@ -144,13 +144,14 @@ impl WithOperations for Node {
 }
 
 impl WithOperations for Network {
-    const FIELDS: usize = 7;
+    const FIELDS: usize = 8;
 
     fn fields<'de, A: SeqAccess<'de>>(from: &mut Fields<'_, A>) -> Result<Self, A::Error> {
         Ok(Self {
             name: from.plain()?,
             activation_bits: from.plain()?,
             guard_bits: from.plain()?,
+            noise_bits: from.plain()?,
             weight_bits: from.plain()?,
             nodes: from.seeded(Nodes(from.lookup))?,
             input: from.plain()?,
@@ -160,9 +161,14 @@ impl WithOperations for Network {
 }
 
 impl WithOperations for Model {
-    const FIELDS: usize = 3;
+    const FIELDS: usize = 4;
 
     fn fields<'de, A: SeqAccess<'de>>(from: &mut Fields<'_, A>) -> Result<Self, A::Error> {
-        Ok(Self { network: from.with_operations()?, weights: from.plain()?, scales: from.plain()? })
+        Ok(Self {
+            network: from.with_operations()?,
+            weights: from.plain()?,
+            scales: from.plain()?,
+            leverage: from.plain()?,
+        })
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::ir::error::{NetworkError, NodeError};
 use crate::ir::limits::{
-    ACTIVATION_BITS, MAX_LABELS, MAX_NAME, MAX_NODES, MAX_OUTPUTS, MAX_RANK, MAX_TOTAL_ELEMENTS, WEIGHT_BITS,
-    may_guard,
+    ACTIVATION_BITS, MAX_LABELS, MAX_NAME, MAX_NODES, MAX_NOISE_BITS, MAX_OUTPUTS, MAX_RANK,
+    MAX_TOTAL_ELEMENTS, NOISE_MARGIN, WEIGHT_BITS, may_guard,
 };
 use crate::ir::network::{Model, Network, OutputPart, Seen, Work};
 use crate::ops::operator::Scale;
@@ -33,6 +33,19 @@ impl Network {
         bound(may_guard(g), "guard_bits", g, "0, or 2 to 12")?;
         let kept = n.saturating_sub(g);
         bound(ACTIVATION_BITS.contains(&kept), "activation_bits without guard bits", kept, "8 to 24")?;
+        let b = self.noise_bits;
+        bound(
+            b <= MAX_NOISE_BITS && (b == 0 || g > 0),
+            "noise_bits",
+            b,
+            "up to 20, and 0 without guard bits",
+        )?;
+        bound(
+            b == 0 || b + NOISE_MARGIN <= n,
+            "noise_bits",
+            b,
+            "4 bits below an activation's, guard bits included",
+        )?;
         bound(WEIGHT_BITS.contains(&self.weight_bits), "weight_bits", self.weight_bits, "2 to 16")?;
         bound(
             (2..=MAX_NODES).contains(&self.nodes.len()),
@@ -146,6 +159,10 @@ impl Model {
     pub fn validate(&self) -> Result<(), NetworkError> {
         self.network.validate()?;
         let nodes = &self.network.nodes;
+        if let Some(leverage) = self.leverage.filter(|leverage| !(leverage.is_finite() && *leverage >= 0.0)) {
+            let (found, allowed) = (leverage.to_string(), "finite and not negative".into());
+            return Err(NetworkError::Bound { what: "the leverage", found, allowed });
+        }
         for (what, found) in
             [("the number of weight sets", self.weights.len()), ("the number of scales", self.scales.len())]
         {

@@ -27,14 +27,14 @@ use thiserror::Error;
 
 pub use ranges::ChannelRanges;
 pub use samples::Oddity;
-pub use width::{Chosen, Samples, Trial, narrowest};
+pub use width::{Chosen, Samples, Trial, Width, narrowest};
 
 use crate::float::{self, Demand, Graph};
 use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
 use crate::network::NetworkError;
 use crate::network::{
-    Bias, DEFAULT_GUARD_BITS, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec,
-    Weights, may_guard,
+    Bias, Hiding, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
+    may_guard,
 };
 use crate::ops::operator::{Known, Scale, Work};
 use crate::ops::product::product_shift;
@@ -56,9 +56,9 @@ pub struct Options {
     pub headroom: f64,
     /// The largest shift, 1 to 40; less where n + f would exceed [`MAX_PRODUCT_BITS`], or 48 with the guard bits.
     pub max_shift: u32,
-    /// g, the guard bits that the model will be given ([`Model::guarded`]): shifts leave room for them. 0, or 2
+    /// The guard bits and the noise that the model will be given ([`Model::guarded`]): shifts leave room for the guard bits, 0, or 2
     /// to 12.
-    pub guard_bits: u32,
+    pub hiding: Hiding,
     /// Whether to rescale channels between linear layers first, so that small ones keep more bits. The float
     /// function stays the same.
     pub equalise: bool,
@@ -75,7 +75,7 @@ impl Default for Options {
             weight_bits: 15,
             headroom: 4.0,
             max_shift: 24,
-            guard_bits: DEFAULT_GUARD_BITS,
+            hiding: Hiding::default(),
             equalise: true,
             image: ImageSpec::default(),
             labels: Vec::new(),
@@ -399,7 +399,7 @@ pub fn quantise(
             linear,
         });
     }
-    let model = Model { network, weights, scales };
+    let model = Model { network, weights, scales, leverage: None };
     model.validate()?;
     Ok((model, Report { nodes, warnings }))
 }
@@ -413,7 +413,7 @@ fn check_options(options: &Options) -> Result<(), QuantiseError> {
     check(ACTIVATION_BITS.contains(&n), "activation_bits", n.to_string(), "8 to 24")?;
     check(WEIGHT_BITS.contains(&w), "weight_bits", w.to_string(), "2 to 16")?;
     check((1..=40).contains(&f), "max_shift", f.to_string(), "1 to 40")?;
-    let guard_bits = options.guard_bits;
+    let guard_bits = options.hiding.guard_bits;
     check(may_guard(guard_bits), "guard_bits", guard_bits.to_string(), "0, or 2 to 12")?;
     let headroom = options.headroom;
     check((1.0..=1e3).contains(&headroom), "headroom", headroom.to_string(), "1 to 1000")
@@ -438,6 +438,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> 
         name: graph.name.clone(),
         activation_bits: options.activation_bits,
         guard_bits: 0,
+        noise_bits: 0,
         weight_bits: options.weight_bits,
         nodes: nodes.collect::<Result<_, QuantiseError>>()?,
         input: InputSpec {
@@ -648,7 +649,7 @@ fn most_exponent(terms: usize, options: &Options) -> u32 {
 /// a quarter of what rounding its outputs does; less where even the largest exponent would not do for the largest
 /// channel.
 fn shift(linear: &float::Linear, scale: f64, terms: usize, typical: f64, options: &Options) -> (u32, u32) {
-    let product_bits = MAX_PRODUCT_BITS.min(MODULUS_BITS - options.guard_bits);
+    let product_bits = MAX_PRODUCT_BITS.min(MODULUS_BITS - options.hiding.guard_bits);
     let most = options.max_shift.min(product_bits - options.activation_bits);
     let wanted = ((typical * (terms as f64).sqrt()).log2() + 2.0).ceil().max(1.0) as u32;
     let largest = largest_weight(linear) * scale;

@@ -5,12 +5,11 @@
 //! and the server's noise included, is compared with the float network on those that were left out; then the other way round. So what is
 //! measured is what new inputs will meet. The network that is handed on has its scales from all samples.
 //!
-//! `Chosen <- narrowest(Samples, widths, bound)`: one bit less makes each comparison a bit shorter and every ring of
-//! shares a bit narrower, and doubles the rounding error of each linear layer and the noise of what is opened. Narrow widths are tried first. A width
-//! is good if no value of the left-out samples leaves its range and their logits differ from the float ones by at
-//! most `bound` relative to their spread, each part of the output by itself ([`crate::outputs`]).
-
-use std::ops::RangeInclusive;
+//! `Chosen <- narrowest(Samples, widths, bound)`: one bit less, be it of an activation or a guard bit, makes each comparison a bit
+//! shorter and every ring of shares a bit narrower, and doubles the rounding error of each linear layer. Noise of a given number of bits
+//! becomes twice as large beside the answer. Narrow widths are tried first. A width is good if no value of the left-out samples leaves
+//! its range and their logits differ from the float ones by at most `bound` relative to their spread, each part of the output by itself
+//! ([`crate::outputs`]).
 
 use jaguar_ring::cpu::Cpu;
 
@@ -18,7 +17,7 @@ use super::samples::{Oddity, by_node, oddities};
 use super::{ChannelRanges, Options, QuantiseError, Report, measure, quantise};
 use crate::agreement::{Agreement, private_agreement_heard};
 use crate::float::Graph;
-use crate::network::Model;
+use crate::network::{Hiding, Model};
 
 /// Sample inputs, and the ranges that the float network's values take on them.
 #[derive(Clone, Debug)]
@@ -110,7 +109,7 @@ impl<'a> Samples<'a> {
         let mut before = 0;
         for (ranges, others) in &self.parts {
             // With its guard bits, and so with the noise that answers will have.
-            let model = quantise(self.graph, ranges, options)?.0.guarded(options.guard_bits)?;
+            let model = quantise(self.graph, ranges, options)?.0.guarded(options.hiding)?;
             let mut done = |done| heard(before + done, all);
             let one = private_agreement_heard(self.cpu, self.graph, &model, others, SEED, &mut done);
             before += others.len();
@@ -133,9 +132,42 @@ fn join(ranges: &mut Option<ChannelRanges>, more: &ChannelRanges) {
     }
 }
 
+/// How wide values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Width {
+    /// [`Options::activation_bits`].
+    pub activation_bits: u32,
+    /// [`Options::hiding`].
+    pub hiding: Hiding,
+}
+
+impl Width {
+    /// Its bits, guard bits included.
+    pub fn bits(&self) -> u32 {
+        self.activation_bits + self.hiding.guard_bits
+    }
+
+    /// The options, but for the width.
+    pub fn of(self, options: &Options) -> Options {
+        Options { activation_bits: self.activation_bits, hiding: self.hiding, ..options.clone() }
+    }
+}
+
+impl std::fmt::Display for Width {
+    /// As `17 bits`, or `16 + 6 bits`, guard bits last.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.hiding.guard_bits {
+            0 => write!(f, "{} bits", self.activation_bits),
+            guard_bits => write!(f, "{} + {guard_bits} bits", self.activation_bits),
+        }
+    }
+}
+
 /// The model at the width that was chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
+    /// The width.
+    pub width: Width,
     /// The model, its scales from all samples.
     pub model: Model,
     /// How its scales came out, node by node.
@@ -152,53 +184,52 @@ pub enum Trial<'a> {
     /// So many of so many samples went through the network at the width at hand.
     Samples(usize, usize),
     /// How this width did, if there are scales for it.
-    Width(u32, Option<&'a Agreement>),
+    Width(Width, Option<&'a Agreement>),
 }
 
-/// Quantises with the fewest activation bits among `widths` that keep `bound`; other options are as given. `tried`
-/// hears how far the trials are.
+/// Quantises with the first of `widths`, narrow ones first, that keeps `bound`; other options are as given. `tried` hears how far the
+/// trials are.
 ///
 /// # Errors
-/// As [`super::calibrate`], of the widest width where no other has scales; a clip, for example, may need more bits
+/// As [`super::calibrate`], of the last width where no other has scales; a clip, for example, may need more bits
 /// than the narrow ones.
 pub fn narrowest(
     samples: &Samples<'_>,
     options: &Options,
-    widths: RangeInclusive<u32>,
+    widths: &[Width],
     bound: f64,
     tried: &mut dyn FnMut(Trial<'_>),
 ) -> Result<Chosen, QuantiseError> {
-    let (mut best, mut error): (Option<(u32, Agreement)>, _) = (None, None);
+    let (mut best, mut error): (Option<(Width, Agreement)>, _) = (None, None);
     let mut kept = false;
-    for bits in widths {
-        let options = Options { activation_bits: bits, ..options.clone() };
-        match samples.held_out_heard(&options, &mut |done, of| tried(Trial::Samples(done, of))) {
+    for &width in widths {
+        match samples.held_out_heard(&width.of(options), &mut |done, of| tried(Trial::Samples(done, of))) {
             Ok(found) => {
-                tried(Trial::Width(bits, Some(&found)));
+                tried(Trial::Width(width, Some(&found)));
                 kept = found.overflows == 0 && found.worst_relative_error <= bound;
                 let rank = |a: &Agreement| (a.overflows, a.worst_relative_error);
                 if kept || best.as_ref().is_none_or(|(_, best)| rank(&found) < rank(best)) {
-                    best = Some((bits, found));
+                    best = Some((width, found));
                 }
                 if kept {
                     break;
                 }
             }
             Err(e) => {
-                tried(Trial::Width(bits, None));
+                tried(Trial::Width(width, None));
                 error = Some(e);
             }
         }
     }
-    let Some((activation_bits, held_out)) = best else {
+    let Some((width, held_out)) = best else {
         return Err(error.unwrap_or(QuantiseError::Option {
             what: "widths of activations",
             found: "none".into(),
             allowed: "one or more",
         }));
     };
-    let (model, report) = samples.quantise(&Options { activation_bits, ..options.clone() })?;
-    Ok(Chosen { model, report, held_out, kept })
+    let (model, report) = samples.quantise(&width.of(options))?;
+    Ok(Chosen { width, model, report, held_out, kept })
 }
 
 /// Any will do; a fixed one makes the choice reproducible.

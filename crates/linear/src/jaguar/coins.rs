@@ -3,7 +3,7 @@
 
 use std::slice::{from_mut, from_ref};
 
-use jaguar_graph::network::{Bias, Linear, Weights, noise_bits};
+use jaguar_graph::network::{Bias, Hiding, Linear, Weights};
 use jaguar_graph::reference::{linear_exact, relu_ignoring};
 use jaguar_mpc::semantics::opened_noise;
 use jaguar_ring::Kernel;
@@ -14,7 +14,7 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::{memory_pair, pack};
 
 use super::*;
-use crate::known_coins::{Attack, BEYOND_CHANCE, random};
+use crate::known_coins::{Attack, beyond_chance, random};
 
 /// A 3 x 3 convolution over one channel of 8 x 8: 64 hidden units in one response.
 const SIDE: usize = 8;
@@ -24,7 +24,7 @@ const BITS: (u32, u32) = (16, 12);
 
 /// Asks about one image so many times; what the client finds, with each hidden value before rounding, in units of the last place
 /// without guard bits.
-fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
+fn ask(queries: u64, guard_bits: u32) -> (Attack<10>, Vec<f64>) {
     let spec = Linear { shift: 12, ..Linear::same(1, 3, 12) };
     let (n, weight_bits) = (BITS.0 + guard_bits, BITS.1);
     let params = Parameters::DEFAULT;
@@ -48,7 +48,7 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
     let hint = server.hint(&ring, &public, &ring.prepare_wide(&p1), &hint_key, 0..1);
     let (k, ring_mask) = (params.modulus_bits(), (1u64 << n) - 1);
     let hint_ring = layer.hint_ring(Kernel::of(Cpu::detect()));
-    let mut attack = Attack::new(units());
+    let mut attack = Attack::<10>::new(units());
     let mut server_prg = Prg::derive(&[4; 32], "server", &[]);
     for query in 0..queries {
         let mut secret = QuerySecret::from_prg(&ring, &mut Prg::derive(&[1; 32], "secret", &[query]));
@@ -95,7 +95,9 @@ fn ask(queries: u64, guard_bits: u32) -> (Attack, Vec<f64>) {
             relu_ignoring((sum << (64 - n)) as i64 >> (64 - n), 0, client[i]) as f64 / unit
         };
         let y: Vec<f64> = (0..x.len()).map(hidden).collect();
-        let mut noise = || opened_noise(random(&mut server_prg), noise_bits(guard_bits)) as f64 / unit;
+        let mut noise = || {
+            opened_noise(random(&mut server_prg), Hiding::by_guard_bits(guard_bits).noise_bits) as f64 / unit
+        };
         let opened = attack.logits(&y).map(|logit| logit + noise());
         attack.observe(&coins, opened);
     }
@@ -123,7 +125,7 @@ fn without_guard_bits_the_client_reads_hidden_values_and_weights() {
     let found = attack.found();
     let active: Vec<usize> = active(&values).collect();
     assert!(active.len() > 20);
-    let seen = active.iter().filter(|&&i| found[i].statistic > BEYOND_CHANCE).count();
+    let seen = active.iter().filter(|&&i| found[i].statistic > beyond_chance(10)).count();
     assert!(10 * seen >= 9 * active.len(), "{seen} of {} units", active.len());
     let error = |i: usize| {
         let error = (found[i].place - values[i].rem_euclid(1.0)).abs();
@@ -140,7 +142,7 @@ fn with_guard_bits_it_finds_nothing() {
     let active: Vec<usize> = active(&values).collect();
     assert!(active.len() > 20);
     for &i in &active {
-        assert!(found[i].statistic < BEYOND_CHANCE, "unit {i}: {}", found[i].statistic);
+        assert!(found[i].statistic < beyond_chance(10), "unit {i}: {}", found[i].statistic);
     }
     let likeness: f64 =
         active.iter().map(|&i| attack.likeness(i, &found[i])).sum::<f64>() / active.len() as f64;

@@ -253,7 +253,7 @@ fn dense_layer(units: usize, guard_bits: u32) -> (Vec<[i16; PIXELS]>, Bundle) {
         (0..units).map(|_| std::array::from_fn(|_| word(12).max(-2047) as i16)).collect();
     let biases: Vec<i64> = (0..units).map(|_| word(20)).collect();
     let Bundle { model, .. } = hidden_layer(&weights, &biases);
-    (weights, Bundle::with_guard_bits(model, guard_bits).unwrap())
+    (weights, Bundle::with_hiding(model, guard_bits).unwrap())
 }
 
 #[test]
@@ -285,7 +285,7 @@ const SIDE: usize = 16;
 fn filtered(guard_bits: u32) -> Bundle {
     let layer = convolution(&mut Prg::new([42; 32]), CHANNELS, FILTERS, 3);
     let Bundle { model, .. } = first_layer([CHANNELS, SIDE, SIDE], layer);
-    Bundle::with_guard_bits(model, guard_bits).unwrap()
+    Bundle::with_hiding(model, guard_bits).unwrap()
 }
 
 /// The weights of the first layer, as the client would write them: by filter.

@@ -44,11 +44,11 @@ pub fn sealed_service(bundle: Bundle) -> Service {
 /// shares modulo an odd number.
 #[test]
 fn every_operation_agrees_with_the_reference_layer_by_layer() {
-    let guarded = || Bundle::with_guard_bits(network(None, true).model, 4).unwrap();
+    let guarded = || Bundle::with_hiding(network(None, true).model, 4).unwrap();
     let reduced = || {
         let mut model = network(None, true).model;
         model.network.nodes.iter_mut().filter_map(|n| n.op.ignored_mut()).for_each(|ignored| *ignored = 9);
-        Bundle::with_guard_bits(model, 0).unwrap()
+        Bundle::with_hiding(model, 0).unwrap()
     };
     let kit = kit().with(plaintext_insecure::ALL);
     let [plain, odd] =
@@ -183,13 +183,14 @@ pub fn first_layer([channels, h, w]: Shape, (spec, weights): (Linear, Weights)) 
         name: "first layer".into(),
         activation_bits: 16,
         guard_bits: 0,
+        noise_bits: 0,
         weight_bits: 12,
         nodes: nodes.into_iter().enumerate().map(node).collect(),
         input: InputSpec::plain(1.0),
         output: OutputSpec::plain(1.0),
     };
     let weights = vec![None, Some(weights), None, Some(of_logits)];
-    Bundle::with_guard_bits(Model { network, weights, scales: vec![1.0; 4] }, 0).unwrap()
+    Bundle::with_hiding(Model { network, weights, scales: vec![1.0; 4], leverage: None }, 0).unwrap()
 }
 
 /// Pixels, a layer of hidden units with ReLUs, and ten logits. Weights and biases are as given, by unit.

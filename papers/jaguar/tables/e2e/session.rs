@@ -292,6 +292,7 @@ mod tests {
             name: "resnet18-like".into(),
             activation_bits: 16,
             guard_bits: 0,
+            noise_bits: 0,
             weight_bits: 12,
             nodes: nodes.collect(),
             input: InputSpec::plain(1.0),
@@ -305,7 +306,7 @@ mod tests {
             })
         };
         let weights = vec![None, weights(108, 4), None, None, weights(20, 5)];
-        Bundle::with_guard_bits(Model { network, weights, scales: vec![1.0; 5] }, 0).unwrap()
+        Bundle::with_hiding(Model { network, weights, scales: vec![1.0; 5], leverage: None }, 0).unwrap()
     }
 
     #[test]

@@ -41,6 +41,17 @@ def whole(option: str, value: int, least: int, most: int) -> int:
     return value
 
 
+def queries(option: str, value: float) -> float:
+    """A number of queries, at least one."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise OptionError(f"{option}={value!r}: a number of queries is needed") from None
+    if not 1 <= number < float("inf"):
+        raise OptionError(f"{option}={value}: 1 or more queries are possible")
+    return number
+
+
 def batch(value: int) -> int:
     """How many images a query has."""
     images = whole("batch", value, -(2**63), 2**63 - 1)

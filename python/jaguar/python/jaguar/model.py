@@ -283,11 +283,16 @@ class Model:
         """Significant bits of weights."""
         return self._native.bits[2]
 
-    def with_guard_bits(self, bits: int) -> Model:
-        """The same model with another number of guard bits: 0, or 2 to 12. Each bit more takes an attacker four times as many
-        queries; 0 is faster, and lets a client that repeats its queries learn hidden values and weights."""
-        bits = _options.whole("bits", bits, 0, 12)
-        return Model(self._native.guarded(bits), self.agreement, self.held_out, self.warnings)
+    @property
+    def hidden_for(self) -> float | None:
+        """For how many queries of one image the answers' noise hides every hidden unit; None if that was not measured."""
+        return self._native.hidden_for
+
+    def hiding_for(self, queries: float) -> Model:
+        """The same model, its hidden units hidden for another number of queries of one image. 1 is faster, has no noise, and lets a
+        client that repeats its queries learn hidden values and weights."""
+        queries = _options.queries("queries", queries)
+        return Model(self._native.hiding_for(queries), self.agreement, self.held_out, self.warnings)
 
     def plan(
         self,
@@ -421,7 +426,7 @@ def compile(
     constants: Mapping[str, Any] | None = None,
     activation_bits: int | str = "auto",
     weight_bits: int = 15,
-    guard_bits: int | None = None,
+    hide_for: float = 1e6,
     signs: str = "exact",
     accuracy_bound: float = 1.0,
     headroom: float = 4.0,
@@ -438,7 +443,9 @@ def compile(
     neither the network nor the calibration tells it. `outputs`: which to compute, of a network that has several. `constants`: inputs
     besides the picture that are always the same, by name: a number, or an array.
 
-    `activation_bits`: 8 to 24, "auto" for the fewest from 16 to 21 that keep `accuracy_bound`, "fewest" for the fewest from 12.
+    `activation_bits`: 8 to 24, "auto" for 16 or as many as keep `accuracy_bound`, "fewest" for 12 or as many as keep it.
+    `hide_for`: for how many queries of one image hidden units stay hidden, by noise in the answers and guard bits below the activations';
+    1 has neither, and lets a client that repeats its queries learn hidden values and weights.
     `accuracy_bound`: by how much logits may be off, in percent of their spread over the classes. `signs`: "reduced" lets comparisons
     leave out low bits where the bound is kept. `keep_names`: clients get the names that the file has for nodes and outputs, instead of
     kinds and numbers. `input_map`: what becomes of factors and offsets that the network has right behind the input, as a batch
@@ -479,7 +486,7 @@ def compile(
         "mean": _options.numbers("mean", how.mean),
         "std": _options.numbers("std", how.std),
         "activation_bits": str(activation_bits),
-        "guard_bits": guard_bits,
+        "hide_for": _options.queries("hide_for", hide_for),
         "weight_bits": weight_bits,
         "reduced_signs": signs == "reduced",
         "accuracy_bound": accuracy_bound,

@@ -137,9 +137,10 @@ impl Operator for Product {
         let unit = 2f32.powi(-(self.shift as i32));
         let factor = |v: i64, offset: i64| unit * (v + offset) as f32;
         let first = by.iter().enumerate().map(|(i, by)| factor(b[i / each], self.offsets[1]) * by).collect();
-        let second = a.chunks(each).zip(by.chunks(each)).map(|(a, by)| {
-            a.iter().zip(by).map(|(&v, by)| factor(v, self.offsets[0]) * by).sum()
-        });
+        let second = a
+            .chunks(each)
+            .zip(by.chunks(each))
+            .map(|(a, by)| a.iter().zip(by).map(|(&v, by)| factor(v, self.offsets[0]) * by).sum());
         Some(vec![first, second.collect()])
     }
 }

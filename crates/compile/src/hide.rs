@@ -1,0 +1,128 @@
+//! For how many queries of one image hidden units stay hidden, and how many guard bits and how much noise that takes.
+//!
+//! ```text
+//! leverage <- the longest column of the Jacobian from hidden values to what is opened (jaguar_graph::leverage)
+//! noise    <- the fewest bits of it that hide such a column for the queries asked for
+//! widths   <- with that noise, from the fewest guard bits beside which answers may be exact enough
+//! ```
+//!
+//! Noise has a number of bits in units of the integers that are opened. Each guard bit makes these half as large, and the noise with them:
+//! so the leverage says how much noise there is, the accuracy that is wanted how many guard bits, and both together the bytes.
+
+use jaguar_graph::leverage::leverage;
+use jaguar_graph::network::{DEFAULT_HIDDEN_FOR, Hiding, Model, NOISE_MARGIN};
+use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, Width};
+
+use crate::{CompileError, Event, Options, Widths};
+
+/// How hidden values are to be hidden.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Hide {
+    /// For so many queries of one image; for one or less, not at all.
+    For(f64),
+    /// So, for as many queries as that may be.
+    As(Hiding),
+}
+
+impl Default for Hide {
+    /// For [`DEFAULT_HIDDEN_FOR`] queries.
+    fn default() -> Self {
+        Self::For(DEFAULT_HIDDEN_FOR)
+    }
+}
+
+/// The leverage is measured on so many samples.
+const WEIGHED: usize = 3;
+/// The most guard bits that are chosen. More would be below the noise of encryption, which is some hundredths of the activations' last
+/// place, moves hidden values as coins do, and is the server's or known to the client: wider activations make it smaller, guard bits do
+/// not.
+const MOST_GUARD_BITS: u32 = 8;
+
+/// How much a hidden unit weighs, and the widths that are to be tried, narrow ones first.
+pub(crate) fn widths(
+    options: &Options,
+    with_bits: &dyn Fn(u32) -> quantise::Options,
+    calibrated: &Samples<'_>,
+    samples: &[Vec<f32>],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(f64, Vec<Width>), CompileError> {
+    let bits: Vec<u32> = match &options.widths {
+        Widths::Bits(bits) => vec![*bits],
+        Widths::Among(bits) => bits.clone().collect(),
+    };
+    let (model, report) = first_that_can_be(&bits, with_bits, calibrated)?;
+    let every = samples.len().div_ceil(WEIGHED).max(1);
+    let network = &model.network;
+    let inputs = samples.iter().step_by(every).map(|s| network.input.quantise(s, network.activation_bits));
+    let inputs: Vec<Vec<i64>> = inputs.collect();
+    tell(Event::Weighing(0, inputs.len()));
+    let mut heard = |done| tell(Event::Weighing(done, inputs.len()));
+    let leverage = leverage(options.cpu, &model, &inputs, &mut heard)?;
+
+    let with = |hiding| move |activation_bits| Width { activation_bits, hiding };
+    let widths = match options.hide {
+        Hide::As(hiding) => bits.into_iter().map(with(hiding)).collect(),
+        Hide::For(queries) if queries <= 1.0 => bits.into_iter().map(with(Hiding::NONE)).collect(),
+        Hide::For(queries) => {
+            let noise_bits = Hiding::noise_bits_for(queries, leverage).unwrap_or(MOST_NOISE_BITS);
+            let first = fewest_guard_bits(&model, &report, noise_bits, options.bound);
+            let narrow = network.activation_bits;
+            // (More noise than values are wide is none.)
+            let width = |activation_bits: u32, guard_bits: u32| {
+                let noise_bits = noise_bits.min((activation_bits + guard_bits).saturating_sub(NOISE_MARGIN));
+                Width { activation_bits, hiding: Hiding { guard_bits, noise_bits } }
+            };
+            let narrow_ones = (first..=MOST_GUARD_BITS).map(|guard_bits| width(narrow, guard_bits));
+            let wide_ones = bits.iter().filter(|&&bits| bits > narrow);
+            narrow_ones.chain(wide_ones.map(|&bits| width(bits, MOST_GUARD_BITS))).collect()
+        }
+    };
+    Ok((leverage, widths))
+}
+
+/// The width with less noise, where answers are off by `error`: as much less as keeps them within `bound`, if it is the noise that they
+/// are off by. `None` where there is none to take away.
+pub(crate) fn with_less_noise(width: Width, error: f64, bound: f64) -> Option<Width> {
+    let Hiding { guard_bits, noise_bits } = width.hiding;
+    let excess = (error / bound).log2().ceil().clamp(1.0, 32.0) as u32;
+    let noise_bits = noise_bits.saturating_sub(excess).max(LEAST_NOISE_BITS.min(noise_bits));
+    (noise_bits < width.hiding.noise_bits)
+        .then_some(Width { hiding: Hiding { guard_bits, noise_bits }, ..width })
+}
+
+/// With less noise than this hardly anything is hidden.
+const LEAST_NOISE_BITS: u32 = 5;
+/// The most bits of noise that are asked for.
+const MOST_NOISE_BITS: u32 = 20;
+
+/// The model at the narrowest of these widths where there is one.
+fn first_that_can_be(
+    bits: &[u32],
+    with_bits: &dyn Fn(u32) -> quantise::Options,
+    calibrated: &Samples<'_>,
+) -> Result<(Model, Report), CompileError> {
+    let mut last = None;
+    for &bits in bits {
+        match calibrated.quantise(&with_bits(bits)) {
+            Ok(found) => return Ok(found),
+            Err(error) => last = Some(error),
+        }
+    }
+    let none = || QuantiseError::Option {
+        what: "widths of activations",
+        found: "none".into(),
+        allowed: "one or more",
+    };
+    Err(last.unwrap_or_else(none).into())
+}
+
+/// From how many guard bits on the noise may be within the bound: its deviation is at most half the bound, beside the largest answer.
+fn fewest_guard_bits(model: &Model, report: &Report, noise_bits: u32, bound: f64) -> u32 {
+    let largest = report.nodes.last().map_or(0.0, |node| node.range * node.scale);
+    let places = |guard_bits: u32| f64::from(noise_bits).exp2() / 3f64.sqrt() / f64::from(guard_bits).exp2();
+    let fine = |guard_bits: &u32| {
+        let room = model.network.activation_bits + guard_bits >= noise_bits + NOISE_MARGIN;
+        room && places(*guard_bits) <= 0.5 * bound * largest
+    };
+    (2..MOST_GUARD_BITS).find(fine).unwrap_or(MOST_GUARD_BITS)
+}
