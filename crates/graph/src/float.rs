@@ -12,17 +12,9 @@ use std::ops::{Deref, DerefMut};
 use jaguar_ring::cpu::Cpu;
 
 use crate::network::{self, NodeId, OutputPart, Shape};
-pub use crate::ops::add::Add;
-pub use crate::ops::concat::Concat;
-pub use crate::ops::input::Input;
-pub use crate::ops::max_pool::float::MaxPool;
+pub use crate::ops::float::*;
 pub use crate::ops::operator::Known;
 use crate::ops::operator::Sign;
-pub use crate::ops::product::float::Product;
-pub use crate::ops::relu::float::Relu;
-pub use crate::ops::relu::prelu::Prelu;
-pub use crate::ops::relu6::float::Clip;
-pub use crate::ops::sum_pool::float::AveragePool;
 
 /// An imported network in floating point.
 #[derive(Clone, Debug, PartialEq)]

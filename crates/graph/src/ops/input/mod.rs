@@ -1,6 +1,7 @@
 //! The client's input: values of n bits, in a scale of their own.
 
-mod float;
+pub(crate) mod float;
+pub(crate) mod onnx;
 
 use std::ops::RangeInclusive;
 

@@ -1,6 +1,6 @@
 //! Operations that only move values, and put zeros where none came from.
 
-mod float;
+pub(crate) mod float;
 pub(crate) mod onnx;
 mod resize;
 mod views;
