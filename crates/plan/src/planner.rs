@@ -26,7 +26,7 @@
 //!
 //! # Stability
 //!
-//! Measured constants differ a little from one calibration to the next, and a client's hint must outlast that. So what a hint is
+//! Measured constants differ a little from one measurement to the next, and a client's hint must outlast that. So what a hint is
 //! bound to leaves its default only where another choice wins by more than [`MARGIN`], and a server keeps it from then on: it
 //! passes its former choices to [`choose`], which then only picks the digits and the LPN instances anew.
 

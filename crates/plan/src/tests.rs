@@ -258,7 +258,7 @@ fn what_hints_are_bound_to_stays() {
     let here = site(&machine, FREE, Placement::Apart);
     let first = choose(&network, &[Kit::JAGUAR], &here, None).unwrap();
     let digest = |choices: &Choices| Plan::new(&network, choices.clone()).unwrap().hint_digest();
-    // The next calibration differs by a few per cent, up and down.
+    // The next measurement differs by a few per cent, up and down.
     for factor in [0.97, 1.03] {
         let mut other = machine.clone();
         change(&mut other, |rings: &mut Rings| {

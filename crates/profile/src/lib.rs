@@ -54,7 +54,7 @@ pub enum ProfileError {
     /// What was measured fits no machine, however often it was tried.
     #[error(
         "what was measured cannot be: {0}. Other work disturbed it, {1} times. Measure again when the machine is \
-         quiet (jaguar calibrate)"
+         quiet (jaguar measure)"
     )]
     Disturbed(Impossible, usize),
     /// Figures that no file can hold.

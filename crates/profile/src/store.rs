@@ -486,14 +486,14 @@ mod tests {
         );
     }
 
-    /// A fit that cannot be is an error for `jaguar calibrate`; a server starts without it.
+    /// A fit that cannot be is an error for `jaguar measure`; a server starts without it.
     #[test]
     fn a_disturbed_measurement_is_refused_and_said() {
         let mut machine = some_machine();
         machine.cots[0] = PerCot { sent: 83e-9, received: 1e-13 };
         let disturbed = || Err(ProfileError::Disturbed(machine.impossible(&Kit::standard()).unwrap(), 3));
         let why = usable(When::Anew, disturbed(), &mut silent).unwrap_err().to_string();
-        for part in ["a COT received of relu", "0.0 ns", "less than 0.5 ns", "3 times", "jaguar calibrate"] {
+        for part in ["a COT received of relu", "0.0 ns", "less than 0.5 ns", "3 times", "jaguar measure"] {
             assert!(why.contains(part), "{part}: {why}");
         }
         let mut told = Vec::new();

@@ -154,7 +154,7 @@ impl fmt::Display for Planned<'_> {
                 },
                 words(link)
             )?,
-            _ => writeln!(f, "seconds: not measured (jaguar calibrate)")?,
+            _ => writeln!(f, "seconds: not measured (jaguar measure)")?,
         }
         writeln!(f, "\n{}\n", by_layer(network, plan, prediction))?;
         write!(f, "{}", by_stage(prediction))?;

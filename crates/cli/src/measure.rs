@@ -1,4 +1,4 @@
-//! `jaguar calibrate`: what this machine, and the link to a server, take.
+//! `jaguar measure`: what this machine, and the link to a server, take.
 
 use std::path::PathBuf;
 
