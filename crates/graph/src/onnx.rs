@@ -289,7 +289,7 @@ pub struct DimensionProto {
 
 /// Which message a length-delimited field holds, as far as the walk before decoding must know.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum FieldKind {
     Model,
     Graph,
     Node,
@@ -305,24 +305,27 @@ enum Kind {
     Varints,
 }
 
-impl Kind {
-    fn of_field(self, field: u64) -> Kind {
+impl FieldKind {
+    fn of_field(self, field: u64) -> FieldKind {
         match (self, field) {
-            (Kind::Model, 7) | (Kind::Attribute, 6) => Kind::Graph,
-            (Kind::Graph, 1) => Kind::Node,
-            (Kind::Graph, 5) | (Kind::Attribute, 5) => Kind::Tensor,
-            (Kind::Graph, 11 | 12) => Kind::Nested,
-            (Kind::Node, 5) => Kind::Attribute,
-            (Kind::Attribute, 8) => Kind::Varints,
-            (Kind::Attribute, 4 | 7) | (Kind::Tensor, 4 | 9 | 10) => Kind::Bulk,
-            (Kind::Tensor, 1 | 5 | 7) => Kind::Varints,
-            (Kind::Nested, _) => Kind::Nested,
-            _ => Kind::Leaf,
+            (FieldKind::Model, 7) | (FieldKind::Attribute, 6) => FieldKind::Graph,
+            (FieldKind::Graph, 1) => FieldKind::Node,
+            (FieldKind::Graph, 5) | (FieldKind::Attribute, 5) => FieldKind::Tensor,
+            (FieldKind::Graph, 11 | 12) => FieldKind::Nested,
+            (FieldKind::Node, 5) => FieldKind::Attribute,
+            (FieldKind::Attribute, 8) => FieldKind::Varints,
+            (FieldKind::Attribute, 4 | 7) | (FieldKind::Tensor, 4 | 9 | 10) => FieldKind::Bulk,
+            (FieldKind::Tensor, 1 | 5 | 7) => FieldKind::Varints,
+            (FieldKind::Nested, _) => FieldKind::Nested,
+            _ => FieldKind::Leaf,
         }
     }
 
     fn has_fields(self) -> bool {
-        matches!(self, Kind::Model | Kind::Graph | Kind::Node | Kind::Attribute | Kind::Tensor)
+        matches!(
+            self,
+            FieldKind::Model | FieldKind::Graph | FieldKind::Node | FieldKind::Attribute | FieldKind::Tensor
+        )
     }
 }
 
@@ -348,7 +351,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 
 /// Walks through a message's fields, counting. Value types are entered only if they parse, since strings in
 /// them look alike.
-fn survey(kind: Kind, mut bytes: &[u8], depth: usize, census: &mut Census) -> Result<(), OnnxError> {
+fn survey(kind: FieldKind, mut bytes: &[u8], depth: usize, census: &mut Census) -> Result<(), OnnxError> {
     let cut = || OnnxError::Framing("a field ends beyond its message".into());
     if depth > MAX_DEPTH {
         return Err(OnnxError::TooMany("levels of nesting"));
@@ -368,10 +371,10 @@ fn survey(kind: Kind, mut bytes: &[u8], depth: usize, census: &mut Census) -> Re
                 let body = bytes.get(..length).ok_or_else(cut)?;
                 let inner = kind.of_field(key >> 3);
                 match inner {
-                    Kind::Varints => census.varint_bytes += length,
-                    Kind::Bulk => {}
+                    FieldKind::Varints => census.varint_bytes += length,
+                    FieldKind::Bulk => {}
                     // Each dimension takes at least two bytes: counting halves bounds them without entering.
-                    Kind::Nested => census.fields += 1 + length / 2,
+                    FieldKind::Nested => census.fields += 1 + length / 2,
                     _ => census.fields += 1,
                 }
                 if inner.has_fields() {
@@ -397,7 +400,7 @@ fn survey(kind: Kind, mut bytes: &[u8], depth: usize, census: &mut Census) -> Re
 /// # Errors
 /// Not a protocol buffer, cut short, or more fields than a model has.
 pub fn decode(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
-    survey(Kind::Model, bytes, 0, &mut Census::default())?;
+    survey(FieldKind::Model, bytes, 0, &mut Census::default())?;
     ModelProto::decode(bytes).map_err(|e| OnnxError::Framing(e.to_string()))
 }
 

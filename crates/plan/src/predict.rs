@@ -23,7 +23,7 @@ use jaguar_mpc::cost::{self, Drawn, Instances, Width};
 use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Kind, Link, Machine, Placement};
+use crate::machine::{Link, Machine, NonlinearKind, Placement};
 use crate::{DIGIT, Plan, Step};
 
 /// Seconds of the two parties, each on its own threads.
@@ -224,7 +224,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         let making = |instances| site.machine.making(instances, from_server + from_client);
         let more = making(instances) - making(Instances::default());
         offline.work = both(&|n| n.offline.seconds).map(|s| {
-            let s = with(s, correlations_seconds(Kind::MaxPool, &result, site));
+            let s = with(s, correlations_seconds(NonlinearKind::MaxPool, &result, site));
             Seconds { client: (s.client + more).max(0.0), server: (s.server + more).max(0.0) }
         });
         offline.seconds = offline.work.and_then(|work| {
@@ -236,7 +236,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
                     + offline.rounds as f64 * site.link.round_trip,
             )
         });
-        let (result_work, result_both) = nonlinear_online(Kind::MaxPool, DIGIT, &result, site);
+        let (result_work, result_both) = nonlinear_online(NonlinearKind::MaxPool, DIGIT, &result, site);
         online.work = both(&|n| n.online.seconds).map(|s| with(s, result_work));
         let computing = plan.steps.iter().map(|s| step_online(s, site)).sum::<Option<f64>>();
         online.seconds = computing.map(|computing| {
@@ -281,14 +281,14 @@ fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
 }
 
 /// Both roles' time to make a nonlinear step's material.
-pub(crate) fn correlations_seconds(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
+pub(crate) fn correlations_seconds(kind: NonlinearKind, cost: &Cost, site: &Site<'_>) -> Seconds {
     let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
     let cot = site.machine.cots[kind as usize];
     Seconds { client: a * cot.received + b * cot.sent, server: a * cot.sent + b * cot.received }
 }
 
 /// Each party's work in a nonlinear step, and the time of both together.
-fn nonlinear_online(kind: Kind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Seconds, f64) {
+fn nonlinear_online(kind: NonlinearKind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Seconds, f64) {
     // Priced without early corrections: the server reads those online.
     let bytes = (cost.up + cost.down) as f64;
     let per_byte = site.machine.nonlinear(kind, digit);
@@ -297,8 +297,8 @@ fn nonlinear_online(kind: Kind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Se
 }
 
 /// The protocols of a step with what they cost.
-pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> + '_ {
-    fn of(layer: &dyn Nonlinear) -> (Kind, u32, Cost) {
+pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (NonlinearKind, u32, Cost)> + '_ {
+    fn of(layer: &dyn Nonlinear) -> (NonlinearKind, u32, Cost) {
         (layer.kind(), layer.digit().unwrap_or(DIGIT), layer.cost())
     }
     let count = step.values;

@@ -12,7 +12,7 @@ use jaguar_ring::he::params::Parameters;
 
 use crate::double::SAID_TO_LEAK;
 use crate::machine::tests::{change, round_figures};
-use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
+use crate::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, Placement};
 use crate::planner::{MARGIN, choose, choose_within, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
 use crate::{
@@ -192,7 +192,7 @@ fn digits_follow_the_link() {
     // Working costs nothing here.
     let mut machine = round_figures();
     machine.cots = Default::default();
-    machine.nonlinear = [[PerByte::default(); 3]; Kind::ALL.len()];
+    machine.nonlinear = [[PerByte::default(); 3]; NonlinearKind::ALL.len()];
     let far = Link { bytes_per_second: 1e15, round_trip: 0.1 };
     let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
     let digits = |link, node: usize| {
@@ -451,7 +451,7 @@ fn a_layer_of_an_rns_ring_by_hand() {
 
 #[test]
 fn kinds_are_in_the_order_of_the_table() {
-    for (i, kind) in Kind::ALL.into_iter().enumerate() {
+    for (i, kind) in NonlinearKind::ALL.into_iter().enumerate() {
         assert_eq!(kind as usize, i);
     }
 }

@@ -281,7 +281,7 @@ mod tests {
     use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
     use jaguar_linear::jaguar::{PerProduct, RINGS, RingCosts, Rings};
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::machine::{Kind, PerByte, PerCot};
+    use jaguar_plan::machine::{NonlinearKind, PerByte, PerCot};
 
     use super::*;
     use crate::link::{Between, Imitated, NoLink};
@@ -329,8 +329,8 @@ mod tests {
             speedup: 1.0,
             linear,
             making: [[1e-8; 4]; 2],
-            cots: [PerCot { sent: 1e-8, received: 1e-8 }; Kind::ALL.len()],
-            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; Kind::ALL.len()],
+            cots: [PerCot { sent: 1e-8, received: 1e-8 }; NonlinearKind::ALL.len()],
+            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; NonlinearKind::ALL.len()],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
     }
@@ -453,14 +453,14 @@ mod tests {
         assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
         assert!(
             refused(Machine {
-                cots: [PerCot { sent: -1.0, received: 0.0 }; Kind::ALL.len()],
+                cots: [PerCot { sent: -1.0, received: 0.0 }; NonlinearKind::ALL.len()],
                 ..good.clone()
             })
             .contains("damaged")
         );
         // As a busy machine once left them.
         let why = refused(Machine {
-            cots: [PerCot { sent: 83e-9, received: 1e-13 }; Kind::ALL.len()],
+            cots: [PerCot { sent: 83e-9, received: 1e-13 }; NonlinearKind::ALL.len()],
             ..good.clone()
         });
         assert!(why.contains("a COT received of relu: 0.0 ns") && why.contains("other work"), "{why}");

@@ -36,7 +36,7 @@ use crate::error::{MpcError, check_output, check_range};
 use crate::gates::evaluate::{self, exchange};
 use crate::gates::formula::Formula;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::{Pads, Party, Room};
 use crate::protocols::bit;
 use crate::protocols::compare::{check_digit, compare};
@@ -505,8 +505,8 @@ impl ExtendParams {
 }
 
 impl Nonlinear for Elementwise<ExtendParams> {
-    fn kind(&self) -> Kind {
-        Kind::Extension
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::Extension
     }
 
     fn error(&self) -> f64 {
