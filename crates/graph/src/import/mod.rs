@@ -16,6 +16,7 @@ mod first;
 mod fuse;
 pub(crate) mod moves;
 pub(crate) mod refusal;
+mod sizes;
 pub(crate) mod tensor;
 pub(crate) mod view;
 pub(crate) mod windows;
@@ -290,7 +291,7 @@ fn translate(
 
     let mut kinds: HashMap<&str, i32> =
         graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
-    let curves = Curves::find(graph, &live);
+    let mut curves = Curves::find(graph, &live);
     let mut unsupported = Vec::new();
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
@@ -333,7 +334,7 @@ fn translate(
             }
             Err(Reject::Follows | Reject::Invalid(_)) => Vec::new(),
             Err(Reject::Unsupported { reason, instead }) => {
-                if !curves.is_part(index) {
+                if !curves.speaks_for(index) {
                     unsupported.push(report(&call, reason, instead));
                 }
                 vec![stand_in(&mut builder, &call)]
@@ -535,12 +536,7 @@ fn build(builder: &mut Builder, call: &Call<'_>, operators: &Operators) -> Resul
         if let Some(build) = operators.onnx(&format!("{}:{operator}", call.proto.domain())) {
             return build(builder, call);
         }
-        let advice = match refusal::instead(operator) {
-            "" => "Export without optimisations that are bound to a runtime",
-            advice => advice,
-        };
-        let domain: String = call.proto.domain().chars().take(200).collect();
-        return Err(Reject::instead(&format!("an operator of the domain {domain:?}"), advice));
+        return Err(refusal::foreign(call, operators));
     }
     if operator == "Constant" {
         return Ok(vec![Value::Constant(Arc::new(constant::given(call)?))]);
