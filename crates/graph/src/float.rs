@@ -53,7 +53,7 @@ pub struct Node {
 pub struct Op(Box<dyn FloatOperator>);
 
 impl Op {
-    /// That of an operator.
+    /// The operation that an operator is.
     pub fn new(operator: impl FloatOperator) -> Self {
         Self(Box::new(operator))
     }
@@ -130,7 +130,7 @@ impl Debug for Op {
 
 /// What a float operator has without a word, by deriving `Clone`, `Debug` and `PartialEq`.
 pub trait Instance: Any + Debug + Send + Sync {
-    /// A copy.
+    /// A copy of it, of whatever type it is.
     fn boxed(&self) -> Box<dyn FloatOperator>;
 
     /// Whether it is an operation of the same type and with the same parameters.
@@ -296,7 +296,7 @@ pub struct Linear {
 pub struct Affine {
     /// The factor of each channel, `[C]`.
     pub mul: Vec<f32>,
-    /// Added after the multiplication.
+    /// What is added after the multiplication.
     pub add: Bias,
 }
 

@@ -46,9 +46,9 @@ pub const DIGITS: [u32; 3] = [2, 3, 4];
 /// Seconds for each byte that a nonlinear step sends or receives online.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerByte {
-    /// The client's work.
+    /// Seconds of the client's processor.
     pub client: f64,
-    /// The server's work.
+    /// Seconds of the server's processor.
     pub server: f64,
     /// From beginning to end, both parties at work and no link between them: less than the sum, for they work side by side
     /// on big layers.
@@ -92,7 +92,7 @@ impl PerCot {
 /// One machine's constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name.
+    /// What the operating system calls the processor.
     pub cpu: String,
     /// The instruction set of the linear layers' kernels.
     pub kernel: String,

@@ -29,9 +29,9 @@ use crate::{DIGIT, Plan, Step};
 /// Seconds of the two parties, each on its own threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seconds {
-    /// The client's.
+    /// Seconds of the client's processor.
     pub client: f64,
-    /// The server's.
+    /// Seconds of the server's processor.
     pub server: f64,
 }
 
@@ -48,10 +48,10 @@ pub struct NodeStage {
     pub seconds: Option<Seconds>,
 }
 
-/// One node's cost.
+/// What one node will cost, by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct NodeCost {
-    /// Bytes of the hint.
+    /// Bytes of the hint, which a client fetches once.
     pub hint_bytes: u64,
     /// Once per model: the server's time for the a half.
     pub a_half_seconds: Option<f64>,
@@ -59,7 +59,7 @@ pub struct NodeCost {
     pub hint_seconds: Option<f64>,
     /// Before the input. The bytes of the OT extension are shared out by the COTs that a node draws, rounded down.
     pub offline: NodeStage,
-    /// With the input.
+    /// Of the stage that begins with the input.
     pub online: NodeStage,
 }
 
@@ -72,18 +72,18 @@ pub struct Total {
     pub bytes_down: u64,
     /// How often the client waits for an answer.
     pub rounds: u64,
-    /// Each party's work.
+    /// Seconds that each party computes.
     pub work: Option<Seconds>,
-    /// From beginning to end.
+    /// Seconds from beginning to end, waits included.
     pub seconds: Option<f64>,
 }
 
 /// What a plan will cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// By node.
+    /// One for each node, in the network's order.
     pub nodes: Vec<NodeCost>,
-    /// Bytes of the hint.
+    /// Bytes of the hint, which a client fetches once.
     pub hint_bytes: u64,
     /// Once per model: the server's time for all a halves.
     pub a_half_seconds: Option<f64>,
@@ -93,16 +93,16 @@ pub struct Prediction {
     pub key_bytes: u64,
     /// Once per client: their way. (Their making takes less.)
     pub key_seconds: Option<f64>,
-    /// Before the input.
+    /// Of the stage before the input is known.
     pub offline: Total,
-    /// With the input.
+    /// Of the stage that begins with the input.
     pub online: Total,
 }
 
 /// Where a plan is to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
-    /// What things take.
+    /// What a step takes on the parties' machines.
     pub machine: &'a Machine,
     /// What is between the parties.
     pub link: Link,

@@ -72,7 +72,7 @@ pub struct Input<'a> {
 pub struct Subject<'a> {
     /// The quantised network and its weights.
     pub model: &'a Model,
-    /// The model's public name.
+    /// The model's public name, which tells compiled models apart.
     pub id: &'a str,
     /// What compiling found out: ranges, widths, warnings.
     pub found: &'a Found,

@@ -31,7 +31,7 @@ pub enum Outputs {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packing {
     windows: Windows,
-    /// N.
+    /// N: how many slots a ciphertext has.
     n: usize,
     /// c_n: channels in a ciphertext, a power of two.
     channels: usize,
@@ -59,17 +59,17 @@ impl Packing {
         (0..=most.ilog2()).map(|log| of(1 << log)).collect()
     }
 
-    /// The operation.
+    /// The convolution: its geometry and its shift.
     pub(crate) fn spec(&self) -> &Linear {
         self.windows.spec()
     }
 
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of the layer's input.
     pub(crate) fn in_shape(&self) -> Shape {
         self.windows.in_shape()
     }
 
-    /// `[C_out, H, W]`.
+    /// `[C_out, H, W]` of the layer's output.
     pub(crate) fn out_shape(&self) -> Shape {
         self.windows.out_shape()
     }

@@ -57,22 +57,22 @@ impl Windows {
         Some(Self { spec: spec.clone(), in_shape, out_shape, step, tile, tiles, places })
     }
 
-    /// The operation.
+    /// The convolution: its geometry and its shift.
     pub(crate) fn spec(&self) -> &Linear {
         &self.spec
     }
 
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of the layer's input.
     pub(crate) fn in_shape(&self) -> Shape {
         self.in_shape
     }
 
-    /// `[C_out, H, W]`.
+    /// `[C_out, H, W]` of the layer's output.
     pub(crate) fn out_shape(&self) -> Shape {
         self.out_shape
     }
 
-    /// How many there are.
+    /// How many windows the map is cut into.
     pub(crate) fn count(&self) -> usize {
         self.tiles[0] * self.tiles[1]
     }

@@ -102,7 +102,7 @@ impl Bundle {
         Self::with_secret(guarded(self.model, guard_bits)?, *self.secret)
     }
 
-    /// The public name.
+    /// The model's public name, which tells compiled models apart.
     pub fn id(&self) -> ModelId {
         self.id
     }

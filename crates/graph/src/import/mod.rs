@@ -43,7 +43,7 @@ use crate::ops::list::Operators;
 /// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with
 /// ours.
 pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
-/// The most ONNX nodes.
+/// How many ONNX nodes a graph may have.
 const MAX_ONNX_NODES: usize = 1 << 13;
 /// The most elements of a computed constant that is larger than what it is computed from.
 const MAX_GROWN: usize = 1 << 22;
@@ -52,7 +52,7 @@ const MAX_GROWN: usize = 1 << 22;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The file.
+    /// The file cannot be read as ONNX.
     #[error(transparent)]
     Onnx(#[from] OnnxError),
     /// Another version of the operators.
@@ -61,18 +61,18 @@ pub enum ImportError {
         /// The file's; 0 if it names none.
         found: i64,
     },
-    /// The graph's input.
+    /// The graph's input is not one that is read; why, in words.
     #[error("the model's input: {0}")]
     Input(String),
-    /// The graph's output.
+    /// The graph's output is not one that is read; why, in words.
     #[error("the model's output: {0}")]
     Output(String),
     /// The file contradicts ONNX's rules.
     #[error("node {node}: {problem}")]
     Invalid {
-        /// The node.
+        /// What the file calls the node, or where it stands.
         node: String,
-        /// What is wrong.
+        /// Which rule it breaks, and how.
         problem: String,
     },
     /// What the metadata says of weights in blocks.
@@ -81,7 +81,7 @@ pub enum ImportError {
     /// A layer without the blocks that the metadata says it has.
     #[error("layer {layer}: {problem}")]
     Blocks {
-        /// The layer.
+        /// What the file calls the layer.
         layer: String,
         /// What is wrong, and where.
         problem: String,

@@ -19,13 +19,13 @@ use crate::ops::list::Operators;
 pub struct Unsupported {
     /// The node's name, or where it stands.
     pub node: String,
-    /// Its operator.
+    /// Its ONNX operator, without the domain.
     pub operator: String,
     /// The shapes of its inputs; `None` if unknown.
     pub inputs: Vec<Option<Vec<usize>>>,
-    /// What is not supported.
+    /// What of it is not supported, as what follows "it".
     pub reason: String,
-    /// What helps.
+    /// What could be exported instead, or how to cut it off.
     pub instead: String,
 }
 
@@ -178,11 +178,11 @@ pub(super) fn subgraphs(call: &Call<'_>) -> Option<Reject> {
     Some(Reject::Unsupported { reason, instead })
 }
 
-/// Advice for norms.
+/// Advice where a vector is divided by its length.
 pub(crate) const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
                     divides it by its length. Inside a network there is no stand-in";
 
-/// Advice for curves.
+/// Advice for smooth activations, which others can replace.
 const RECTIFIERS: &str = "Replace the activation by Relu, LeakyRelu, PRelu, Clip (Relu6) or HardSwish, and retrain (as \
                           EfficientNet-Lite and MobileNetV3 do)";
 

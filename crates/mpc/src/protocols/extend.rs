@@ -53,9 +53,9 @@ pub(crate) struct ExtendMaterial {
 /// From which ring an extension leads to which, and its arithmetic.
 #[derive(Clone, Copy)]
 pub struct Rings {
-    /// n.
+    /// n: shares come modulo 2^n.
     bits: u32,
-    /// M.
+    /// M: shares go modulo this.
     output: Modulus,
     /// The ring of what the wrap takes away, 2^n·m_c·m_s: modulo M, and if that is 2^out without the lowest n bits.
     wrap: Modulus,

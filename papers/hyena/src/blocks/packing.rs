@@ -34,9 +34,9 @@ const LEAST_PART: usize = *modular::LENGTHS.start();
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockPacking {
     windows: Windows,
-    /// N.
+    /// N: how many slots a ciphertext has.
     n: usize,
-    /// S.
+    /// S: the map of a channel takes so many slots.
     map: usize,
     /// Windows that share a ciphertext: one in each row, or one.
     together: usize,
@@ -64,9 +64,9 @@ pub struct GroupWork {
 pub struct Counts {
     /// Products of a ciphertext with a plaintext.
     pub products: usize,
-    /// Rotations.
+    /// Rotations of ciphertexts in a query.
     pub rotations: usize,
-    /// Ciphertexts up and down.
+    /// Ciphertexts of a query, up and down together.
     pub ciphertexts: usize,
 }
 
@@ -100,22 +100,22 @@ impl BlockPacking {
         packings
     }
 
-    /// The windows.
+    /// The windows that the map is cut into.
     pub fn windows(&self) -> &Windows {
         &self.windows
     }
 
-    /// The operation.
+    /// The convolution: its geometry and its shift.
     pub(crate) fn spec(&self) -> &Linear {
         self.windows.spec()
     }
 
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of the layer's input.
     pub(crate) fn in_shape(&self) -> Shape {
         self.windows.in_shape()
     }
 
-    /// `[C_out, H, W]`.
+    /// `[C_out, H, W]` of the layer's output.
     pub(crate) fn out_shape(&self) -> Shape {
         self.windows.out_shape()
     }
@@ -125,7 +125,7 @@ impl BlockPacking {
         self.n
     }
 
-    /// b.
+    /// b: channels of a block of weights.
     pub(crate) fn block_size(&self) -> usize {
         block_size(self.spec())
     }
@@ -145,7 +145,7 @@ impl BlockPacking {
         self.n / (self.together * self.part())
     }
 
-    /// B.
+    /// B: inputs are turned by d < B.
     pub(crate) fn babies(&self) -> usize {
         self.babies
     }
@@ -351,7 +351,7 @@ impl BlockPacking {
         self.work
     }
 
-    /// What a query takes.
+    /// How many operations and ciphertexts a query takes.
     pub fn counts(&self) -> Counts {
         let GroupWork { products, babies, giants, .. } = self.work;
         Counts {

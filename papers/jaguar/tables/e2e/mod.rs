@@ -89,16 +89,16 @@ fn comparisons(name: &str) -> Result<ComparisonsId, String> {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Run {
     pub network: String,
-    /// `[C, H, W]`.
+    /// `[C, H, W]` of the network's input.
     pub input: Shape,
     pub protocol: String,
     /// The instruction set of all but AES.
     pub kernel: String,
-    /// Once per client.
+    /// MiB that a client fetches once.
     pub hint_mib: f64,
-    /// Before the input.
+    /// Of the stage before the input is known.
     pub offline: Stage,
-    /// With the input.
+    /// Of the stage that begins with the input.
     pub online: Stage,
     /// The first query that counts, as the planner predicts it.
     pub predicted: Predicted,

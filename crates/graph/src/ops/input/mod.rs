@@ -32,7 +32,7 @@ impl Operator for Input {
         (0..=0, "no")
     }
 
-    /// As declared.
+    /// The declared shape: nothing else says one.
     fn shape(&self, _: &[Shape], declared: Shape) -> Result<Shape, NodeError> {
         Ok(declared)
     }

@@ -26,7 +26,7 @@ pub enum Rearrange {
     },
     /// Output index i of an axis is input index `start + i·step`.
     Slice {
-        /// By axis.
+        /// The first place that is kept, by axis.
         start: Shape,
         /// By axis, at least 1.
         step: Shape,
