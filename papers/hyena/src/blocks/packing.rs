@@ -25,7 +25,7 @@ use jaguar_ring::Kernel;
 use jaguar_ring::he::rns::{rotation, row_swap};
 use jaguar_ring::modular::{self, Factor, Modulus, Ntt};
 
-use crate::windows::Windows;
+use crate::windows::{Windows, in_windows};
 
 /// Shortest transform of a part: shorter ones are not in [`Ntt`].
 const LEAST_PART: usize = *modular::LENGTHS.start();
@@ -105,25 +105,7 @@ impl BlockPacking {
         &self.windows
     }
 
-    /// The convolution: its geometry and its shift.
-    pub(crate) fn spec(&self) -> &Linear {
-        self.windows.spec()
-    }
-
-    /// `[C_in, H, W]` of the layer's input.
-    pub(crate) fn in_shape(&self) -> Shape {
-        self.windows.in_shape()
-    }
-
-    /// `[C_out, H, W]` of the layer's output.
-    pub(crate) fn out_shape(&self) -> Shape {
-        self.windows.out_shape()
-    }
-
-    /// N.
-    pub(crate) fn slots(&self) -> usize {
-        self.n
-    }
+    in_windows!();
 
     /// b: channels of a block of weights.
     pub(crate) fn block_size(&self) -> usize {
@@ -155,16 +137,6 @@ impl BlockPacking {
         self.parts() * self.block_size()
     }
 
-    /// Into how many windows the map is cut.
-    pub(crate) fn tile_count(&self) -> usize {
-        self.windows.count()
-    }
-
-    /// Groups of windows that share ciphertexts.
-    pub(crate) fn groups(&self) -> usize {
-        self.windows.count().div_ceil(self.together)
-    }
-
     /// Blocks of input channels and of output channels.
     fn blocks(&self) -> [usize; 2] {
         [self.in_shape()[0], self.spec().out_channels].map(|channels| channels.div_ceil(self.block_size()))
@@ -178,16 +150,6 @@ impl BlockPacking {
     /// Ciphertexts of a group, of the answer.
     pub(crate) fn out_blocks(&self) -> usize {
         self.blocks()[1].div_ceil(self.parts())
-    }
-
-    /// Ciphertexts from the client: by group, then block.
-    pub fn ciphertexts(&self) -> usize {
-        self.groups() * self.in_blocks()
-    }
-
-    /// Ciphertexts of the answer: by group, then block.
-    pub fn responses(&self) -> usize {
-        self.groups() * self.out_blocks()
     }
 
     /// Every figure that both parties must have alike.
