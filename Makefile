@@ -168,6 +168,7 @@ rustdoc: toolchain
 
 lint: toolchain lint-fhe
 	$(CARGO) fmt --all --check
+	rustfmt --edition 2024 --check crates/graph/src/ops/*/mod.rs  # a macro declares them, which cargo fmt does not read
 	$(CARGO) fmt --manifest-path examples/own-backend/Cargo.toml --check
 	$(PYTHON) tools/check_layers.py
 	$(PYTHON) tools/check_names.py

@@ -8,6 +8,7 @@ A file needs another if its code names, by `use` or by a path, something that th
   needs nothing, and a child that takes `super::Thing`, which its parent has from a third file, needs that third file.
 - A parent that calls what its children define, while they take what it defines, is a circle too, between a module and
   its own parts. `FAMILIES` lists those that there are; each is one thing in several files, and none may be added.
+- A macro that a file defines and calls with a list, as that of the operators, is what it makes of the list.
 - Code behind `#[cfg(test)]`, files of tests, comments and strings need nothing.
 
 It reads words, not types: a method that is called on a value ties no files. Needs Python 3.11 and nothing else.
@@ -52,6 +53,7 @@ Name = tuple[str, ...]
 ITEM = re.compile(r"\b(?:fn|struct|enum|union|trait|type|const|static|macro_rules!)\s+(?:mut\s+)?(\w+)")
 MODULE = re.compile(r"(?:\bpub(?:\([^)]*\))?\s+)?\bmod\s+(\w+)\s*([;{])")
 USE = re.compile(r"(?P<public>\bpub(?:\([^)]*\))?\s+)?\buse\s+(?P<tree>[^;]+);")
+LIST_MACRO = re.compile(r"\bmacro_rules!\s+(\w+)\s*\{\s*\(\$\(([^()]*)\),?\*\)\s*=>\s*\{")
 PATH = re.compile(r"(?<![\w:.$])(?:(?:crate|self|super|[A-Za-z_]\w*)(?:\s*::\s*\w+)+)")
 
 
@@ -84,6 +86,29 @@ def without_tests(code: str) -> str:
             end = code.index("]", end + more.end()) + 1
         end = block_end(code, end)
         code = code[: found.start()] + re.sub(r"[^\n]", " ", code[found.start() : end]) + code[end:]
+    return code
+
+
+def expanded(code: str) -> str:
+    """The code with each macro of its own that makes items of a list, `name! { a: b, }` by one rule `($($x:ident: $y:ident,)*) => {..}`, in
+    place of the call. (A `macro_rules!` that is no such one stays as it is.)"""
+    for found in LIST_MACRO.finditer(code):
+        call = re.search(rf"^{found[1]}!\s*\{{([^}}]*)\}}", code, re.M)
+        if not call or call.start() < found.end():
+            continue
+        body = code[found.end() : block_end(code, found.end() - 1) - 1]
+        fields = re.findall(r"\$(\w+)\s*:\s*ident", found[2])
+        rows = [dict(zip(fields, re.findall(r"\w+", row), strict=True)) for row in call[1].split(",") if row.strip()]
+
+        def filled(part: str, row: dict[str, str]) -> str:
+            return re.sub(r"\$(\w+)", lambda name: row.get(name[1], name[0]), part)
+
+        def repeated(part: re.Match[str], rows: list[dict[str, str]] = rows) -> str:
+            return "\n".join(filled(part[1], row) for row in rows)
+
+        made = re.sub(r"\$\(((?:[^()]|\([^()]*\))*)\),?\*", repeated, body)
+        after = code[block_end(code, found.start()) : call.start()]
+        return expanded(code[: found.start()] + after + made + code[call.end() :])
     return code
 
 
@@ -135,7 +160,7 @@ class Crate:
 
     def read(self, name: Name, file: Path, code: str, folder: Path) -> None:
         """Adds a module and those in it. `folder` is where the files of its children are."""
-        own = code
+        own = expanded(code)
         module = Module(name, file, own)
         at = 0
         while found := MODULE.search(own, at):

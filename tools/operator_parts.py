@@ -101,7 +101,7 @@ class Server:
         self.ports = ports
         self.address, self.metrics = (f"127.0.0.1:{port}" for port in ports)
         command = [place.jaguar, "serve", *arguments, "--listen", self.address, "--metrics", self.metrics]
-        command += ["--calibrate", "off", "--log", "json", "--tls", tls]
+        command += ["--measure", "off", "--log", "json", "--tls", tls]
         self.process, self.log = place.start(name, command), place.folder / f"{name}.log"
         until(f"{name} is ready", lambda: self.process.poll() is not None or page(self.metrics, "/ready"))
         if self.process.poll() is not None:

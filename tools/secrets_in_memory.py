@@ -154,7 +154,7 @@ def cases(program: str) -> bool:
 def serve(jaguar: str, model: Path, options: tuple[str, ...], folder: Path, log: Path | None) -> tuple[subprocess.Popen, str]:
     """A server on a free port, under memcheck if there is a log for it; and its address."""
     said = folder / "server.txt"
-    command = [jaguar, "serve", str(model), "--listen", "127.0.0.1:0", "--calibrate", "off", *options]
+    command = [jaguar, "serve", str(model), "--listen", "127.0.0.1:0", "--measure", "off", *options]
     prefix = [*VALGRIND, f"--log-file={log}"] if log else []
     with said.open("w") as out:
         server = subprocess.Popen([*prefix, *command], stdout=out, stderr=out, env=environment(folder))

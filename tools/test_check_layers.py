@@ -305,6 +305,19 @@ class Circles(Planted):
         }
         self.assertEqual(self.circles(files), [["a.rs", "b.rs"]])
 
+    def test_names_are_followed_through_the_list_of_the_operators(self):
+        code = (check_layers.ROOT / check_layers.OPERATORS / "mod.rs").read_text()
+        macro = code[code.index("macro_rules! operators") : code.index("\noperators! {")]
+        files = {
+            "lib.rs": f"mod c;\n{macro}\noperators! {{\n    a: A,\n    b: B,\n}}\npub use integer::*;",
+            "a/mod.rs": "mod float;\nmod onnx;\npub struct A;",
+            "a/float.rs": "use crate::B;\npub struct Real;",
+            "a/onnx.rs": "const ONNX: &[u8] = &[];",
+            "b/mod.rs": "use crate::float::Real;\npub struct B;",
+            "c.rs": "use crate::B;",
+        }
+        self.assertEqual(self.circles(files), [["a/float.rs", "b/mod.rs"]])
+
     def test_what_is_no_circle_passes(self):
         for root, one, other in (
             # One way.

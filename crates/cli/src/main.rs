@@ -11,7 +11,6 @@ macro_rules! eprintln {
 
 mod accuracy;
 mod batch;
-mod calibrate;
 mod commas;
 mod compile;
 mod config;
@@ -21,6 +20,7 @@ mod help;
 mod hide;
 mod kit;
 mod log;
+mod measure;
 mod memory;
 mod notes;
 mod one_round;
@@ -62,7 +62,7 @@ enum Command {
     /// Search a backend's parameters for a model or a layer, and show what was weighed.
     Params(params::Args),
     /// Measure this machine, for the planner.
-    Calibrate(calibrate::Args),
+    Measure(measure::Args),
     /// Serve compiled models.
     #[command(
         after_long_help = "Each option can also be set in the environment and in a configuration file, under the same name: \
@@ -112,7 +112,7 @@ fn main() -> std::process::ExitCode {
         Command::Compile(args) => compile::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Params(args) => params::run(&args),
-        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Measure(args) => measure::run(&args),
         Command::Serve(_) => serve::run(),
         Command::Config(args) => config::run(&args),
         Command::Token(args) => token::run(&args),

@@ -13,7 +13,7 @@ use jaguar::reports::tables::memory::MemoryNeeds;
 /// Prints a note to standard error.
 pub fn tell(note: Note) {
     match note {
-        Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
+        Note::Measuring => eprintln!("{note} (--measure off leaves it out)"),
         note => eprintln!("{note}"),
     }
 }

@@ -40,7 +40,7 @@ pub struct Args {
     backends: protocol::Backends,
     /// loopback, lan, wan, or a measured link's file.
     ///
-    /// `jaguar calibrate --link-to SERVER --out FILE` writes such a file.
+    /// `jaguar measure --link-to SERVER --out FILE` writes such a file.
     #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]
     link: Between,
     /// What is to be short.
@@ -76,7 +76,7 @@ pub struct Args {
     ///
     /// Without it: auto. What a server chose before counts unless it is off.
     #[arg(long, help_heading = LOAD, hide_default_value = true, value_enum, default_value_t)]
-    calibrate: When,
+    measure: When,
     /// The folder for figures and choices (default: the user's cache folder).
     #[arg(long, help_heading = LOAD, value_name = "FOLDER")]
     cache: Option<PathBuf>,
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<()> {
     let bundle = args.hide_for.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
     let network = &bundle.model.network;
     let cache = store::cache(args.cache.as_deref());
-    let machine = store::machine(Cpu::detect(), &kit::kit(), args.calibrate, cache.as_deref(), &mut tell)?;
+    let machine = store::machine(Cpu::detect(), &kit::kit(), args.measure, cache.as_deref(), &mut tell)?;
     let site = machine.as_ref().map(|machine| args.link.site(machine, args.prefer.into()));
     let choices = match &site {
         None => args.memory.apply(Choices::among(network, args.backends.named())?),

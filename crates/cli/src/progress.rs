@@ -14,7 +14,7 @@ use jaguar::wire::Stage;
 
 /// Shows the stage, the layer, and how far it is; and how much of the hint is there while it comes.
 pub struct Bars {
-    bar: Option<(ProgressBar, Kind)>,
+    bar: Option<(ProgressBar, BarKind)>,
     /// The layer that is being prepared.
     layer: String,
     quiet: bool,
@@ -37,7 +37,7 @@ struct Many {
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
 #[derive(PartialEq, Eq, Clone, Copy)]
-enum Kind {
+enum BarKind {
     /// Bytes that travel once, under a title.
     Bytes(&'static str),
     Layers(Stage),
@@ -99,7 +99,7 @@ impl Bars {
 
     /// So many bytes are there of what travels under this title.
     pub fn bytes(&mut self, title: &'static str, done: u64, total: u64) {
-        if let Some(bar) = self.bar(Kind::Bytes(title), total) {
+        if let Some(bar) = self.bar(BarKind::Bytes(title), total) {
             bar.set_position(done);
         }
     }
@@ -112,17 +112,17 @@ impl Bars {
         }
     }
 
-    fn bar(&mut self, kind: Kind, total: u64) -> Option<&ProgressBar> {
+    fn bar(&mut self, kind: BarKind, total: u64) -> Option<&ProgressBar> {
         if self.quiet || self.many.is_some() {
             return None;
         }
         if self.bar.as_ref().is_none_or(|(_, k)| *k != kind) {
             self.finish();
             let (title, count) = match kind {
-                Kind::Bytes(title) => (title, "{bytes}/{total_bytes}, {bytes_per_sec}"),
-                Kind::Layers(Stage::Offline) => ("preparing ", "{pos}/{len} {msg}"),
-                Kind::Layers(Stage::Online) => ("predicting", "{pos}/{len} {msg}"),
-                Kind::Layers(_) => ("getting ready", "{pos}/{len} {msg}"),
+                BarKind::Bytes(title) => (title, "{bytes}/{total_bytes}, {bytes_per_sec}"),
+                BarKind::Layers(Stage::Offline) => ("preparing ", "{pos}/{len} {msg}"),
+                BarKind::Layers(Stage::Online) => ("predicting", "{pos}/{len} {msg}"),
+                BarKind::Layers(_) => ("getting ready", "{pos}/{len} {msg}"),
             };
             self.bar = Some((bar(title, count, total), kind));
         }
@@ -249,7 +249,7 @@ impl Search {
 
 impl Progress for Bars {
     fn step(&mut self, stage: Stage, index: usize, total: usize, name: &str) {
-        if let Some(bar) = self.bar(Kind::Layers(stage), total as u64) {
+        if let Some(bar) = self.bar(BarKind::Layers(stage), total as u64) {
             bar.set_position(index as u64 + 1);
             bar.set_message(name.to_owned());
         }
@@ -267,7 +267,7 @@ impl Progress for Bars {
         }
         match &self.bar {
             // The hint comes layer by layer while the layers are prepared.
-            Some((bar, Kind::Layers(Stage::Offline))) => {
+            Some((bar, BarKind::Layers(Stage::Offline))) => {
                 let hint = format!("{}, hint {} of {}", self.layer, bytes(done), bytes(total));
                 bar.set_message(hint);
             }

@@ -118,7 +118,7 @@ pub struct Args {
     device: crate::kit::Device,
     /// When to measure this machine, to plan by.
     #[arg(long, help_heading = RUNNING, hide = true, value_enum, default_value_t)]
-    calibrate: When,
+    measure: When,
     /// Imitate a slower link, for measurements (the clients must too).
     #[arg(long, help_heading = RUNNING, hide = true, value_enum)]
     link: Option<Imitated>,
@@ -144,7 +144,7 @@ pub struct ModelOptions {
     /// What clients learn.
     #[arg(long, value_enum, default_value_t = Shown::Logits)]
     reveal: Shown,
-    /// The link to plan for: loopback, lan, wan, or a file of `jaguar calibrate --link-to`.
+    /// The link to plan for: loopback, lan, wan, or a file of `jaguar measure --link-to`.
     ///
     /// Without it: the imitated link, else loopback where nobody else can connect, else lan.
     #[arg(long, hide = true, value_name = "LINK", value_parser = str::parse::<Between>)]
@@ -288,7 +288,7 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
     let keep = args.keep_limits();
     let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
     let (cache, limits) = (store::cache(args.cache.as_deref()), args.bounds.limits());
-    let how = (args.calibrate, args.link, bound.is_local());
+    let how = (args.measure, args.link, bound.is_local());
     let mut builder = Builder::new(hardware, common.clone(), cache, how);
     let mut models = Vec::new();
     for spec in &specs {

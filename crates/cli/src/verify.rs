@@ -38,7 +38,7 @@ pub struct Args {
     ///
     /// To plan by what it takes. Without it: off.
     #[arg(long, hide_default_value = true, value_enum, default_value_t = When::Off)]
-    calibrate: When,
+    measure: When,
     /// Threads that compute (0: one per core).
     #[arg(long, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
     // A folder of its own: the hint of a check is no client's.
     let cache = std::env::temp_dir().join(format!("jaguar-verify-{}", std::process::id()));
     let figures = store::cache(None);
-    let machine = store::machine(Cpu::detect(), &kit::kit(), args.calibrate, figures.as_deref(), &mut tell)?;
+    let machine = store::machine(Cpu::detect(), &kit::kit(), args.measure, figures.as_deref(), &mut tell)?;
     let network = &bundle.model.network;
     let choices = match &machine {
         None => args.memory.apply(Choices::among(network, args.backends.named())?),

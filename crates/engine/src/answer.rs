@@ -8,7 +8,7 @@ use crate::client::Prediction;
 /// A class, and how likely the network holds it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Class {
-    /// Its number, from 0.
+    /// The class's number among the network's outputs, from 0.
     pub class: usize,
     /// Its label; `class N` in a model without labels.
     pub name: String,

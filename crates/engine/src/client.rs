@@ -233,17 +233,17 @@ impl Connected {
         Self { cpu, ..self }
     }
 
-    /// The network's public part.
+    /// What every client learns of the network: no weight.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The plan.
+    /// What both parties do, by node.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The model's public name.
+    /// The model's public name, which tells compiled models apart.
     pub fn model(&self) -> ModelId {
         self.model
     }
@@ -372,7 +372,7 @@ impl Query {
     }
 }
 
-/// What the client learns.
+/// What the client learns of the output, as the server reveals it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prediction {
     /// The integer logits; divided by the network's output scale they are the model's.
@@ -382,12 +382,12 @@ pub enum Prediction {
 }
 
 impl Ready {
-    /// The network's public part.
+    /// What every client learns of the network: no weight.
     pub fn network(&self) -> &Network {
         &self.connected.network
     }
 
-    /// The plan.
+    /// What both parties do, by node.
     pub fn plan(&self) -> &Plan {
         &self.connected.plan
     }
@@ -577,7 +577,7 @@ impl LayerHints for Hint {
 }
 
 impl Prepared {
-    /// The network's public part.
+    /// What every client learns of the network: no weight.
     pub fn network(&self) -> &Network {
         self.ready.network()
     }

@@ -24,10 +24,10 @@ pub enum EngineError {
     /// The connection, or what came over it.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// Oblivious transfer.
+    /// What failed in oblivious transfer.
     #[error("oblivious transfer: {0}")]
     Ot(#[from] OtError),
-    /// A nonlinear layer.
+    /// What failed in a nonlinear layer.
     #[error("nonlinear layer: {0}")]
     Mpc(#[from] MpcError),
     /// The network cannot be run with these parameters.
@@ -36,11 +36,11 @@ pub enum EngineError {
     /// What happened in the middle of a layer.
     #[error("layer '{layer}', {stage}: {source}")]
     InLayer {
-        /// The node's name.
+        /// What the network calls the node.
         layer: String,
-        /// Hint, offline or online.
+        /// The stage, in words: hint, offline or online.
         stage: &'static str,
-        /// What happened.
+        /// What happened there.
         source: Box<EngineError>,
     },
     /// What happened between layers.
@@ -48,15 +48,15 @@ pub enum EngineError {
     AtStep {
         /// Stage and label: `client: base OTs`.
         step: String,
-        /// What happened.
+        /// What happened there.
         source: Box<EngineError>,
     },
     /// The peer speaks another version, or is no Jaguar.
     #[error("this is protocol version {ours}, the peer's is {theirs}: use the same release on both sides")]
     Version {
-        /// Ours.
+        /// The version that this program speaks.
         ours: u32,
-        /// The peer's.
+        /// The version that the peer speaks.
         theirs: u32,
     },
     /// The parties have no protocol in common.
@@ -64,15 +64,15 @@ pub enum EngineError {
     NoCommonProtocol {
         /// What the client can do.
         wanted: String,
-        /// What the server offers.
+        /// The protocols that the server offers.
         offered: String,
     },
     /// What a one-round protocol says of its own side.
     #[error("protocol '{name}': {reason}")]
     Protocol {
-        /// Its name.
+        /// The protocol's name, as both parties say it.
         name: String,
-        /// In its own words.
+        /// What it says, in its own words.
         reason: String,
     },
     /// This side cannot do, or does not do, what it is asked for. The peer is told so in the same words.
@@ -103,7 +103,7 @@ pub enum EngineError {
     /// A client that holds prepared queries at the server has asked for nothing for too long.
     #[error("nothing was asked for within {} s: what was prepared is dropped", whole_seconds(*limit))]
     Idle {
-        /// The server's limit.
+        /// How long the server waits for a client that asks for nothing.
         limit: Duration,
     },
     /// The peer sent something that cannot be right.
@@ -118,12 +118,12 @@ pub enum EngineError {
     /// Something the caller gave is not what the network takes.
     #[error("{0}")]
     Input(String),
-    /// The disk.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Rounded up.
+/// Seconds of a time, rounded up.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
@@ -216,7 +216,7 @@ impl EngineError {
         }
     }
 
-    /// What happened, without where.
+    /// What happened, without the layer and the step that it happened in.
     pub fn root(&self) -> &Self {
         match self {
             Self::InLayer { source, .. } | Self::AtStep { source, .. } => source.root(),

@@ -52,16 +52,16 @@ pub(crate) enum Request {
     /// Prepare a query, and keep it until it is asked for by its number: the session's first has 0, each the next. The answer
     /// is `Result<(), NoRoom>`; where there is room the query is prepared, and a [`Kept`] follows.
     Prepare {
-        /// The query's number.
+        /// The query's number in this session, from 0.
         id: u64,
-        /// As in `Query`.
+        /// Whether the server tells its times, as in `Query`.
         timeline: bool,
     },
     /// Run the kept query of this number.
     Run { id: u64 },
     /// Take so many bytes, then send so many: to see what the link carries. Each at most [`MAX_PROBE`].
     Probe { up: u32, down: u32 },
-    /// That was all.
+    /// The client asks for nothing more.
     Leave,
 }
 

@@ -60,23 +60,23 @@ pub fn offer(
 pub enum Notice {
     /// Keys of `bytes` are there; `received` of them came now.
     Keys {
-        /// All of them.
+        /// Bytes of all keys together.
         bytes: u64,
         /// What came in this session.
         received: u64,
     },
     /// An input waits behind `ahead` others; its client stays, or has left.
     Asked {
-        /// Evaluations before it.
+        /// Evaluations that come before it.
         ahead: usize,
         /// Whether the client waits for the answer.
         stays: bool,
     },
     /// An answer was sent, whose evaluation took so long.
     Answered {
-        /// Its bytes.
+        /// Bytes of the answer that were sent.
         bytes: u64,
-        /// Without the queue.
+        /// Time of the evaluation, without that in the queue.
         took: std::time::Duration,
     },
     /// There was no answer to give: an evaluation failed, or the client asked for one that is not there.

@@ -53,9 +53,9 @@ impl Cost {
 /// The cost of one node of the network.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The node's name.
+    /// What the network calls the node.
     pub name: String,
-    /// The operation.
+    /// What the node computes, in a few words.
     pub operation: String,
     /// Who computes it, and how.
     pub kind: Part,
@@ -63,27 +63,27 @@ pub struct Row {
     pub ciphertexts: usize,
     /// Responses: products modulo one prime, on either side, in offline.
     pub responses: usize,
-    /// Correlated OTs, both directions.
+    /// Correlated OTs that the node uses up, of both directions.
     pub cots: u64,
     /// What the client's hint lacked.
     pub hint: Cost,
-    /// Before the input.
+    /// Of the stage before the input is known.
     pub offline: Cost,
-    /// With the input.
+    /// Of the stage that begins with the input.
     pub online: Cost,
 }
 
 /// The cost of one query (and of what came before it on this connection).
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was run.
+    /// The protocol that was run, by its name.
     pub protocol: String,
     /// What the protocol tells the parties beyond the result: see [`jaguar_plan::Comparison::caveat`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaks: Option<String>,
-    /// By node.
+    /// One for each node, in the network's order.
     pub rows: Vec<Row>,
-    /// Handshake.
+    /// Of the handshake, with the model's public part.
     pub model: Cost,
     /// Hint and base OTs, as far as they were needed.
     pub client: Cost,
@@ -187,9 +187,9 @@ impl Report {
 /// What a plan predicts of a query, to stand beside its [`Report`].
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Predicted {
-    /// Before the input.
+    /// Of the stage before the input is known.
     pub offline: Total,
-    /// With the input.
+    /// Of the stage that begins with the input.
     pub online: Total,
 }
 

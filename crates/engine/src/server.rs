@@ -66,7 +66,7 @@ struct PlannedModel {
 /// What a server does for a client.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice {
-    /// A query was answered.
+    /// A query was answered, which took so much.
     Answered(Served),
     /// A query was prepared, and is kept until the client asks for it.
     Kept {
@@ -390,7 +390,7 @@ impl Service {
         of.map(|backend| &self.models(planned)[backend])
     }
 
-    /// The network's public part.
+    /// What every client learns of the network: no weight.
     pub fn network(&self) -> &Network {
         &self.bundle.model.network
     }
@@ -421,7 +421,7 @@ impl Service {
         &self.single().plan
     }
 
-    /// The model's public name.
+    /// The model's public name, which tells compiled models apart.
     pub fn model(&self) -> ModelId {
         self.bundle.id()
     }

@@ -14,7 +14,7 @@ fn micros(time: Duration) -> u64 {
 /// What the server says of its times: microseconds from its mark.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServerTimes {
-    /// Before the answer left.
+    /// Microseconds from the mark until the answer left.
     pub answered: u64,
     pub stretches: Stretches,
 }
@@ -22,7 +22,7 @@ pub(crate) struct ServerTimes {
 /// What a party did when, in microseconds from its own mark.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Stretches {
-    /// (start, length, waited).
+    /// Stage, node, and (start, length, waited) of each piece.
     pub work: Vec<(Stage, u32, [u64; 3])>,
     /// (since the end of the one before, length).
     pub waits: Vec<(u64, u64)>,

@@ -20,7 +20,7 @@ impl Stop {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether they were asked.
+    /// Whether sessions were asked to end.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

@@ -23,7 +23,7 @@ use crate::server_times::{ServerTimes, Stretches};
 pub struct Span {
     /// Seconds since the query began at the client.
     pub start: f64,
-    /// Seconds.
+    /// Seconds from its beginning to its end.
     pub length: f64,
     /// Seconds of it in which the party waited for its peer.
     pub waited: f64,
@@ -46,7 +46,7 @@ pub struct Timeline {
     pub origin: Duration,
     /// Seconds until the client had the server's report, its last message.
     pub length: f64,
-    /// The client's.
+    /// When the client did what.
     pub client: PartyTimes,
     /// The server's, moved onto the client's clock.
     pub server: PartyTimes,

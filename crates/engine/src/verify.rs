@@ -30,14 +30,14 @@ use jaguar_graph::bundle::Bundle;
 /// How one layer of a private run compares with the reference.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerCheck {
-    /// The node's name.
+    /// What the network calls the node.
     pub name: String,
-    /// How many values.
+    /// How many values the node makes.
     pub values: usize,
     /// The largest difference from the exact result, in units of the last place (linear layers: from the quotient before
     /// rounding).
     pub max_ulps: f64,
-    /// The mean difference.
+    /// The mean absolute difference, in the same units.
     pub mean_ulps: f64,
     /// What the protocol promises as the largest.
     pub bound_ulps: f64,
@@ -47,12 +47,12 @@ pub struct LayerCheck {
     pub reduced: usize,
 }
 
-/// One input's check.
+/// How a private run of one input compares with the reference.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// By node.
+    /// One for each node, in the network's order.
     pub layers: Vec<LayerCheck>,
-    /// What the client got.
+    /// What the client got of the same run.
     pub prediction: Prediction,
 }
 

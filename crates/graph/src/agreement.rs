@@ -260,7 +260,7 @@ impl<'a> Judge<'a> {
 /// A node whose values reach beyond what calibration saw.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beyond {
-    /// The node.
+    /// The node's number in the network.
     pub node: usize,
     /// How many values do, over all images.
     pub values: usize,

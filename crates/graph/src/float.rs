@@ -12,17 +12,9 @@ use std::ops::{Deref, DerefMut};
 use jaguar_ring::cpu::Cpu;
 
 use crate::network::{self, NodeId, OutputPart, Shape};
-pub use crate::ops::add::Add;
-pub use crate::ops::concat::Concat;
-pub use crate::ops::input::Input;
-pub use crate::ops::max_pool::float::MaxPool;
+pub use crate::ops::float::*;
 pub use crate::ops::operator::Known;
 use crate::ops::operator::Sign;
-pub use crate::ops::product::float::Product;
-pub use crate::ops::relu::float::Relu;
-pub use crate::ops::relu::prelu::Prelu;
-pub use crate::ops::relu6::float::Clip;
-pub use crate::ops::sum_pool::float::AveragePool;
 
 /// An imported network in floating point.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +53,7 @@ pub struct Node {
 pub struct Op(Box<dyn FloatOperator>);
 
 impl Op {
-    /// That of an operator.
+    /// The operation that an operator is.
     pub fn new(operator: impl FloatOperator) -> Self {
         Self(Box::new(operator))
     }
@@ -138,7 +130,7 @@ impl Debug for Op {
 
 /// What a float operator has without a word, by deriving `Clone`, `Debug` and `PartialEq`.
 pub trait Instance: Any + Debug + Send + Sync {
-    /// A copy.
+    /// A copy of it, of whatever type it is.
     fn boxed(&self) -> Box<dyn FloatOperator>;
 
     /// Whether it is an operation of the same type and with the same parameters.
@@ -304,7 +296,7 @@ pub struct Linear {
 pub struct Affine {
     /// The factor of each channel, `[C]`.
     pub mul: Vec<f32>,
-    /// Added after the multiplication.
+    /// What is added after the multiplication.
     pub add: Bias,
 }
 

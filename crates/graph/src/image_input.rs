@@ -20,13 +20,13 @@ pub enum ImageError {
     /// The buffer does not hold the image that it should.
     #[error("{width}x{height} RGB pixels take {expected} bytes, there are {found}")]
     Length {
-        /// In pixels.
+        /// Width of the picture, in pixels.
         width: usize,
-        /// In pixels.
+        /// Height of the picture, in pixels.
         height: usize,
-        /// Bytes needed.
+        /// Bytes that a picture of this size has.
         expected: usize,
-        /// Bytes given.
+        /// Bytes that were given.
         found: usize,
     },
     /// Empty or too large, as given or as resized.
@@ -35,9 +35,9 @@ pub enum ImageError {
          resized"
     )]
     Size {
-        /// In pixels.
+        /// Width of the picture, in pixels.
         width: usize,
-        /// In pixels.
+        /// Height of the picture, in pixels.
         height: usize,
     },
     /// Smaller than what is cut out of it.
@@ -45,13 +45,13 @@ pub enum ImageError {
         "{width}x{height} pixels are left after resizing, the network takes {wanted_width}x{wanted_height}"
     )]
     TooSmall {
-        /// In pixels.
+        /// Width of the picture, in pixels.
         width: usize,
-        /// In pixels.
+        /// Height of the picture, in pixels.
         height: usize,
-        /// In pixels.
+        /// Width that the network takes, in pixels.
         wanted_width: usize,
-        /// In pixels.
+        /// Height that the network takes, in pixels.
         wanted_height: usize,
     },
     /// A part of a picture that is none.

@@ -31,17 +31,17 @@ pub enum OnnxError {
     /// A file of tensors beside the model.
     #[error("its tensors' file {path} cannot be read: {problem}")]
     External {
-        /// The file.
+        /// The file that was to be read.
         path: PathBuf,
         /// The file system's error.
         problem: std::io::Error,
     },
-    /// Too large a file.
+    /// A file of more bytes than are read.
     #[error("the file has {found} bytes, at most {limit} are read")]
     TooLarge {
-        /// Its size.
+        /// The file's size, in bytes.
         found: u64,
-        /// The limit.
+        /// How many bytes are read at most.
         limit: u64,
     },
     /// More of something than a model can sensibly have.
@@ -50,13 +50,13 @@ pub enum OnnxError {
     /// Not the wire format of protocol buffers, or cut short.
     #[error("not a protocol buffer, or cut short: {0}")]
     Framing(String),
-    /// No graph inside.
+    /// A model file without a graph.
     #[error("the file holds no graph: it is empty, or no ONNX model")]
     NoGraph,
     /// A tensor whose data cannot be used.
     #[error("tensor {name:?}: {problem}")]
     Tensor {
-        /// Its name.
+        /// What the file calls the tensor.
         name: String,
         /// What is wrong with it.
         problem: String,
@@ -69,10 +69,10 @@ pub struct ModelProto {
     /// The version of the file format.
     #[prost(int64, optional, tag = "1")]
     pub ir_version: Option<i64>,
-    /// The exporter.
+    /// The program that wrote the file.
     #[prost(string, optional, tag = "2")]
     pub producer_name: Option<String>,
-    /// The computation.
+    /// What the model computes.
     #[prost(message, optional, tag = "7")]
     pub graph: Option<GraphProto>,
     /// By domain, the version of the operators' definitions.
@@ -89,18 +89,18 @@ pub struct OperatorSetIdProto {
     /// Empty for ONNX's own.
     #[prost(string, optional, tag = "1")]
     pub domain: Option<String>,
-    /// The version.
+    /// The version of this domain's operators.
     #[prost(int64, optional, tag = "2")]
     pub version: Option<i64>,
 }
 
-/// A computation.
+/// A computation: nodes, and the values that go in and out.
 #[derive(Clone, PartialEq, Message)]
 pub struct GraphProto {
     /// In topological order.
     #[prost(message, repeated, tag = "1")]
     pub node: Vec<NodeProto>,
-    /// For people.
+    /// A name that people read; nothing depends on it.
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
     /// Constants by name.
@@ -109,7 +109,7 @@ pub struct GraphProto {
     /// Inputs; older files list initializers here too.
     #[prost(message, repeated, tag = "11")]
     pub input: Vec<ValueInfoProto>,
-    /// Outputs.
+    /// The values that the graph gives.
     #[prost(message, repeated, tag = "12")]
     pub output: Vec<ValueInfoProto>,
 }
@@ -120,16 +120,16 @@ pub struct NodeProto {
     /// Values by name; empty for an absent optional one.
     #[prost(string, repeated, tag = "1")]
     pub input: Vec<String>,
-    /// Values by name.
+    /// The names of the values that it makes.
     #[prost(string, repeated, tag = "2")]
     pub output: Vec<String>,
-    /// For people.
+    /// A name that people read; nothing depends on it.
     #[prost(string, optional, tag = "3")]
     pub name: Option<String>,
-    /// The operator.
+    /// The operator's name in its domain.
     #[prost(string, optional, tag = "4")]
     pub op_type: Option<String>,
-    /// Its parameters.
+    /// The operator's parameters, which no node computes.
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<AttributeProto>,
     /// The operator's domain; empty for ONNX's own.
@@ -140,28 +140,28 @@ pub struct NodeProto {
 /// A parameter of an operation.
 #[derive(Clone, PartialEq, Message)]
 pub struct AttributeProto {
-    /// Its name.
+    /// What the file calls it.
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
-    /// A number.
+    /// The value of a real attribute.
     #[prost(float, optional, tag = "2")]
     pub f: Option<f32>,
-    /// An integer.
+    /// The value of an integer attribute.
     #[prost(int64, optional, tag = "3")]
     pub i: Option<i64>,
-    /// A string.
+    /// The value of a text attribute, in UTF-8.
     #[prost(bytes = "vec", optional, tag = "4")]
     pub s: Option<Vec<u8>>,
-    /// A tensor.
+    /// The value of a tensor attribute.
     #[prost(message, optional, tag = "5")]
     pub t: Option<TensorProto>,
     /// A subgraph: what an If, a Loop or a Scan computes.
     #[prost(message, optional, tag = "6")]
     pub g: Option<GraphProto>,
-    /// Numbers.
+    /// The values of an attribute that is a list of reals.
     #[prost(float, repeated, tag = "7")]
     pub floats: Vec<f32>,
-    /// Integers.
+    /// The values of an attribute that is a list of integers.
     #[prost(int64, repeated, tag = "8")]
     pub ints: Vec<i64>,
 }
@@ -169,28 +169,28 @@ pub struct AttributeProto {
 /// A constant tensor.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorProto {
-    /// Its shape.
+    /// Its shape; empty for a single number.
     #[prost(int64, repeated, tag = "1")]
     pub dims: Vec<i64>,
     /// One of [`data_type`].
     #[prost(int32, optional, tag = "2")]
     pub data_type: Option<i32>,
-    /// Single-precision values.
+    /// The values, if they are of single precision.
     #[prost(float, repeated, tag = "4")]
     pub float_data: Vec<f32>,
     /// Values of 32 bits and fewer, half-precision ones by their bit pattern.
     #[prost(int32, repeated, tag = "5")]
     pub int32_data: Vec<i32>,
-    /// Integers.
+    /// The values, if they are 64-bit integers.
     #[prost(int64, repeated, tag = "7")]
     pub int64_data: Vec<i64>,
-    /// Its name.
+    /// What the file calls it.
     #[prost(string, optional, tag = "8")]
     pub name: Option<String>,
     /// Any type's values, little-endian.
     #[prost(bytes = "vec", optional, tag = "9")]
     pub raw_data: Option<Vec<u8>>,
-    /// Double-precision values.
+    /// The values, if they are of double precision.
     #[prost(double, repeated, tag = "10")]
     pub double_data: Vec<f64>,
     /// Where the data is if it lies in another file.
@@ -230,10 +230,10 @@ pub mod data_type {
 /// A key and a value.
 #[derive(Clone, PartialEq, Message)]
 pub struct StringStringEntryProto {
-    /// The key.
+    /// What the metadata is about.
     #[prost(string, optional, tag = "1")]
     pub key: Option<String>,
-    /// The value.
+    /// What it says of that.
     #[prost(string, optional, tag = "2")]
     pub value: Option<String>,
 }
@@ -241,10 +241,10 @@ pub struct StringStringEntryProto {
 /// A value's name and type.
 #[derive(Clone, PartialEq, Message)]
 pub struct ValueInfoProto {
-    /// Its name.
+    /// What the file calls it.
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
-    /// Its type.
+    /// Its type; absent where the exporter inferred none.
     #[prost(message, optional, tag = "2")]
     pub r#type: Option<TypeProto>,
 }
@@ -252,26 +252,26 @@ pub struct ValueInfoProto {
 /// A type; only tensors are read.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
-    /// A tensor's.
+    /// Set if the value is a tensor.
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
 }
 
-/// A tensor's type.
+/// The element type and the shape of a tensor.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorTypeProto {
     /// One of [`data_type`].
     #[prost(int32, optional, tag = "1")]
     pub elem_type: Option<i32>,
-    /// The shape.
+    /// The shape; absent where the exporter inferred none.
     #[prost(message, optional, tag = "2")]
     pub shape: Option<TensorShapeProto>,
 }
 
-/// A shape.
+/// A shape, of which single dimensions may be open.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorShapeProto {
-    /// By axis.
+    /// One for each axis, the batch included.
     #[prost(message, repeated, tag = "1")]
     pub dim: Vec<DimensionProto>,
 }
@@ -279,17 +279,17 @@ pub struct TensorShapeProto {
 /// A size, a name for one, or neither.
 #[derive(Clone, PartialEq, Message)]
 pub struct DimensionProto {
-    /// The size.
+    /// The size, where it is fixed.
     #[prost(int64, optional, tag = "1")]
     pub dim_value: Option<i64>,
-    /// The name.
+    /// The name of a size that is open.
     #[prost(string, optional, tag = "2")]
     pub dim_param: Option<String>,
 }
 
 /// Which message a length-delimited field holds, as far as the walk before decoding must know.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum FieldKind {
     Model,
     Graph,
     Node,
@@ -305,24 +305,27 @@ enum Kind {
     Varints,
 }
 
-impl Kind {
-    fn of_field(self, field: u64) -> Kind {
+impl FieldKind {
+    fn of_field(self, field: u64) -> FieldKind {
         match (self, field) {
-            (Kind::Model, 7) | (Kind::Attribute, 6) => Kind::Graph,
-            (Kind::Graph, 1) => Kind::Node,
-            (Kind::Graph, 5) | (Kind::Attribute, 5) => Kind::Tensor,
-            (Kind::Graph, 11 | 12) => Kind::Nested,
-            (Kind::Node, 5) => Kind::Attribute,
-            (Kind::Attribute, 8) => Kind::Varints,
-            (Kind::Attribute, 4 | 7) | (Kind::Tensor, 4 | 9 | 10) => Kind::Bulk,
-            (Kind::Tensor, 1 | 5 | 7) => Kind::Varints,
-            (Kind::Nested, _) => Kind::Nested,
-            _ => Kind::Leaf,
+            (FieldKind::Model, 7) | (FieldKind::Attribute, 6) => FieldKind::Graph,
+            (FieldKind::Graph, 1) => FieldKind::Node,
+            (FieldKind::Graph, 5) | (FieldKind::Attribute, 5) => FieldKind::Tensor,
+            (FieldKind::Graph, 11 | 12) => FieldKind::Nested,
+            (FieldKind::Node, 5) => FieldKind::Attribute,
+            (FieldKind::Attribute, 8) => FieldKind::Varints,
+            (FieldKind::Attribute, 4 | 7) | (FieldKind::Tensor, 4 | 9 | 10) => FieldKind::Bulk,
+            (FieldKind::Tensor, 1 | 5 | 7) => FieldKind::Varints,
+            (FieldKind::Nested, _) => FieldKind::Nested,
+            _ => FieldKind::Leaf,
         }
     }
 
     fn has_fields(self) -> bool {
-        matches!(self, Kind::Model | Kind::Graph | Kind::Node | Kind::Attribute | Kind::Tensor)
+        matches!(
+            self,
+            FieldKind::Model | FieldKind::Graph | FieldKind::Node | FieldKind::Attribute | FieldKind::Tensor
+        )
     }
 }
 
@@ -348,7 +351,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 
 /// Walks through a message's fields, counting. Value types are entered only if they parse, since strings in
 /// them look alike.
-fn survey(kind: Kind, mut bytes: &[u8], depth: usize, census: &mut Census) -> Result<(), OnnxError> {
+fn survey(kind: FieldKind, mut bytes: &[u8], depth: usize, census: &mut Census) -> Result<(), OnnxError> {
     let cut = || OnnxError::Framing("a field ends beyond its message".into());
     if depth > MAX_DEPTH {
         return Err(OnnxError::TooMany("levels of nesting"));
@@ -368,10 +371,10 @@ fn survey(kind: Kind, mut bytes: &[u8], depth: usize, census: &mut Census) -> Re
                 let body = bytes.get(..length).ok_or_else(cut)?;
                 let inner = kind.of_field(key >> 3);
                 match inner {
-                    Kind::Varints => census.varint_bytes += length,
-                    Kind::Bulk => {}
+                    FieldKind::Varints => census.varint_bytes += length,
+                    FieldKind::Bulk => {}
                     // Each dimension takes at least two bytes: counting halves bounds them without entering.
-                    Kind::Nested => census.fields += 1 + length / 2,
+                    FieldKind::Nested => census.fields += 1 + length / 2,
                     _ => census.fields += 1,
                 }
                 if inner.has_fields() {
@@ -397,7 +400,7 @@ fn survey(kind: Kind, mut bytes: &[u8], depth: usize, census: &mut Census) -> Re
 /// # Errors
 /// Not a protocol buffer, cut short, or more fields than a model has.
 pub fn decode(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
-    survey(Kind::Model, bytes, 0, &mut Census::default())?;
+    survey(FieldKind::Model, bytes, 0, &mut Census::default())?;
     ModelProto::decode(bytes).map_err(|e| OnnxError::Framing(e.to_string()))
 }
 
@@ -482,7 +485,7 @@ pub enum Values {
 }
 
 impl Values {
-    /// How many there are.
+    /// How many values the tensor has.
     pub fn len(&self) -> usize {
         match self {
             Values::Float(v) => v.len(),
@@ -490,7 +493,7 @@ impl Values {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the tensor has no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

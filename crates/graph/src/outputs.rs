@@ -98,7 +98,7 @@ impl Heads {
         Self(heads)
     }
 
-    /// All of them.
+    /// The heads, in the order of the outputs.
     pub fn all(&self) -> &[Head] {
         &self.0
     }

@@ -28,7 +28,7 @@ pub enum ReferenceError {
     /// An input of the wrong length.
     #[error("the input has {found} values, the network takes {expected}")]
     Input {
-        /// How many there are.
+        /// How many values the input has.
         found: usize,
         /// How many there should be.
         expected: usize,
@@ -38,7 +38,7 @@ pub enum ReferenceError {
     Node(NodeId),
 }
 
-/// A whole run.
+/// The values of every node, of one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// By node, its value `[C, H, W]`, row-major, as plain integers that are not wrapped around.

@@ -16,9 +16,9 @@ const CLAMPED: f64 = 0.01;
 /// An input that is not like those of calibration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unusual {
-    /// Its values.
+    /// The range of the input's values.
     pub found: Seen,
-    /// Those of calibration.
+    /// The range of the values that calibration saw.
     pub calibration: Seen,
     /// Which part of its values the network's range cuts off.
     pub clamped: f64,

@@ -30,7 +30,7 @@ use crate::network::{Model, NodeId, argmax};
 use crate::outputs::Heads;
 use crate::reference::{self, Draws, ReferenceError};
 
-/// How to choose.
+/// By what the bits to leave out are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// The largest [`Heads::worst_error`] against exact signs in any run; more than 0.

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use jaguar_graph::float::{Demand, FloatOperands, FloatOperator, Graph, Growth, Known};
-use jaguar_graph::import::{Build, Builder, Call, ImportError, Options, Reject, Value, import_model};
+use jaguar_graph::import::{
+    Build, Builder, Call, ImportError, Options, Reject, Unsupported, Value, import_model,
+};
 use jaguar_graph::network::{self, Operators};
 use jaguar_graph::onnx::{self, AttributeProto};
 use jaguar_graph::quantise::{self, calibrate};
@@ -90,4 +92,43 @@ fn its_refusals_are_named_and_others_do_not_know_it() {
     assert!(text.contains("has the slope 2") && text.contains("Fold it into the layer before"), "{text}");
     let text = message(&Operators::standard(), None);
     assert!(text.contains(r#"an operator of the domain "com.example""#), "{text}");
+}
+
+/// What is refused of a fixture.
+fn refused(name: &str, operators: &Operators) -> Vec<Unsupported> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/{name}.onnx"));
+    match import_model(&onnx::read(&path).expect("a model"), name, &Options::new(operators)) {
+        Err(ImportError::Unsupported(nodes)) => nodes,
+        Ok(_) => Vec::new(),
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+#[test]
+fn no_advice_contradicts_it() {
+    let taking = |onnx| Operators::standard().from_onnx(onnx);
+    let told = |nodes: &[Unsupported]| nodes.iter().map(Unsupported::to_string).collect::<String>();
+    // Of an activation by its name.
+    let elu = refused("unsupported_13", &taking(&[("Elu", gate)]));
+    assert!(elu.len() == 4 && !told(&elu).contains("Elu of"), "{}", told(&elu));
+    // Of curves that exporters write as several nodes: those whose function is taken are read.
+    let curves = refused("curves_13", &taking(&[("Sigmoid", gate)]));
+    assert!(curves.len() == 3 && !told(&curves).contains("SiLU"), "{}", told(&curves));
+    // Of the same operator of another domain.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/unsupported_13.onnx");
+    let mut model = onnx::read(&path).expect("a model");
+    for node in &mut model.graph.as_mut().expect("a graph").node {
+        if node.op_type() == "Elu" {
+            node.domain = Some("com.example".into());
+        }
+    }
+    let advice = |operators: &Operators| match import_model(&model, "foreign", &Options::new(operators)) {
+        Err(ImportError::Unsupported(nodes)) => {
+            nodes.iter().find(|n| n.operator == "Elu").expect("Elu").instead.clone()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert!(advice(&Operators::standard()).contains("Replace the activation"));
+    let own = advice(&taking(&[("Elu", gate)]));
+    assert!(own.contains("ONNX's own Elu") && !own.contains("Replace"), "{own}");
 }

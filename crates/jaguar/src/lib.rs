@@ -52,6 +52,7 @@ pub mod linear {
 /// What an operator of one's own does with shares, in nonlinear layers that are there, and what these cost.
 pub mod nonlinear {
     pub use jaguar_mpc::{
-        Elementwise, Formula, Kind, Modulus, MpcError, Nonlinear, Relu6Params, Selection, cost, semantics,
+        Elementwise, Formula, Modulus, MpcError, Nonlinear, NonlinearKind, Relu6Params, Selection, cost,
+        semantics,
     };
 }

@@ -37,7 +37,7 @@ pub struct Request<'a> {
     pub node: usize,
     /// The name of the backend that is to run it: one of those that are planned together ([`Backend::family`]).
     pub backend: &'static str,
-    /// The operation.
+    /// The convolution: its geometry and its shift.
     pub spec: &'a Linear,
     /// `[C_in, H, W]` of an image.
     pub in_shape: Shape,
@@ -68,9 +68,9 @@ pub struct Request<'a> {
 /// of it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenRing {
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub ring_dim: u32,
-    /// log2 of q.
+    /// log2 of the ciphertexts' modulus q.
     pub modulus_bits: u32,
 }
 
@@ -91,7 +91,7 @@ impl std::fmt::Display for ChosenRing {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayerError {
-    /// The layout failed.
+    /// The layer's values do not fit into polynomials.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The parameter set is not one that may be used.
@@ -106,7 +106,7 @@ pub enum LayerError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// The connection.
+    /// The connection failed, or the peer left.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The peer sent what cannot be.
@@ -117,13 +117,13 @@ pub enum BackendError {
 /// How a layer lies in ciphertexts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Geometry {
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub ring_dim: usize,
     /// Into how many windows the map is cut.
     pub tiles: usize,
     /// Input channels (or parts of them) that a ciphertext holds.
     pub maps_per_ciphertext: usize,
-    /// Ciphertexts from the client.
+    /// Ciphertexts that the client sends for a query.
     pub ciphertexts: usize,
     /// Ciphertexts of the answer, wherever their halves come from.
     pub responses: usize,
@@ -150,9 +150,9 @@ pub struct Traffic {
 /// Seconds of a layer's work on a single core. Zero where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
-    /// Once per model, server.
+    /// The server's, once per model: weights in the backend's form.
     pub model: f64,
-    /// Once per client, server.
+    /// The server's, once per client: the hint.
     pub hint: f64,
     /// Per query, offline: client and server, on all threads.
     pub offline: [f64; 2],
@@ -164,7 +164,7 @@ pub struct Work {
 
 /// What both parties know of one planned layer.
 pub trait Layer: Debug + Send + Sync {
-    /// The operation.
+    /// The convolution: its geometry and its shift.
     fn spec(&self) -> &Linear;
 
     /// Where its input's shares must live: modulo any power of two or any odd number, at the network's scale.
@@ -177,7 +177,7 @@ pub trait Layer: Debug + Send + Sync {
     /// How it lies in ciphertexts.
     fn geometry(&self) -> Geometry;
 
-    /// What passes.
+    /// How many bytes pass, and when.
     fn traffic(&self) -> Traffic;
 
     /// What it takes on a machine of which this was measured; `None` where that does not cover it.
@@ -227,7 +227,7 @@ pub trait Layer: Debug + Send + Sync {
 /// An instance of RLWE: uniform ternary secrets, centred binomial noise of variance 10.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rlwe {
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub ring_dim: usize,
     /// q is at most 2 to this.
     pub modulus_bits: u32,
@@ -314,9 +314,9 @@ pub type ClientKeys = Arc<dyn Any + Send + Sync>;
 /// Bytes of a client's keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyBytes {
-    /// On their way.
+    /// Bytes that a client sends once.
     pub sent: usize,
-    /// In the server's memory.
+    /// Bytes that they take in the server's memory.
     pub kept: u64,
 }
 
@@ -456,7 +456,7 @@ impl Output for Zeroizing<Vec<u64>> {
     }
 }
 
-/// A backend.
+/// A way to compute linear layers: its layers, parameters, costs and parties.
 pub trait Backend: Sync {
     /// Its name: of letters, digits and hyphens; in options, plans and reports.
     fn name(&self) -> &'static str;
@@ -507,17 +507,17 @@ pub trait Backend: Sync {
 pub struct BackendId(&'static dyn Backend);
 
 impl BackendId {
-    /// That of `backend`.
+    /// The handle of a backend, by which kits and options know it.
     pub const fn new(backend: &'static dyn Backend) -> Self {
         Self(backend)
     }
 
-    /// The backend.
+    /// The backend that the handle stands for.
     pub fn backend(self) -> &'static dyn Backend {
         self.0
     }
 
-    /// Its name.
+    /// What options and reports call it.
     pub fn name(self) -> &'static str {
         self.0.name()
     }
@@ -563,7 +563,7 @@ impl Planned {
         layers.layer(node).is_some().then_some(Self { layers, node })
     }
 
-    /// The backend's name.
+    /// What options call the layer's backend.
     pub fn backend(&self) -> &'static str {
         self.layers.backend_of(self.node)
     }

@@ -53,11 +53,11 @@ pub trait Constants: Serialize + DeserializeOwned + Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{figure}: {found}, where {expected}")]
 pub struct Impossible {
-    /// Which one.
+    /// Which constant it is, in words.
     pub figure: String,
-    /// What was found.
+    /// The figure that was measured, with its unit.
     pub found: String,
-    /// What any machine has.
+    /// What figure a machine can have, in words.
     pub expected: String,
 }
 
@@ -177,7 +177,7 @@ impl Probe {
         }
     }
 
-    /// The family's name.
+    /// What files call the family's constants.
     pub fn name(self) -> &'static str {
         self.name
     }

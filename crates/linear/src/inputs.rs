@@ -77,7 +77,7 @@ impl Pattern {
 /// One input ciphertext.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// What it holds where.
+    /// Which values it holds, and in which coefficients.
     pub pattern: &'a Pattern,
     /// Index in the input tensor of its first channel's first value, of its first image.
     pub first_value: usize,
@@ -92,19 +92,19 @@ pub struct Inputs {
     /// In the order in which they are sent.
     uploads: Vec<Upload>,
     step: usize,
-    /// g.
+    /// g: how many images share a ciphertext.
     interleaved: usize,
     /// From an image's value to the next image's, in the input tensor.
     image_len: usize,
     count: usize,
-    /// Bytes.
+    /// Bytes that the lists take together.
     listed: usize,
 }
 
 /// One input ciphertext on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upload {
-    /// Which ciphertext it is.
+    /// Its number among the layer's input ciphertexts.
     pub index: usize,
     /// Where its part of b begins.
     pub start: usize,

@@ -55,7 +55,7 @@ pub enum LayoutError {
     KernelTooLarge {
         /// Coefficients of the smallest tile.
         reach: usize,
-        /// N.
+        /// N: how many coefficients a polynomial has.
         ring_dim: usize,
     },
     /// Too many pieces: a plan lists each of them.
@@ -63,7 +63,7 @@ pub enum LayoutError {
     Pieces {
         /// Taps, tiles, ciphertexts, kinds of them, or bytes of what is listed of them.
         what: &'static str,
-        /// How many, at least.
+        /// How many the layer would have, at least.
         found: usize,
         /// How many are allowed.
         most: usize,
@@ -162,22 +162,22 @@ impl Axis {
 pub struct Tile {
     /// The first image that it is of; as many follow as are interleaved.
     pub image: usize,
-    /// First row.
+    /// The output row that it begins with.
     pub row: usize,
-    /// First column.
+    /// The output column that it begins with.
     pub column: usize,
-    /// Rows.
+    /// How many rows of outputs it has.
     pub height: usize,
-    /// Columns.
+    /// How many columns of outputs it has.
     pub width: usize,
 }
 
 /// How many images a layout is of, and how they lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Images {
-    /// All of them.
+    /// How many images a query has.
     count: usize,
-    /// g.
+    /// g: how many images share a ciphertext.
     interleaved: usize,
 }
 
@@ -191,13 +191,13 @@ impl Images {
 /// where nothing else is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// N.
+    /// N: how many coefficients a polynomial has.
     ring_dim: usize,
     images: Images,
     spec: Linear,
     in_shape: Shape,
     out_shape: Shape,
-    /// Rows, columns.
+    /// How rows are cut, and how columns.
     axes: [Axis; 2],
     /// The output plane as it is cut into tiles: `[1, H·W]` where no tap reaches sideways.
     plane: [usize; 2],
@@ -437,7 +437,7 @@ impl Layout {
         Ok(this)
     }
 
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub fn ring_dim(&self) -> usize {
         self.ring_dim
     }
@@ -452,7 +452,7 @@ impl Layout {
         self.images.interleaved
     }
 
-    /// The layer.
+    /// The convolution: its geometry and its shift.
     pub(crate) fn spec(&self) -> &Linear {
         &self.spec
     }
@@ -482,7 +482,7 @@ impl Layout {
         self.parts
     }
 
-    /// Coefficients of a part.
+    /// How many coefficients a part of a ciphertext has.
     pub fn part_len(&self) -> usize {
         self.ring_dim / self.parts
     }

@@ -20,11 +20,11 @@ pub enum MpcError {
     /// The caller asked for something that the protocol does not offer.
     #[error("unusable {what}: found {found}, expected {expected}")]
     Misuse {
-        /// Which argument.
+        /// The argument that is wrong.
         what: &'static str,
-        /// What was given.
+        /// The value that was given.
         found: String,
-        /// What may be given.
+        /// The values that may be given.
         expected: String,
     },
 }

@@ -60,7 +60,7 @@ pub use cost::Cost;
 pub use error::MpcError;
 pub use gates::bits::Bits;
 pub use gates::formula::Formula;
-pub use nonlinear::{Elementwise, Kind, Nonlinear};
+pub use nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 pub use party::Party;
 pub use protocols::argmax::{Argmax, ArgmaxParams};
 pub use protocols::bit::BitToArithmetic;

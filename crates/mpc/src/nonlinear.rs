@@ -19,7 +19,7 @@ use crate::party::Party;
 
 /// Which measured figures tell a layer's time: layers of one kind take about as long for each COT and each byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NonlinearKind {
     /// max(x, 0).
     Relu,
     /// x clipped.
@@ -32,7 +32,7 @@ pub enum Kind {
     Product,
 }
 
-impl Kind {
+impl NonlinearKind {
     /// All kinds, in the order of their numbers (`kind as usize`).
     pub const ALL: [Self; 5] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension, Self::Product];
 }
@@ -51,7 +51,7 @@ impl Kind {
 /// ```
 pub trait Nonlinear: Any + Debug + Send + Sync {
     /// Which measured figures tell its time.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> NonlinearKind;
 
     /// Whether the protocol takes these parameters.
     ///

@@ -322,7 +322,7 @@ fn layers_are_values() {
     for (layer, out) in layers {
         assert!(layer.check().is_ok(), "{layer:?}");
         let size = match layer.kind() {
-            Kind::MaxPool => shape.size[0] * shape.size[1],
+            NonlinearKind::MaxPool => shape.size[0] * shape.size[1],
             _ => count,
         };
         let shares =
@@ -331,15 +331,15 @@ fn layers_are_values() {
         let close = |got: i64, x: i64| got == x || got == x + 1;
         for (got, &x) in got.iter().zip(&values) {
             let ok = match layer.kind() {
-                Kind::Relu => *got == x,
-                Kind::Relu6 => *got == x.min(1 << 11),
-                Kind::Extension if out == 30 => *got == x,
-                Kind::Extension => close(*got, x >> 4),
-                Kind::MaxPool | Kind::Product => true,
+                NonlinearKind::Relu => *got == x,
+                NonlinearKind::Relu6 => *got == x.min(1 << 11),
+                NonlinearKind::Extension if out == 30 => *got == x,
+                NonlinearKind::Extension => close(*got, x >> 4),
+                NonlinearKind::MaxPool | NonlinearKind::Product => true,
             };
             assert!(ok, "{got} of {x} by {layer:?}");
         }
-        if layer.kind() == Kind::MaxPool {
+        if layer.kind() == NonlinearKind::MaxPool {
             let values: Vec<i64> = values.iter().cycle().take(size).copied().collect();
             assert_eq!(got, reference::maxpool(&values, &shape));
         }

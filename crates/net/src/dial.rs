@@ -36,7 +36,7 @@ pub struct Steps {
     pub certificate: Option<Vec<u8>>,
     /// Of the opening of a WebSocket, where there is one.
     pub opened: Option<Duration>,
-    /// Of the greetings.
+    /// How long the greetings took, where both came.
     pub greeted: Option<Duration>,
 }
 

@@ -39,9 +39,9 @@ enum Socket {
 /// Where a listener is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// A TCP port.
+    /// A TCP port, on this address.
     Tcp(SocketAddr),
-    /// A Unix socket.
+    /// A Unix socket, at this path.
     Unix(PathBuf),
 }
 
@@ -88,7 +88,7 @@ impl Bound {
 /// How long this machine may take to connect to itself.
 const KNOCK: Duration = Duration::from_secs(2);
 
-/// Who came.
+/// Where a connection comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// From a TCP address.
@@ -238,7 +238,7 @@ pub struct Incoming {
 
 /// A client that has greeted.
 pub struct Greeted {
-    /// Its connection.
+    /// The connection, greeted and with TLS if there is any.
     pub connection: Framed,
     /// The token that it introduced itself with (empty: none), which nobody has looked at.
     pub token: Zeroizing<Vec<u8>>,
@@ -260,7 +260,7 @@ impl Incoming {
         Self { stream, peer, tls, origins: origins.into() }
     }
 
-    /// Who came.
+    /// Where the connection comes from.
     pub fn peer(&self) -> Peer {
         self.peer
     }

@@ -5,9 +5,9 @@ use std::ops::Add;
 /// How many correlations of each width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Drawn {
-    /// Of one bit.
+    /// Correlations of one bit.
     pub bits: u64,
-    /// Vectors.
+    /// Correlations of four bits.
     pub vectors: u64,
 }
 

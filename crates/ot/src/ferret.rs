@@ -151,9 +151,9 @@ pub(crate) trait Side {
 
 /// The sender: holds every Δ.
 pub(crate) struct Sender {
-    /// Of the bits.
+    /// The global difference of correlations of one bit.
     pub(crate) delta: Zeroizing<[Block; 1]>,
-    /// Of the vectors.
+    /// The four global differences of vector correlations.
     pub(crate) deltas: Zeroizing<[Block; 4]>,
     /// Secret randomness, for the trees' seeds.
     prg: Prg,

@@ -96,13 +96,13 @@ impl Lpn {
 /// How many correlations a bin of the instances in use has. The same for both parties, so a part of what they agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Bin {
-    /// 512.
+    /// 512 correlations in a bin.
     B512,
-    /// 1024.
+    /// 1,024 correlations in a bin.
     B1024,
-    /// 2048.
+    /// 2,048 correlations in a bin.
     B2048,
-    /// 4096.
+    /// 4,096 correlations in a bin.
     B4096,
 }
 
@@ -110,7 +110,7 @@ impl Bin {
     /// All of them, the smallest first.
     pub const ALL: [Self; 4] = [Self::B512, Self::B1024, Self::B2048, Self::B4096];
 
-    /// How many correlations.
+    /// How many correlations a bin has.
     pub const fn samples(self) -> usize {
         512 << self as usize
     }
@@ -121,7 +121,7 @@ impl Bin {
 pub struct Instances {
     /// For correlations of one bit.
     pub bits: Bin,
-    /// For vector correlations.
+    /// For correlations of four bits.
     pub vectors: Bin,
 }
 
@@ -154,9 +154,9 @@ pub struct LpnSize {
     pub width: Width,
     /// How many of them a row of the matrix gives, from as many secrets.
     pub lanes: usize,
-    /// k.
+    /// k: how many secrets each lane has.
     pub secret: usize,
-    /// t.
+    /// t: how many bins there are, each with one error.
     pub bins: usize,
     /// log2 of a bin's rows.
     pub log_bin: usize,

@@ -187,9 +187,9 @@ pub enum OtError {
     /// The peer sent something that the protocol does not allow.
     #[error("the peer broke the {protocol} protocol: {what}")]
     PeerMisbehaved {
-        /// Which protocol.
+        /// The protocol that it broke, by its name.
         protocol: &'static str,
-        /// Which rule.
+        /// The rule that it broke.
         what: &'static str,
     },
     /// An earlier call failed: what the parties have drawn may differ since.

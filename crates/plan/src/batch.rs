@@ -38,11 +38,11 @@ pub fn plan(
 /// A batch that does not fit a machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// Its images.
+    /// How many images the batch has.
     pub images: u32,
     /// Bytes that the party would take with it at its fullest.
     pub bytes: u64,
-    /// What there is.
+    /// What a program may take on this machine.
     pub room: Room,
     /// The largest batch that fits; none where not even one image does.
     pub fits: Option<u32>,
@@ -102,17 +102,17 @@ pub fn too_large(
 /// How full ciphertexts are, and what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Ciphertexts from the client.
+    /// Ciphertexts that the client sends for a query.
     pub ciphertexts: usize,
     /// Of their coefficients, the share that holds input values.
     pub ciphertexts_filled: f64,
-    /// Responses.
+    /// Response ciphertexts of a query.
     pub responses: usize,
     /// Of their coefficients, the share that holds outputs.
     pub responses_filled: f64,
-    /// Bytes from the client.
+    /// Bytes that the client sends for a query.
     pub bytes: usize,
-    /// Bytes of the hint.
+    /// Bytes of the hint, which a client fetches once.
     pub hint_bytes: usize,
     /// Seconds of one core of the client, before the input and with it.
     pub client_seconds: Option<f64>,
@@ -123,9 +123,9 @@ pub struct Cost {
 /// A linear layer in a batch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchedLayer {
-    /// The node.
+    /// The node's number in the network.
     pub node: usize,
-    /// Its name.
+    /// What the network calls the node.
     pub name: String,
     /// How many images share a ciphertext.
     pub interleaved: usize,

@@ -10,9 +10,9 @@ use crate::{Plan, PlanError};
 /// One linear layer with every block size that it could have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sizes {
-    /// The node.
+    /// The node's number in the network.
     pub node: usize,
-    /// Its name.
+    /// What the network calls the node.
     pub name: String,
     /// `[C, H, W]` of its output.
     pub shape: Shape,
@@ -25,13 +25,13 @@ pub struct Sizes {
 /// What a layer would cost with one block size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SizeCost {
-    /// The block size.
+    /// b: the weights' blocks are of b × b channels.
     pub b: usize,
     /// The kind of block that is asked about.
     pub kind: BlockKind,
     /// As blocks of which size the layer would run.
     pub effective: usize,
-    /// What it would cost.
+    /// What a query would cost with this block size.
     pub figures: Figures,
 }
 

@@ -28,7 +28,7 @@ pub struct Choices<B = BackendId, C = ComparisonsId> {
     pub backends: Vec<B>,
     /// N of the ring, for backends that leave a choice ([`Choices::ring`]).
     pub ring_dim: u32,
-    /// log2 of its q.
+    /// log2 of the ciphertexts' modulus q.
     pub modulus_bits: u32,
     /// By node: how far apart the maps of its input ciphertexts stand, if it is linear.
     pub packings: Vec<Packing>,

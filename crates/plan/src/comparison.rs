@@ -37,7 +37,7 @@ pub enum Comparison<C = ComparisonsId> {
     /// As comparisons of a kit do, where they know how; **what a party learns of it, they say**
     /// ([`Comparison::caveat`]).
     By {
-        /// Which.
+        /// Which protocol compares.
         name: C,
         /// How many bits more than values have their shares, where they are compared; of what the comparisons allow.
         extra_bits: u32,

@@ -57,9 +57,9 @@ struct Values<'a> {
     excess: Vec<u32>,
     /// Whether its values cannot be negative.
     non_negative: Vec<bool>,
-    /// l.
+    /// l: bits of shares that hold every product.
     product_bits: u32,
-    /// b.
+    /// b: bits of shares that comparisons take.
     base: u32,
     /// How many bits more than values need their shares have where they are compared, or made and not truncated.
     extra_bits: u32,

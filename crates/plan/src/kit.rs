@@ -73,12 +73,12 @@ impl Kit {
         self
     }
 
-    /// All operators.
+    /// The operators that it knows, by number and by ONNX's names.
     pub fn operators(&self) -> &Operators {
         &self.operators
     }
 
-    /// All backends.
+    /// The backends that it knows, by which plans are made.
     pub fn backends(&self) -> &[BackendId] {
         &self.backends
     }

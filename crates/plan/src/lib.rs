@@ -52,11 +52,11 @@ pub enum PlanError {
     /// A linear layer does not fit its backend.
     #[error("layer '{name}': {source}")]
     Layer {
-        /// The node.
+        /// The node's number in the network.
         node: NodeId,
-        /// Its name.
+        /// What the network calls the node.
         name: String,
-        /// Why.
+        /// Why the backend does not take it.
         source: LayerError,
     },
     /// Products need wider shares than the nonlinear protocols take.
@@ -65,9 +65,9 @@ pub enum PlanError {
         jaguar_mpc::WIDEST
     )]
     Products {
-        /// The node's name.
+        /// What the network calls the node.
         name: String,
-        /// Bits needed.
+        /// Bits that shares of it would need.
         bits: u32,
     },
     /// An operation that the network says needs a protocol, and the plan has none for it, or the other way round.
@@ -75,17 +75,17 @@ pub enum PlanError {
         "no way to compute '{name}' ({op}) is planned that suits it: the planner does not know this operation"
     )]
     Unplanned {
-        /// The node's name.
+        /// What the network calls the node.
         name: String,
-        /// Its operation.
+        /// What its operation is called.
         op: &'static str,
     },
     /// A nonlinear layer would take values that may be wider than it can.
     #[error("'{name}' would take values of {bits} bits; it can take {most}")]
     Wide {
-        /// The node's name.
+        /// What the network calls the node.
         name: String,
-        /// Bits of its input.
+        /// Bits that its input may take.
         bits: u32,
         /// The most that it can take.
         most: u32,
@@ -93,17 +93,17 @@ pub enum PlanError {
     /// A nonlinear layer's parameters are out of its protocol's range.
     #[error("layer '{name}': {source}")]
     Nonlinear {
-        /// The node's name.
+        /// What the network calls the node.
         name: String,
-        /// Why.
+        /// Why the protocol does not take it.
         source: MpcError,
     },
     /// A value needs a ring wider than shares can have.
     #[error("the value of '{name}' would need shares of {bits} bits; at most {MAX_SHARE_BITS} fit")]
     Ring {
-        /// The node's name.
+        /// What the network calls the node.
         name: String,
-        /// Bits needed.
+        /// Bits that shares of it would need.
         bits: u32,
     },
 }
@@ -209,7 +209,7 @@ impl Step {
 /// What both parties do, in order: one step per node.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What was chosen.
+    /// What the planner chose: all that the plan follows from, besides the network.
     pub choices: Choices,
     /// By node of the network.
     pub steps: Vec<Step>,

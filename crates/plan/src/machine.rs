@@ -5,7 +5,7 @@
 
 pub use jaguar_linear::constants::Impossible;
 use jaguar_linear::constants::{Measured, Probe};
-pub use jaguar_mpc::Kind;
+pub use jaguar_mpc::NonlinearKind;
 use jaguar_mpc::cost::{Bin, Drawn, Instances, Width};
 use serde::{Deserialize, Serialize};
 
@@ -46,9 +46,9 @@ pub const DIGITS: [u32; 3] = [2, 3, 4];
 /// Seconds for each byte that a nonlinear step sends or receives online.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerByte {
-    /// The client's work.
+    /// Seconds of the client's processor.
     pub client: f64,
-    /// The server's work.
+    /// Seconds of the server's processor.
     pub server: f64,
     /// From beginning to end, both parties at work and no link between them: less than the sum, for they work side by side
     /// on big layers.
@@ -92,7 +92,7 @@ impl PerCot {
 /// One machine's constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name.
+    /// What the operating system calls the processor.
     pub cpu: String,
     /// The instruction set of the linear layers' kernels.
     pub kernel: String,
@@ -104,17 +104,17 @@ pub struct Machine {
     pub linear: Measured,
     /// Seconds in which a party makes a correlation, sent or received, without its pads: by width and bins.
     pub making: [[f64; Bin::ALL.len()]; Width::ALL.len()],
-    /// Offline, with the default instances: by [`Kind`].
-    pub cots: [PerCot; Kind::ALL.len()],
-    /// Online: by [`Kind`] and digit ([`DIGITS`]; an extension and a product have none, their three figures are alike).
-    pub nonlinear: [[PerByte; DIGITS.len()]; Kind::ALL.len()],
+    /// Offline, with the default instances: by [`NonlinearKind`].
+    pub cots: [PerCot; NonlinearKind::ALL.len()],
+    /// Online: by [`NonlinearKind`] and digit ([`DIGITS`]; an extension and a product have none, their three figures are alike).
+    pub nonlinear: [[PerByte; DIGITS.len()]; NonlinearKind::ALL.len()],
     /// Two processes on this machine.
     pub loopback: Link,
 }
 
 impl Machine {
     /// A nonlinear step's figures. Digits that are not measured count as the nearest that is.
-    pub fn nonlinear(&self, kind: Kind, digit: u32) -> PerByte {
+    pub fn nonlinear(&self, kind: NonlinearKind, digit: u32) -> PerByte {
         let digit = digit.clamp(DIGITS[0], DIGITS[DIGITS.len() - 1]);
         self.nonlinear[kind as usize][(digit - DIGITS[0]) as usize]
     }
@@ -129,13 +129,14 @@ impl Machine {
     /// `None` of a machine that can be. Of what backends need, that is looked at which those of `kit` know and which is there
     /// ([`lacks`](Self::lacks)).
     pub fn impossible(&self, kit: &Kit) -> Option<Impossible> {
-        let of_kind = |(kind, cot): (Kind, PerCot)| cot.impossible(&format!("{kind:?}").to_lowercase());
+        let of_kind =
+            |(kind, cot): (NonlinearKind, PerCot)| cot.impossible(&format!("{kind:?}").to_lowercase());
         let unsound = || Impossible {
             figure: "a time".into(),
             found: "not finite, below zero or missing".into(),
             expected: "every machine has one".into(),
         };
-        let cot = Kind::ALL.into_iter().zip(self.cots).find_map(of_kind);
+        let cot = NonlinearKind::ALL.into_iter().zip(self.cots).find_map(of_kind);
         cot.or_else(|| (!self.is_finite()).then(unsound))
             .or_else(|| kit.probes().into_iter().find_map(|probe| probe.impossible(&self.linear)))
     }
@@ -231,8 +232,8 @@ pub(crate) mod tests {
             speedup: 2.0,
             linear,
             making: [[1e-8, 2e-8, 4e-8, 8e-8]; 2],
-            cots: [PerCot { sent: 2e-8, received: 1e-8 }; Kind::ALL.len()],
-            nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; Kind::ALL.len()],
+            cots: [PerCot { sent: 2e-8, received: 1e-8 }; NonlinearKind::ALL.len()],
+            nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; NonlinearKind::ALL.len()],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
     }
@@ -241,9 +242,9 @@ pub(crate) mod tests {
     fn digits_are_found() {
         let mut other = round_figures();
         assert_eq!(other.impossible(&kit()), None);
-        other.nonlinear[Kind::MaxPool as usize][1].client = 7.0;
-        assert_eq!(other.nonlinear(Kind::MaxPool, 3).client, 7.0);
-        assert_eq!(other.nonlinear(Kind::MaxPool, 1), other.nonlinear(Kind::MaxPool, 2));
+        other.nonlinear[NonlinearKind::MaxPool as usize][1].client = 7.0;
+        assert_eq!(other.nonlinear(NonlinearKind::MaxPool, 3).client, 7.0);
+        assert_eq!(other.nonlinear(NonlinearKind::MaxPool, 1), other.nonlinear(NonlinearKind::MaxPool, 2));
     }
 
     #[test]
@@ -282,7 +283,7 @@ pub(crate) mod tests {
     fn cots_that_no_machine_makes_are_named() {
         let with = |sent: f64, received: f64| {
             let mut machine = round_figures();
-            machine.cots[Kind::Relu as usize] = PerCot { sent, received };
+            machine.cots[NonlinearKind::Relu as usize] = PerCot { sent, received };
             machine.impossible(&kit()).map(|why| why.to_string())
         };
         assert_eq!(with(20e-9, 10e-9), None);

@@ -20,7 +20,7 @@ const COPIES: u64 = 5;
 /// What one party's memory holds at its fullest, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PartyMemory {
-    /// The program.
+    /// The program itself, before any model.
     pub program: u64,
     /// The server's weights, as the compiled model has them and as backends want them.
     pub model: u64,
@@ -35,7 +35,7 @@ pub struct PartyMemory {
 }
 
 impl PartyMemory {
-    /// All of it.
+    /// The sum of all parts.
     pub fn total(&self) -> u64 {
         let Self { program, model, keys, correlations, prepared, running } = *self;
         [program, model, keys, correlations, prepared, running].into_iter().fold(0, u64::saturating_add)
@@ -45,14 +45,14 @@ impl PartyMemory {
 /// What both parties' memory holds at its fullest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// The client's.
+    /// What the client's memory holds.
     pub client: PartyMemory,
-    /// The server's.
+    /// What the server's memory holds.
     pub server: PartyMemory,
 }
 
 impl Memory {
-    /// That of a party.
+    /// What this party's memory holds.
     pub fn of(&self, party: Side) -> &PartyMemory {
         match party {
             Side::Client => &self.client,
@@ -61,7 +61,7 @@ impl Memory {
     }
 }
 
-/// A party.
+/// A party, where its memory is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -85,9 +85,9 @@ pub struct Load {
 /// What a new program may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// Bytes.
+    /// Bytes that a new program may take.
     pub bytes: u64,
-    /// What bounds it.
+    /// What it is that bounds them.
     pub bound: Bound,
 }
 

@@ -26,7 +26,7 @@
 //!
 //! # Stability
 //!
-//! Measured constants differ a little from one calibration to the next, and a client's hint must outlast that. So what a hint is
+//! Measured constants differ a little from one measurement to the next, and a client's hint must outlast that. So what a hint is
 //! bound to leaves its default only where another choice wins by more than [`MARGIN`], and a server keeps it from then on: it
 //! passes its former choices to [`choose`], which then only picks the digits and the LPN instances anew.
 
@@ -56,11 +56,11 @@ pub const SECONDS_PER_BYTE: f64 = 5e-8;
 /// One choice and its predicted figures, all else being as chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
-    /// The choice.
+    /// The choice, in a few words.
     pub what: String,
-    /// Whether it was taken.
+    /// Whether it is the one that was taken.
     pub taken: bool,
-    /// Why it is impossible.
+    /// Why it is impossible; `None` where it is not.
     pub refused: Option<String>,
     /// What it would cost; of the whole query or of the layer, as the place says.
     pub figures: Option<Figures>,
@@ -69,7 +69,7 @@ pub struct Alternative {
 /// What alternatives are compared by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// Seconds of a query.
+    /// Seconds of a query, `None` where nothing was measured.
     pub seconds: Option<f64>,
     /// Those, and the shares of the hint and the a half: what is minimised.
     pub weighed: Option<f64>,
@@ -81,7 +81,7 @@ pub struct Figures {
     pub online_bytes: u64,
     /// How often the client waits for an answer.
     pub rounds: u64,
-    /// Bytes of the hint.
+    /// Bytes of the hint, which a client fetches once.
     pub hint_bytes: u64,
     /// Bytes of keys that the server keeps for a client. (They are of no single layer.)
     pub key_bytes: u64,
@@ -89,7 +89,7 @@ pub struct Figures {
     pub ciphertexts: usize,
     /// Responses: ring products of both, before the input.
     pub responses: usize,
-    /// Correlated OTs.
+    /// Correlated OTs that a query uses up.
     pub cots: u64,
     /// The largest noise of any linear layer: its standard deviation in units of the last place above the guard bits.
     pub noise_ulps: f64,
@@ -98,9 +98,9 @@ pub struct Figures {
 /// A layer's alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
-    /// The node.
+    /// The node's number in the network.
     pub node: usize,
-    /// Its name.
+    /// What the network calls the node.
     pub name: String,
     /// The choice that was open.
     pub about: &'static str,

@@ -23,15 +23,15 @@ use jaguar_mpc::cost::{self, Drawn, Instances, Width};
 use jaguar_mpc::{ArgmaxParams, Cost, Elementwise, Nonlinear};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Kind, Link, Machine, Placement};
+use crate::machine::{Link, Machine, NonlinearKind, Placement};
 use crate::{DIGIT, Plan, Step};
 
 /// Seconds of the two parties, each on its own threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seconds {
-    /// The client's.
+    /// Seconds of the client's processor.
     pub client: f64,
-    /// The server's.
+    /// Seconds of the server's processor.
     pub server: f64,
 }
 
@@ -48,10 +48,10 @@ pub struct NodeStage {
     pub seconds: Option<Seconds>,
 }
 
-/// One node's cost.
+/// What one node will cost, by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct NodeCost {
-    /// Bytes of the hint.
+    /// Bytes of the hint, which a client fetches once.
     pub hint_bytes: u64,
     /// Once per model: the server's time for the a half.
     pub a_half_seconds: Option<f64>,
@@ -59,7 +59,7 @@ pub struct NodeCost {
     pub hint_seconds: Option<f64>,
     /// Before the input. The bytes of the OT extension are shared out by the COTs that a node draws, rounded down.
     pub offline: NodeStage,
-    /// With the input.
+    /// Of the stage that begins with the input.
     pub online: NodeStage,
 }
 
@@ -72,18 +72,18 @@ pub struct Total {
     pub bytes_down: u64,
     /// How often the client waits for an answer.
     pub rounds: u64,
-    /// Each party's work.
+    /// Seconds that each party computes.
     pub work: Option<Seconds>,
-    /// From beginning to end.
+    /// Seconds from beginning to end, waits included.
     pub seconds: Option<f64>,
 }
 
 /// What a plan will cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// By node.
+    /// One for each node, in the network's order.
     pub nodes: Vec<NodeCost>,
-    /// Bytes of the hint.
+    /// Bytes of the hint, which a client fetches once.
     pub hint_bytes: u64,
     /// Once per model: the server's time for all a halves.
     pub a_half_seconds: Option<f64>,
@@ -93,16 +93,16 @@ pub struct Prediction {
     pub key_bytes: u64,
     /// Once per client: their way. (Their making takes less.)
     pub key_seconds: Option<f64>,
-    /// Before the input.
+    /// Of the stage before the input is known.
     pub offline: Total,
-    /// With the input.
+    /// Of the stage that begins with the input.
     pub online: Total,
 }
 
 /// Where a plan is to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
-    /// What things take.
+    /// What a step takes on the parties' machines.
     pub machine: &'a Machine,
     /// What is between the parties.
     pub link: Link,
@@ -224,7 +224,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         let making = |instances| site.machine.making(instances, from_server + from_client);
         let more = making(instances) - making(Instances::default());
         offline.work = both(&|n| n.offline.seconds).map(|s| {
-            let s = with(s, correlations_seconds(Kind::MaxPool, &result, site));
+            let s = with(s, correlations_seconds(NonlinearKind::MaxPool, &result, site));
             Seconds { client: (s.client + more).max(0.0), server: (s.server + more).max(0.0) }
         });
         offline.seconds = offline.work.and_then(|work| {
@@ -236,7 +236,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
                     + offline.rounds as f64 * site.link.round_trip,
             )
         });
-        let (result_work, result_both) = nonlinear_online(Kind::MaxPool, DIGIT, &result, site);
+        let (result_work, result_both) = nonlinear_online(NonlinearKind::MaxPool, DIGIT, &result, site);
         online.work = both(&|n| n.online.seconds).map(|s| with(s, result_work));
         let computing = plan.steps.iter().map(|s| step_online(s, site)).sum::<Option<f64>>();
         online.seconds = computing.map(|computing| {
@@ -281,14 +281,14 @@ fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
 }
 
 /// Both roles' time to make a nonlinear step's material.
-pub(crate) fn correlations_seconds(kind: Kind, cost: &Cost, site: &Site<'_>) -> Seconds {
+pub(crate) fn correlations_seconds(kind: NonlinearKind, cost: &Cost, site: &Site<'_>) -> Seconds {
     let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
     let cot = site.machine.cots[kind as usize];
     Seconds { client: a * cot.received + b * cot.sent, server: a * cot.sent + b * cot.received }
 }
 
 /// Each party's work in a nonlinear step, and the time of both together.
-fn nonlinear_online(kind: Kind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Seconds, f64) {
+fn nonlinear_online(kind: NonlinearKind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Seconds, f64) {
     // Priced without early corrections: the server reads those online.
     let bytes = (cost.up + cost.down) as f64;
     let per_byte = site.machine.nonlinear(kind, digit);
@@ -297,8 +297,8 @@ fn nonlinear_online(kind: Kind, digit: u32, cost: &Cost, site: &Site<'_>) -> (Se
 }
 
 /// The protocols of a step with what they cost.
-pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (Kind, u32, Cost)> + '_ {
-    fn of(layer: &dyn Nonlinear) -> (Kind, u32, Cost) {
+pub(crate) fn protocols(step: &Step) -> impl Iterator<Item = (NonlinearKind, u32, Cost)> + '_ {
+    fn of(layer: &dyn Nonlinear) -> (NonlinearKind, u32, Cost) {
         (layer.kind(), layer.digit().unwrap_or(DIGIT), layer.cost())
     }
     let count = step.values;

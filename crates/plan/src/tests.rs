@@ -12,7 +12,7 @@ use jaguar_ring::he::params::Parameters;
 
 use crate::double::SAID_TO_LEAK;
 use crate::machine::tests::{change, round_figures};
-use crate::machine::{DIGITS, Kind, Link, Machine, PerByte, Placement};
+use crate::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, Placement};
 use crate::planner::{MARGIN, choose, choose_within, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
 use crate::{
@@ -193,7 +193,7 @@ fn digits_follow_the_link() {
     // Working costs nothing here.
     let mut machine = round_figures();
     machine.cots = Default::default();
-    machine.nonlinear = [[PerByte::default(); 3]; Kind::ALL.len()];
+    machine.nonlinear = [[PerByte::default(); 3]; NonlinearKind::ALL.len()];
     let far = Link { bytes_per_second: 1e15, round_trip: 0.1 };
     let narrow = Link { bytes_per_second: 1e4, round_trip: 1e-9 };
     let digits = |link, node: usize| {
@@ -259,7 +259,7 @@ fn what_hints_are_bound_to_stays() {
     let here = site(&machine, FREE, Placement::Apart);
     let first = choose(&network, &[Kit::JAGUAR], &here, None).unwrap();
     let digest = |choices: &Choices| Plan::new(&network, choices.clone()).unwrap().hint_digest();
-    // The next calibration differs by a few per cent, up and down.
+    // The next measurement differs by a few per cent, up and down.
     for factor in [0.97, 1.03] {
         let mut other = machine.clone();
         change(&mut other, |rings: &mut Rings| {
@@ -452,7 +452,7 @@ fn a_layer_of_an_rns_ring_by_hand() {
 
 #[test]
 fn kinds_are_in_the_order_of_the_table() {
-    for (i, kind) in Kind::ALL.into_iter().enumerate() {
+    for (i, kind) in NonlinearKind::ALL.into_iter().enumerate() {
         assert_eq!(kind as usize, i);
     }
 }

@@ -36,7 +36,7 @@ pub enum ProfileError {
     /// The connection between the probes' two threads.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// Oblivious transfer between them.
+    /// What failed in the probes' oblivious transfer.
     #[error("oblivious transfer: {0}")]
     Ot(#[from] OtError),
     /// A probe of a nonlinear layer.
@@ -48,13 +48,13 @@ pub enum ProfileError {
     /// The probes' threads.
     #[error("starting a thread: {0}")]
     Thread(#[from] rayon::ThreadPoolBuildError),
-    /// The disk.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// What was measured fits no machine, however often it was tried.
     #[error(
         "what was measured cannot be: {0}. Other work disturbed it, {1} times. Measure again when the machine is \
-         quiet (jaguar calibrate)"
+         quiet (jaguar measure)"
     )]
     Disturbed(Impossible, usize),
     /// Figures that no file can hold.
@@ -66,7 +66,7 @@ pub enum ProfileError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Read(#[from] std::io::Error),
     /// It is no file of this kind, or was cut off.

@@ -64,7 +64,7 @@ pub enum Between {
     Loopback,
     /// One of those that can be imitated.
     Imitated(Imitated),
-    /// As measured by a client (`jaguar calibrate --link-to`), or assumed.
+    /// As measured by a client (`jaguar measure --link-to`), or assumed.
     Measured(Link),
 }
 

@@ -17,7 +17,7 @@ use jaguar_mpc::{
 };
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::Kit;
-use jaguar_plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot};
+use jaguar_plan::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot};
 use jaguar_ring::Kernel;
 use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
@@ -149,28 +149,28 @@ const POOL: PoolShape =
     PoolShape { channels: 128, size: [32, 32], kernel: [3, 3], stride: [2, 2], pads: [1, 1, 0, 0] };
 
 /// The nonlinear layer that is measured: of a network with 16 bits, whose results go into a layer that gains 12.
-fn probe(kind: Kind, digit: u32) -> Arc<dyn Nonlinear> {
+fn probe(kind: NonlinearKind, digit: u32) -> Arc<dyn Nonlinear> {
     let (count, ignored) = (VALUES, 1);
     match kind {
-        Kind::Relu => {
+        NonlinearKind::Relu => {
             let params =
                 ReluParams { output: Modulus::power_of_two(28), digit, ignored, ..ReluParams::new(16) };
             Arc::new(Elementwise { count, params })
         }
-        Kind::Relu6 => {
+        NonlinearKind::Relu6 => {
             let params =
                 Relu6Params { output: Modulus::power_of_two(28), digit, ignored, ..Relu6Params::new(16, 13) };
             Arc::new(Elementwise { count, params })
         }
-        Kind::MaxPool => {
+        NonlinearKind::MaxPool => {
             let params = PoolParams { digit, ..PoolParams::new(16) };
             Arc::new(Pooling { shape: POOL, params })
         }
-        Kind::Extension => {
+        NonlinearKind::Extension => {
             let params = ExtendParams { bits: 16, output: Modulus::power_of_two(28), range: Range::Signed };
             Arc::new(Elementwise { count, params })
         }
-        Kind::Product => {
+        NonlinearKind::Product => {
             // Each takes as many correlations as ten others.
             let params = ProductParams { out_bits: 16, shift: 12, offsets: [0; 2] };
             Arc::new(Elementwise { count: VALUES / 16, params })
@@ -231,10 +231,10 @@ fn making() -> Result<[[f64; Bin::ALL.len()]; Width::ALL.len()], ProfileError> {
     Ok(std::array::from_fn(|width| std::array::from_fn(|bin| mean(width * Bin::ALL.len() + bin))))
 }
 
-type PerKind = [[PerByte; DIGITS.len()]; Kind::ALL.len()];
+type PerKind = [[PerByte; DIGITS.len()]; NonlinearKind::ALL.len()];
 
-fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
-    let steps: Vec<(Kind, u32, Arc<dyn Nonlinear>)> = Kind::ALL
+fn nonlinear() -> Result<([PerCot; NonlinearKind::ALL.len()], PerKind), ProfileError> {
+    let steps: Vec<(NonlinearKind, u32, Arc<dyn Nonlinear>)> = NonlinearKind::ALL
         .into_iter()
         .flat_map(|kind| DIGITS.map(|digit| (kind, digit, probe(kind, digit))))
         .collect();
@@ -273,7 +273,7 @@ fn nonlinear() -> Result<([PerCot; Kind::ALL.len()], PerKind), ProfileError> {
     let (client, server) = between(one)?;
 
     // Every COT costs what it costs on the side that sends or receives it: two equations, from both parties' times.
-    let cots = Kind::ALL.map(|kind| {
+    let cots = NonlinearKind::ALL.map(|kind| {
         let i = steps.iter().rposition(|(k, ..)| *k == kind).expect("every kind was measured");
         let cost = steps[i].2.cost();
         let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
@@ -383,7 +383,7 @@ mod tests {
             speedup: 1.0,
             linear: Measured::default(),
             making: [[1e-8; 4]; 2],
-            cots: [PerCot { sent: 83e-9, received }; Kind::ALL.len()],
+            cots: [PerCot { sent: 83e-9, received }; NonlinearKind::ALL.len()],
             nonlinear: PerKind::default(),
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }

@@ -281,7 +281,7 @@ mod tests {
     use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
     use jaguar_linear::jaguar::{PerProduct, RINGS, RingCosts, Rings};
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::machine::{Kind, PerByte, PerCot};
+    use jaguar_plan::machine::{NonlinearKind, PerByte, PerCot};
 
     use super::*;
     use crate::link::{Between, Imitated, NoLink};
@@ -329,8 +329,8 @@ mod tests {
             speedup: 1.0,
             linear,
             making: [[1e-8; 4]; 2],
-            cots: [PerCot { sent: 1e-8, received: 1e-8 }; Kind::ALL.len()],
-            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; Kind::ALL.len()],
+            cots: [PerCot { sent: 1e-8, received: 1e-8 }; NonlinearKind::ALL.len()],
+            nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; NonlinearKind::ALL.len()],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
     }
@@ -453,14 +453,14 @@ mod tests {
         assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
         assert!(
             refused(Machine {
-                cots: [PerCot { sent: -1.0, received: 0.0 }; Kind::ALL.len()],
+                cots: [PerCot { sent: -1.0, received: 0.0 }; NonlinearKind::ALL.len()],
                 ..good.clone()
             })
             .contains("damaged")
         );
         // As a busy machine once left them.
         let why = refused(Machine {
-            cots: [PerCot { sent: 83e-9, received: 1e-13 }; Kind::ALL.len()],
+            cots: [PerCot { sent: 83e-9, received: 1e-13 }; NonlinearKind::ALL.len()],
             ..good.clone()
         });
         assert!(why.contains("a COT received of relu: 0.0 ns") && why.contains("other work"), "{why}");
@@ -486,14 +486,14 @@ mod tests {
         );
     }
 
-    /// A fit that cannot be is an error for `jaguar calibrate`; a server starts without it.
+    /// A fit that cannot be is an error for `jaguar measure`; a server starts without it.
     #[test]
     fn a_disturbed_measurement_is_refused_and_said() {
         let mut machine = some_machine();
         machine.cots[0] = PerCot { sent: 83e-9, received: 1e-13 };
         let disturbed = || Err(ProfileError::Disturbed(machine.impossible(&Kit::standard()).unwrap(), 3));
         let why = usable(When::Anew, disturbed(), &mut silent).unwrap_err().to_string();
-        for part in ["a COT received of relu", "0.0 ns", "less than 0.5 ns", "3 times", "jaguar calibrate"] {
+        for part in ["a COT received of relu", "0.0 ns", "less than 0.5 ns", "3 times", "jaguar measure"] {
             assert!(why.contains(part), "{part}: {why}");
         }
         let mut told = Vec::new();

@@ -19,7 +19,7 @@ pub(crate) struct Decided {
     pub title: String,
     /// What the choice that was taken is called.
     pub taken: String,
-    /// Why that one.
+    /// Why that one was taken, in words.
     pub reason: String,
     /// All choices, the taken one among them.
     pub options: Vec<Choice>,

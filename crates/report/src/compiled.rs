@@ -8,7 +8,7 @@ use jaguar_graph::quantise::layers::{BARS, Clipped, Image, LayerStatistics};
 use jaguar_graph::quantise::{NodeReport, Width};
 
 use crate::draw::{histogram, thumbnail};
-use crate::{Frame, Kind, ReportError, number, percent, render, thousands};
+use crate::{Frame, NodeKind, ReportError, number, percent, render, thousands};
 
 /// How many of the images that agree least are shown.
 const WORST: usize = 12;
@@ -72,7 +72,7 @@ pub struct Input<'a> {
 pub struct Subject<'a> {
     /// The quantised network and its weights.
     pub model: &'a Model,
-    /// The model's public name.
+    /// The model's public name, which tells compiled models apart.
     pub id: &'a str,
     /// What compiling found out: ranges, widths, warnings.
     pub found: &'a Found,
@@ -111,7 +111,7 @@ struct Page<'a> {
     chart: Chart,
     bars: Bars,
     worst: Vec<Card<'a>>,
-    kinds: [Kind; Kind::ALL.len()],
+    kinds: [NodeKind; NodeKind::ALL.len()],
 }
 
 /// Agreement on some of the inputs.
@@ -150,7 +150,7 @@ struct Row<'a> {
     /// What the file calls it, where that is another name.
     file_name: &'a str,
     operation: String,
-    kind: Kind,
+    kind: NodeKind,
     shape: String,
     range: String,
     spare: String,
@@ -178,7 +178,7 @@ struct Chart {
 struct Dot {
     x: String,
     y: String,
-    kind: Kind,
+    kind: NodeKind,
     title: String,
 }
 
@@ -269,7 +269,7 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
         bars: bars(of),
         worst: worst(of)?,
         layers,
-        kinds: Kind::ALL,
+        kinds: NodeKind::ALL,
     };
     render(&page)
 }
@@ -339,7 +339,7 @@ fn rows<'a>(of: &Subject<'a>) -> Vec<Row<'a>> {
             index,
             name: &node.name,
             file_name: found.map(|n| n.name.as_str()).filter(|name| *name != node.name).unwrap_or_default(),
-            kind: Kind::of(node.op.part()),
+            kind: NodeKind::of(node.op.part()),
             operation,
             shape: shape(node.shape),
             range: number(layer.range),
@@ -374,7 +374,7 @@ fn chart(of: &Subject<'_>) -> Chart {
         line.push_str(&format!("{}{x} {y}", if i == 0 { 'M' } else { 'L' }));
         let operation = of.model.network.describe(&node.op);
         let title = format!("{}, {operation}: {} %", node.name, percent(layer.relative_error()));
-        dots.push(Dot { x, y, kind: Kind::of(node.op.part()), title });
+        dots.push(Dot { x, y, kind: NodeKind::of(node.op.part()), title });
     }
     let grid = (low as i32..=high as i32)
         .map(|log| (format!("{:.1}", y(f64::from(log))), format!("{} %", 10f64.powi(log + 2))));
@@ -396,7 +396,7 @@ fn bars(of: &Subject<'_>) -> Bars {
         Dot {
             x: format!("{:.1}", left + step * at as f64),
             y: format!("{:.1}", (130.0 * image.error / top).max(0.5)),
-            kind: if other { Kind::Activation } else { Kind::Linear },
+            kind: if other { NodeKind::Activation } else { NodeKind::Linear },
             title: format!(
                 "{}: {} %{}",
                 of.inputs.get(i).map_or("", |input| input.name),

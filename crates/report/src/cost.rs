@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::alternatives::Alternatives;
 use crate::batch::Batch;
 pub use crate::subject::Subject;
-use crate::{Frame, Kind, ReportError, mib, render, thousands};
+use crate::{Frame, NodeKind, ReportError, mib, render, thousands};
 
 #[derive(Template)]
 #[template(path = "cost.html")]
@@ -105,7 +105,7 @@ struct Backend {
 }
 
 struct Sum {
-    kind: Kind,
+    kind: NodeKind,
     layers: usize,
     /// Client offline, server offline, client online, server online.
     seconds: [String; 4],
@@ -121,7 +121,7 @@ struct Row<'a> {
     index: usize,
     name: &'a str,
     operation: String,
-    kind: Kind,
+    kind: NodeKind,
     shape: String,
     backend: &'static str,
     /// Milliseconds in the columns of [`Sum`].
@@ -359,16 +359,16 @@ fn instances(p: &Prediction) -> Option<[String; 2]> {
 }
 
 fn kinds(of: &Subject<'_>, p: &Prediction) -> Vec<Sum> {
-    let kind = |node: &jaguar_graph::network::Node| Kind::of(node.op.part());
+    let kind = |node: &jaguar_graph::network::Node| NodeKind::of(node.op.part());
     struct All {
-        kind: Kind,
+        kind: NodeKind,
         layers: usize,
         seconds: Option<[f64; 4]>,
         bytes: [u64; 2],
         rounds: u64,
         hint: u64,
     }
-    let sum = |which: Kind| {
+    let sum = |which: NodeKind| {
         let mut all =
             All { kind: which, layers: 0, seconds: Some([0.0; 4]), bytes: [0; 2], rounds: 0, hint: 0 };
         for (_, cost) in of.network.nodes.iter().zip(&p.nodes).filter(|(node, _)| kind(node) == which) {
@@ -381,7 +381,7 @@ fn kinds(of: &Subject<'_>, p: &Prediction) -> Vec<Sum> {
         }
         all
     };
-    let sums: Vec<All> = Kind::ALL.into_iter().map(sum).filter(|all| all.layers > 0).collect();
+    let sums: Vec<All> = NodeKind::ALL.into_iter().map(sum).filter(|all| all.layers > 0).collect();
     // Before the input both work at once and the slower one counts; with it they take turns.
     let shares = |all: &All| {
         let [a, b, c, d] = all.seconds.unwrap_or_default();
@@ -425,7 +425,7 @@ fn rows<'a>(of: &Subject<'a>, p: &Prediction) -> Vec<Row<'a>> {
         Row {
             index,
             name: &node.name,
-            kind: Kind::of(node.op.part()),
+            kind: NodeKind::of(node.op.part()),
             operation,
             shape: format!("{c} × {h} × {w}"),
             backend: step.layer.as_ref().map_or("–", |_| of.plan.choices.backends[index].name()),

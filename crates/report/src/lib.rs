@@ -75,7 +75,7 @@ fn render(page: &impl Template) -> Result<String, ReportError> {
 
 /// What an operation is, for colours and sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum NodeKind {
     Linear,
     Activation,
     MaxPool,
@@ -83,7 +83,7 @@ enum Kind {
     Other,
 }
 
-impl Kind {
+impl NodeKind {
     const ALL: [Self; 5] = [Self::Linear, Self::Activation, Self::MaxPool, Self::Product, Self::Other];
 
     /// By who computes it, and how.
@@ -164,13 +164,13 @@ mod tests {
     fn operations_are_of_a_kind() {
         use jaguar_graph::network::{Concat, Op, Product, Relu};
         for (op, kind) in [
-            (Op::new(Relu { ignored: 0 }), Kind::Activation),
-            (Op::new(Product { shift: 8, offsets: [0, 0] }), Kind::Product),
-            (Op::new(Concat), Kind::Other),
+            (Op::new(Relu { ignored: 0 }), NodeKind::Activation),
+            (Op::new(Product { shift: 8, offsets: [0, 0] }), NodeKind::Product),
+            (Op::new(Concat), NodeKind::Other),
         ] {
-            assert_eq!(Kind::of(op.part()), kind, "{}", op.describe());
+            assert_eq!(NodeKind::of(op.part()), kind, "{}", op.describe());
         }
-        assert!(Kind::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
+        assert!(NodeKind::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
     }
 
     #[test]

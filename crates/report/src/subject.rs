@@ -12,7 +12,7 @@ use jaguar_plan::{Allowed, BackendId, Plan};
 pub struct Subject<'a> {
     /// The compiled network.
     pub network: &'a Network,
-    /// The model's public name.
+    /// The model's public name, which tells compiled models apart.
     pub id: &'a str,
     /// How the network is to run.
     pub plan: &'a Plan,

@@ -8,7 +8,7 @@ use jaguar_graph::network::Part;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Frame, Kind, ReportError, mib, render};
+use crate::{Frame, NodeKind, ReportError, mib, render};
 
 /// Queries beyond so many have a row in the table, and no drawing.
 const DRAWN: usize = 6;
@@ -57,7 +57,7 @@ struct Page {
     drawn: usize,
     all: usize,
     total: Row,
-    kinds: [Kind; Kind::ALL.len()],
+    kinds: [NodeKind; NodeKind::ALL.len()],
 }
 
 /// A query, with its drawing and its table.
@@ -152,7 +152,7 @@ pub fn page(trace: &Value, about: &str) -> Result<String, ReportError> {
         all,
         total: row(&own),
         queries,
-        kinds: Kind::ALL,
+        kinds: NodeKind::ALL,
     };
     render(&page)
 }
@@ -194,9 +194,9 @@ fn is_work(event: &Event) -> bool {
 ///
 /// # Errors
 /// Where the trace does not say it, or says what is not known here.
-fn kind(event: &Event) -> Result<Kind, ReportError> {
+fn kind(event: &Event) -> Result<NodeKind, ReportError> {
     let part = event.args.get("kind").and_then(|kind| Part::deserialize(kind).ok());
-    part.map(Kind::of).ok_or_else(|| ReportError::Kind(event.name.clone()))
+    part.map(NodeKind::of).ok_or_else(|| ReportError::Kind(event.name.clone()))
 }
 
 fn seconds(microseconds: u64) -> String {

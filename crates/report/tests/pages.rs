@@ -10,7 +10,7 @@ use jaguar_graph::import;
 use jaguar_graph::network::Operators;
 use jaguar_graph::quantise::{Width, layers};
 use jaguar_plan::double::SAID_TO_LEAK;
-use jaguar_plan::machine::{Kind, Link, Machine, Placement};
+use jaguar_plan::machine::{Link, Machine, NonlinearKind, Placement};
 use jaguar_plan::memory::{Load, memory};
 use jaguar_plan::planner::explain;
 use jaguar_plan::predict::{Aim, Session, Site, predict};
@@ -107,7 +107,7 @@ fn machine() -> Machine {
             "server_output": 3e-7, "online": product, "a_half": product,
         })
     });
-    let kinds = Kind::ALL.len();
+    let kinds = NonlinearKind::ALL.len();
     let byte = json!({ "client": 1e-7, "server": 2e-7, "both": 2.5e-7 });
     serde_json::from_value(json!({
         "cpu": NAMES[1], "kernel": "none", "threads": 2, "speedup": 2.0,

@@ -52,12 +52,12 @@ impl LimbPlanes {
         self.limbs
     }
 
-    /// Number of rows.
+    /// How many rows the planes have.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Words in a row.
+    /// How many words a row has.
     pub fn row_len(&self) -> usize {
         self.row_len
     }

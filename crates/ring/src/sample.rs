@@ -35,7 +35,7 @@ pub(crate) struct SmallPoly {
 }
 
 impl SmallPoly {
-    /// n zeros.
+    /// A polynomial of n zeros.
     pub(crate) fn new(n: usize) -> SmallPoly {
         SmallPoly { n, lines: vec![Line::ZERO; n.div_ceil(size_of::<Line>())] }
     }

@@ -100,7 +100,7 @@ impl Visit<'_> {
 /// A model that is served, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelState {
-    /// What clients call it.
+    /// The name that clients ask for.
     pub name: String,
     /// No client waits for it to be prepared.
     pub ready: bool,

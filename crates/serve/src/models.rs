@@ -29,12 +29,12 @@ impl Named {
         Arc::new(Self { name: name.into(), service, ready, sessions })
     }
 
-    /// What clients call it.
+    /// The name that clients ask for.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What serves it.
+    /// The service that answers its queries.
     pub fn service(&self) -> &Service {
         &self.service
     }

@@ -66,7 +66,7 @@ pub type Stats = BTreeMap<(Stage, String), Traffic>;
 pub struct Wait {
     /// Since when, on the channel's clock.
     pub start: Duration,
-    /// For how long.
+    /// How long the wait took.
     pub length: Duration,
 }
 

@@ -38,11 +38,11 @@ pub enum WireError {
     /// The peer sent something that the protocol does not allow.
     #[error("the peer broke the protocol: {what} (found {found}, expected {expected}){step}")]
     PeerMisbehaved {
-        /// Which rule.
+        /// The rule that the peer broke.
         what: &'static str,
-        /// What came.
+        /// What came from the peer.
         found: String,
-        /// What may come.
+        /// What the protocol allows there.
         expected: String,
         /// What this side was at, in brackets; empty if that is not known.
         step: String,
@@ -53,17 +53,17 @@ pub enum WireError {
     /// The two ends of what should be one encrypted connection do not have the same: something between them decrypts.
     #[error("the session is not bound to one TLS connection with {peer}: {found}")]
     NotBound {
-        /// The peer's name.
+        /// What the user calls the peer.
         peer: String,
-        /// What differs.
+        /// What the two ends have not alike.
         found: &'static str,
     },
     /// The operating system failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// What this side tried, in words.
         what: String,
-        /// The operating system's word.
+        /// What the operating system says of it.
         source: io::Error,
     },
 }

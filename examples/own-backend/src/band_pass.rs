@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jaguar::float::{self, Demand, FloatOperator};
 use jaguar::network::{self, NodeError, Shape};
-use jaguar::nonlinear::{Elementwise, Formula, Kind, Modulus, MpcError, Nonlinear, Selection};
+use jaguar::nonlinear::{Elementwise, Formula, NonlinearKind, Modulus, MpcError, Nonlinear, Selection};
 use jaguar::ops::operator::{
     Effort, Excess, Interactive, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale, Shares,
     Sign, Signs, Source, Takes, Value, Work,
@@ -104,7 +104,7 @@ struct InBand {
 }
 
 impl Selection for InBand {
-    const KIND: Kind = Kind::Relu6;
+    const KIND: NonlinearKind = NonlinearKind::Relu6;
 
     fn check(&self) -> Result<(), MpcError> {
         jaguar::nonlinear::Relu6Params {

@@ -7,7 +7,7 @@ use jaguar::linear::backend::{Backend, BackendId, ChosenRing, LayerError, Layers
 use jaguar::linear::constants::{Measured, Probe};
 use jaguar::network::{Input, InputSpec, Linear, Network, Node, Op, OutputSpec, Relu};
 use jaguar::nonlinear::cost::{Bin, Width};
-use jaguar::plan::machine::{DIGITS, Kind, Link, Machine, PerByte, PerCot, Placement};
+use jaguar::plan::machine::{DIGITS, NonlinearKind, Link, Machine, PerByte, PerCot, Placement};
 use jaguar::plan::planner::{choose, explain};
 use jaguar::plan::predict::{Aim, Session, Site, predict};
 use jaguar::plan::{Choices, Kit, Plan};
@@ -80,8 +80,8 @@ fn machine(linear: Measured) -> Machine {
         speedup: 1.0,
         linear,
         making: [[0.0; Bin::ALL.len()]; Width::ALL.len()],
-        cots: [PerCot { sent: 1e-9, received: 1e-9 }; Kind::ALL.len()],
-        nonlinear: [[PerByte::default(); DIGITS.len()]; Kind::ALL.len()],
+        cots: [PerCot { sent: 1e-9, received: 1e-9 }; NonlinearKind::ALL.len()],
+        nonlinear: [[PerByte::default(); DIGITS.len()]; NonlinearKind::ALL.len()],
         loopback: Link { bytes_per_second: 1e18, round_trip: 0.0 },
     }
 }

@@ -10,7 +10,7 @@ pub const RNS_RINGS: [(usize, usize); 2] = [(4096, 2), (4096, 3)];
 /// What one RNS ring's linear layers take, in seconds of one core, transforms included: each is a whole step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RnsCosts {
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub ring_dim: usize,
     /// How many primes q has.
     pub limbs: usize,

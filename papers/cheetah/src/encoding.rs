@@ -11,16 +11,16 @@ use jaguar_graph::network::{Linear, Shape, Weights};
 
 /// A layout of one linear layer in a ring of dimension N.
 pub trait Encoding: Clone + Debug + Send + Sync {
-    /// N.
+    /// N: how many coefficients a polynomial has.
     fn ring_dim(&self) -> usize;
 
-    /// The layer.
+    /// The convolution: its geometry and its shift.
     fn spec(&self) -> &Linear;
 
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of the layer's input.
     fn in_shape(&self) -> Shape;
 
-    /// `[C_out, H, W]`.
+    /// `[C_out, H, W]` of the layer's output.
     fn out_shape(&self) -> Shape;
 
     /// How many tiles there are.
@@ -57,12 +57,12 @@ pub trait Encoding: Clone + Debug + Send + Sync {
     /// What two parties must have alike, besides the ring and the layer.
     fn figures(&self) -> Vec<u64>;
 
-    /// Values of the input.
+    /// How many values the input has.
     fn inputs(&self) -> usize {
         self.in_shape().iter().product()
     }
 
-    /// Values of the output.
+    /// How many values the output has.
     fn outputs(&self) -> usize {
         self.out_shape().iter().product()
     }

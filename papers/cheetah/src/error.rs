@@ -13,19 +13,19 @@ pub enum LayerError {
     /// The kernel of one output does not fit.
     #[error("a single output of this layer needs more than {ring_dim} coefficients")]
     KernelTooLarge {
-        /// N.
+        /// N: how many coefficients a polynomial has.
         ring_dim: usize,
     },
-    /// Too many pieces.
+    /// A layer that is cut into too many windows.
     #[error("this layer falls into {windows} windows; at most {MAX_WINDOWS} are taken")]
     Windows {
-        /// How many.
+        /// How many windows the layer would have.
         windows: usize,
     },
     /// Not a share width of this backend.
     #[error("shares of {share_bits} bits; this backend takes 8 to 48")]
     ShareBits {
-        /// l.
+        /// l: bits of the shares that it works on.
         share_bits: u32,
     },
     /// The noise would be felt.
@@ -36,7 +36,7 @@ pub enum LayerError {
     Noise {
         /// In units of the last place.
         ulps: f64,
-        /// What was allowed.
+        /// The standard deviation that is allowed.
         most: f64,
     },
     /// The ring has no record of its security.

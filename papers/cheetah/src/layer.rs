@@ -286,7 +286,7 @@ impl<E: Encoding> backend::Layer for Layer<E> {
 struct RnsModel<E> {
     layers: Arc<RnsLayers<E>>,
     cpu: Cpu,
-    /// By node.
+    /// By node; `None` where the backend has no layer.
     servers: Vec<Option<Arc<ServerLayer<E>>>>,
 }
 

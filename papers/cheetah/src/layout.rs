@@ -43,7 +43,7 @@ pub enum Windows {
 /// Bytes that a choice of windows is judged by.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Of an input ciphertext.
+    /// Bytes of an input ciphertext on its way.
     pub up: usize,
     /// Of a response, without its b.
     pub down: usize,
@@ -62,7 +62,7 @@ pub struct Layout {
     /// does.
     subsample: [usize; 2],
     stride: [usize; 2],
-    /// `[H_w, W_w]`.
+    /// `[H_w, W_w]`: rows and columns of a window of the map.
     window: [usize; 2],
     tiles: Vec<Tile>,
     channels: usize,
@@ -146,7 +146,7 @@ impl Layout {
         &self.tiles
     }
 
-    /// `[H_w, W_w]`.
+    /// `[H_w, W_w]`: rows and columns of a window of the map.
     pub fn window(&self) -> [usize; 2] {
         self.window
     }
@@ -185,17 +185,17 @@ impl Encoding for Layout {
         self.out_shape
     }
 
-    /// Windows.
+    /// How many windows the map is cut into.
     fn tile_count(&self) -> usize {
         self.tiles.len()
     }
 
-    /// Blocks of input channels.
+    /// How many ciphertexts hold the input channels of a window.
     fn in_blocks(&self) -> usize {
         self.in_shape[0].div_ceil(self.channels)
     }
 
-    /// Blocks of output channels.
+    /// How many responses hold the output channels of a window.
     fn out_blocks(&self) -> usize {
         self.out_shape[0].div_ceil(self.outs)
     }

@@ -68,7 +68,7 @@ pub use layout::{Layout, Windows};
 pub use layout::{Sizes, parts};
 pub use server::{ServerLayer, ServerPrepared};
 
-/// N.
+/// N: how many coefficients a polynomial has.
 const RING_DIM: usize = 4096;
 
 /// How many primes q may have: as few as the noise of a layer allows.
@@ -242,7 +242,7 @@ impl<E: Encoding> Layer<E> {
         Err(LayerError::Noise { ulps: least, most })
     }
 
-    /// The layout.
+    /// Where values lie in polynomials.
     pub fn layout(&self) -> &E {
         &self.layout
     }
@@ -300,12 +300,12 @@ impl<E: Encoding> Layer<E> {
         layout.products_per_tile() * layout.ring_dim() * self.limbs() * size_of::<u32>()
     }
 
-    /// Bytes from the client.
+    /// Bytes that the client sends for a query.
     pub fn upload_bytes(&self) -> usize {
         32 + self.layout.ciphertexts() * self.poly_bytes()
     }
 
-    /// Bytes from the server.
+    /// Bytes that the server answers a query with.
     pub fn response_bytes(&self) -> usize {
         self.layout.responses() * self.a_bytes() + pack::packed_len(self.layout.outputs(), self.b_bits())
     }

@@ -47,7 +47,7 @@ impl Panel {
 pub struct ServerPrepared {
     /// The masks R come from it. (In a block of its own: who moves this leaves no copy behind.)
     seed: Box<Zeroizing<[u8; 32]>>,
-    /// By response.
+    /// Encryptions of zero, one for each response.
     zeros: Vec<Zero>,
 }
 

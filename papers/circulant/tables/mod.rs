@@ -7,7 +7,7 @@
 //!
 //! As `bench conv`: single layers, computing only, random weights of 12 bits; the result of each is compared with the plaintext
 //! reference, which reads the weights as dense ones, before anything is timed. The block sizes of a layer take turns; figures are the
-//! least of the repeats. What the planner predicts is shown beside them if the machine is calibrated (`jaguar calibrate`). Layers that
+//! least of the repeats. What the planner predicts is shown beside them if the machine was measured (`jaguar measure`). Layers that
 //! cannot have blocks of a size (the first one, depthwise ones, channels that it does not divide) have the next smaller size that
 //! they can have.
 

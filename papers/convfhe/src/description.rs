@@ -9,13 +9,13 @@ use serde::{Serialize, Serializer};
 pub struct Description {
     /// The model's name, for people.
     pub name: String,
-    /// `[C, H, W]`.
+    /// `[C, H, W]` of the network's input.
     pub input: [usize; 3],
     /// The largest absolute value of an input.
     pub input_bound: f64,
     /// What stands for ReLU.
     pub relu: Polynomial,
-    /// Each is rectified.
+    /// The layers in their order; a ReLU follows each.
     pub layers: Vec<Layer>,
     /// Makes the logits; not rectified.
     pub output: Layer,
@@ -90,29 +90,29 @@ impl FromStr for Polynomial {
 /// `Σ over terms of convolution(value) + bias`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Layer {
-    /// For messages.
+    /// What messages call the layer.
     pub name: String,
     /// Their outputs have the same shape.
     pub terms: Vec<Term>,
-    /// `[C_out]`.
+    /// `[C_out]`: what is added to each channel.
     pub bias: Floats,
 }
 
 /// A convolution of one value; all groups in one kernel, dilation filled with zeros.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Term {
-    /// Which value.
+    /// The number of the value that it convolves.
     pub from: usize,
-    /// C_out.
+    /// C_out: channels that it makes.
     pub out: usize,
-    /// C_in.
+    /// C_in: channels that it takes.
     #[serde(rename = "in")]
     pub channels: usize,
-    /// k_h.
+    /// k_h: rows of the kernel.
     pub height: usize,
-    /// k_w.
+    /// k_w: columns of the kernel.
     pub width: usize,
-    /// Down and right.
+    /// Rows and columns from one window to the next.
     pub stride: usize,
     /// Rows and columns of zeros: `[top, left, bottom, right]`.
     pub padding: [usize; 4],

@@ -22,15 +22,15 @@ pub struct Fhe {
 /// Sizes of a parameter set, and memory, in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// The set's name.
+    /// The name of the parameter set.
     pub set: String,
     /// How secure it is, and by which record.
     pub security: String,
     /// Of the evaluation keys' file.
     pub keys: u64,
-    /// Of an encrypted input.
+    /// Bytes of an encrypted input.
     pub input: usize,
-    /// Of an encrypted answer.
+    /// Bytes of an encrypted answer.
     pub answer: usize,
     /// What an evaluation takes, estimated.
     pub memory: u64,

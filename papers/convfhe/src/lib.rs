@@ -36,9 +36,9 @@ pub use stress::{STRESS_MARGIN, stress};
 pub struct Unsupported {
     /// Which node of the graph.
     pub node: usize,
-    /// Its name.
+    /// What the file calls the node.
     pub name: String,
-    /// What is wrong.
+    /// Why it cannot be computed in ciphertexts.
     #[source]
     pub refusal: Refusal,
 }

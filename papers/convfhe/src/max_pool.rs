@@ -24,9 +24,9 @@ use crate::form::{Form, at, empty};
 struct Pick {
     channels: Vec<[usize; 3]>,
     stride: usize,
-    /// Top, left.
+    /// Rows above the input and columns left of it that are padding.
     pads: [usize; 2],
-    /// Of the output.
+    /// `[C, H, W]` of the output.
     shape: Shape,
 }
 

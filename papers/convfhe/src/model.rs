@@ -37,15 +37,15 @@ pub enum ModelError {
         "{}: no model for the protocol convfhe ({why}); `jaguar compile --protocol convfhe` makes one", path.display()
     )]
     NoModel {
-        /// The file.
+        /// The file that is no such model.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it, in words.
         why: String,
     },
     /// The program refused the network, or is not there.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The disk.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -29,7 +29,7 @@ pub enum PartyError {
     /// The program.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The disk.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// This machine is too small.

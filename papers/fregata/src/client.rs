@@ -16,7 +16,7 @@ pub(super) struct Client {
     layers: Arc<FregataLayers>,
     /// The engine's client.
     engine: Box<dyn BackendParty>,
-    /// Masks come from it.
+    /// Where the masks of the layers come from.
     prg: Prg,
     /// By node: sent, and the answer not taken yet.
     sent: HashMap<usize, Sent>,
@@ -79,7 +79,7 @@ struct ClientOnline {
     layers: Arc<FregataLayers>,
     node: usize,
     mask: Mask,
-    /// Modulo 2^n.
+    /// The client's share of the output, modulo 2^n.
     output: Zeroizing<Vec<u64>>,
     /// How many values of V have left.
     sent: usize,

@@ -18,7 +18,7 @@ pub(super) struct Layer {
     pub(super) spec: Linear,
     pub(super) in_shape: Shape,
     pub(super) out_shape: Shape,
-    /// n.
+    /// n: bits of the activations.
     pub(super) activation_bits: u32,
     /// The rows and columns of a channel that some output reads: what V holds.
     pub(super) read: [Places; 2],
@@ -35,7 +35,7 @@ impl Layer {
         self.activation_bits + self.spec.shift
     }
 
-    /// Values of the input.
+    /// How many values the input has.
     pub(super) fn inputs(&self) -> usize {
         self.in_shape.iter().product()
     }
@@ -203,7 +203,7 @@ impl FregataLayers {
 pub(super) struct FregataModel {
     pub(super) layers: Arc<FregataLayers>,
     pub(super) engine: Arc<dyn Model>,
-    /// By node.
+    /// By node; `None` where the backend has no layer.
     pub(super) products: Vec<Option<Arc<dyn DeviceProduct>>>,
 }
 

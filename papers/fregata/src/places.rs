@@ -7,11 +7,11 @@ use jaguar_graph::network::Linear;
 pub(super) enum Places {
     /// So many, from the first on, at one distance: all of them, or every s-th.
     Every {
-        /// The first one.
+        /// The index of the first one.
         first: usize,
         /// From one to the next.
         step: usize,
-        /// How many.
+        /// How many indices there are.
         count: usize,
     },
     /// Any others: a kernel with gaps, under a stride.
@@ -45,7 +45,7 @@ impl Places {
         }
     }
 
-    /// How many.
+    /// How many indices there are.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Every { count, .. } => *count,
@@ -53,7 +53,7 @@ impl Places {
         }
     }
 
-    /// The `i`-th.
+    /// The index at place `i`.
     pub(super) fn at(&self, i: usize) -> usize {
         match self {
             Self::Every { first, step, .. } => first + i * step,

@@ -47,8 +47,8 @@ use std::sync::Arc;
 
 use jaguar_mpc::parts::{Correlations, Flights, Pads, Rings, Room, level_counts, tournaments};
 use jaguar_mpc::{
-    Block, Comparisons, Cost, Elementwise, Kind, Modulus, MpcError, Nonlinear, Party, PoolShape, Pooling,
-    Relu6Params, ReluParams,
+    Block, Comparisons, Cost, Elementwise, Modulus, MpcError, Nonlinear, NonlinearKind, Party, PoolShape,
+    Pooling, Relu6Params, ReluParams,
 };
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_ring::cpu::secret::BitMasks;
@@ -205,8 +205,8 @@ pub struct PmaxLeakyRelu {
 impl Nonlinear for PmaxLeakyRelu {
     /// No machine's figures are of PMax. A ReLU's are within a quarter: 46 ns a COT beside 51 to 65, and 3.3 to 4 ns a
     /// byte online beside 3.6 to 4.5 (`docs/figures/relu.json`).
-    fn kind(&self) -> Kind {
-        Kind::Relu
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::Relu
     }
 
     fn error(&self) -> f64 {
@@ -254,8 +254,8 @@ impl PmaxLeakyPooling {
 
 impl Nonlinear for PmaxLeakyPooling {
     /// As of a ReLU.
-    fn kind(&self) -> Kind {
-        Kind::Relu
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::Relu
     }
 
     fn error(&self) -> f64 {

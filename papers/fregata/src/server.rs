@@ -56,7 +56,7 @@ impl BackendParty for Server {
 struct ServerOnline {
     model: Arc<FregataModel>,
     node: usize,
-    /// r, modulo 2^l.
+    /// r: the server's share of the products, modulo 2^l.
     share: Zeroizing<Vec<u64>>,
     /// V, as far as it is there.
     v: Zeroizing<Vec<u64>>,

@@ -69,7 +69,7 @@ pub struct Args {
     device: gpu::Choice,
     /// When to measure this machine, to plan by.
     #[arg(long, value_enum, default_value_t)]
-    calibrate: When,
+    measure: When,
     #[command(flatten)]
     accuracy: accuracy::Pictures,
     #[command(flatten)]
@@ -148,11 +148,11 @@ pub fn run(args: &Args) -> Result<()> {
     let mut setting =
         Setting::new(hardware.cpu, threads_text, link_text(link, "TCP on loopback"), args.repeats);
     let mut tell = |note| match note {
-        Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
+        Note::Measuring => eprintln!("{note} (--measure off leaves it out)"),
         note => eprintln!("{note}"),
     };
     let machine =
-        store::machine(hardware.cpu, &kit(), args.calibrate, store::cache(None).as_deref(), &mut tell)?;
+        store::machine(hardware.cpu, &kit(), args.measure, store::cache(None).as_deref(), &mut tell)?;
     let peaks = Peaks::measure(hardware.cpu)?;
     let measure = |bundle: &(dyn Fn() -> Result<Bundle> + Sync), ways: &[Way]| {
         let session = Session {

@@ -91,7 +91,7 @@ impl BackendParty for Client {
         Ok(())
     }
 
-    /// 2.
+    /// Step 2: encryptions of zero, of which some are made ahead.
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
         let secret = Arc::clone(self.secret.as_ref().expect("set up"));
         let (layer, ring) = (self.layers.of(node), self.ring.clone());
@@ -108,7 +108,7 @@ impl BackendParty for Client {
     }
 }
 
-/// Fresh seeds.
+/// So many seeds, each for one ciphertext.
 pub(super) fn seeds(prg: &mut Prg, count: usize) -> Vec<Zeroizing<[u8; 32]>> {
     let seed = |_| {
         let mut seed = Zeroizing::new([0; 32]);
@@ -129,7 +129,7 @@ struct ClientOnline {
     tools: Arc<Tools>,
     /// Encryptions of zero: the first ciphertexts, until they are used.
     fresh: Vec<SeededCiphertext>,
-    /// Of the others.
+    /// Seeds of the other ciphertexts, for one use.
     seeds: Vec<Zeroizing<[u8; 32]>>,
 }
 
@@ -156,7 +156,7 @@ pub(super) fn decrypt(
 }
 
 impl Online for ClientOnline {
-    /// 3.
+    /// Step 3: the share of the input is added, and the ciphertexts go.
     fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
         let (layer, bits) = (self.layers.of(self.node), self.layers.ring.limb_bits());
         // Each of them is used once.
@@ -183,7 +183,7 @@ impl Online for ClientOnline {
         Ok(())
     }
 
-    /// 7.
+    /// Step 7: responses come and are decrypted.
     fn finish(self: Box<Self>, channel: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let Self { layers, node, ring, secret, tools, .. } = *self;
         let (layer, chosen) = (layers.of(node), &layers.ring);

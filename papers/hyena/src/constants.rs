@@ -9,7 +9,7 @@ pub const SLOT_RINGS: [(usize, u32); 4] = [(4096, 50), (4096, 60), (8192, 50), (
 /// else is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlotCosts {
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub ring_dim: usize,
     /// The primes' bits, at most.
     pub limb_bits: u32,

@@ -280,7 +280,7 @@ impl Layer {
 struct Encoding {
     /// p with its μ: layers of different f may have the same p.
     plain: PlainPrime,
-    /// c_n.
+    /// c_n: channels that a ciphertext holds.
     channels: usize,
     form: Form,
     transform: Option<(usize, BlockKind)>,

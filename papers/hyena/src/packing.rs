@@ -16,7 +16,7 @@ use std::ops::Range;
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_ring::he::rns::{rotation, row_swap};
 
-use super::windows::Windows;
+use super::windows::{Windows, in_windows};
 
 /// How many output channels a ciphertext holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Outputs {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packing {
     windows: Windows,
-    /// N.
+    /// N: how many slots a ciphertext has.
     n: usize,
     /// c_n: channels in a ciphertext, a power of two.
     channels: usize,
@@ -59,39 +59,11 @@ impl Packing {
         (0..=most.ilog2()).map(|log| of(1 << log)).collect()
     }
 
-    /// The operation.
-    pub(crate) fn spec(&self) -> &Linear {
-        self.windows.spec()
-    }
-
-    /// `[C_in, H, W]`.
-    pub(crate) fn in_shape(&self) -> Shape {
-        self.windows.in_shape()
-    }
-
-    /// `[C_out, H, W]`.
-    pub(crate) fn out_shape(&self) -> Shape {
-        self.windows.out_shape()
-    }
-
-    /// N.
-    pub(crate) fn slots(&self) -> usize {
-        self.n
-    }
+    in_windows!();
 
     /// c_n: channels in a ciphertext.
     pub(crate) fn channels(&self) -> usize {
         self.channels
-    }
-
-    /// Into how many windows the map is cut.
-    pub(crate) fn tile_count(&self) -> usize {
-        self.windows.count()
-    }
-
-    /// Groups of tiles that share ciphertexts.
-    pub(crate) fn groups(&self) -> usize {
-        self.tile_count().div_ceil(self.together)
     }
 
     /// Ciphertexts of a group, from the client.
@@ -105,16 +77,6 @@ impl Packing {
             Outputs::One => self.spec().out_channels,
             Outputs::All => self.spec().out_channels.div_ceil(self.channels),
         }
-    }
-
-    /// Ciphertexts from the client: by group, then block.
-    pub(crate) fn ciphertexts(&self) -> usize {
-        self.groups() * self.in_blocks()
-    }
-
-    /// Ciphertexts of the answer: by group, then block.
-    pub(crate) fn responses(&self) -> usize {
-        self.groups() * self.out_blocks()
     }
 
     /// P: slots of a part.

@@ -31,13 +31,13 @@ macro_rules! either {
 
 impl Places {
     either! {
-        /// The operation.
+        /// The convolution: its geometry and its shift.
         spec() -> &Linear;
-        /// `[C_in, H, W]`.
+        /// `[C_in, H, W]` of the layer's input.
         in_shape() -> Shape;
-        /// `[C_out, H, W]`.
+        /// `[C_out, H, W]` of the layer's output.
         out_shape() -> Shape;
-        /// N.
+        /// N: how many slots a ciphertext has.
         slots() -> usize;
         /// Channels in a ciphertext.
         channels() -> usize;

@@ -53,7 +53,7 @@ pub fn row_pattern(p: u64) -> Option<u64> {
 /// A candidate for the factor k: k, and the least absolute value of k·h modulo p.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaling {
-    /// k.
+    /// k: the factor that is tried.
     pub k: u64,
     /// min(k·h mod p, −k·h mod p).
     pub product: u64,

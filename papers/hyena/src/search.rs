@@ -70,9 +70,9 @@ pub(super) fn costs(limb_bits: u32) -> &'static Costs {
 pub struct Wanted<'a> {
     /// How its weights meet ciphertexts.
     pub form: Form,
-    /// The operation.
+    /// The convolution: its geometry and its shift.
     pub spec: &'a Linear,
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of the layer's input.
     pub in_shape: Shape,
     /// n: values are below 2^(n-1) in absolute value.
     pub activation_bits: u32,
@@ -101,9 +101,9 @@ impl Wanted<'_> {
 /// A layer's own parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// Where channels sit.
+    /// Where channels sit in ciphertexts.
     pub packing: Places,
-    /// p.
+    /// p: what plaintexts are modulo.
     pub plain: PlainPrime,
     /// k, where two rows hold two channels; 1 elsewhere.
     pub scaling: Scaling,
@@ -125,9 +125,9 @@ pub struct Chosen {
 /// A ring's figures that decide how much there is to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
-    /// Primes.
+    /// How many primes the modulus has.
     pub limbs: f64,
-    /// Primes of a response.
+    /// How many of them a response keeps.
     pub kept: f64,
     /// Digits of a polynomial, of all primes.
     pub digits: f64,
@@ -136,7 +136,7 @@ pub(super) struct Sizes {
 /// What was weighed, the best of each N and number of primes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weighed {
-    /// The ring.
+    /// The ring that all layers share.
     pub ring: Chosen,
     /// log2 of the chance that any layer is wrong anywhere, in one query.
     pub failure: f64,
@@ -149,16 +149,16 @@ pub struct Weighed {
 /// What a search found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The ring.
+    /// The ring that all layers share.
     pub ring: Chosen,
-    /// By layer.
+    /// What each layer has of its own, in their order.
     pub layers: Vec<Fitted>,
     /// What was weighed for the packings chosen, the best first.
     pub weighed: Vec<Weighed>,
 }
 
 impl Chosen {
-    /// Digits of all limbs.
+    /// How many digits of keys a polynomial has, over all primes.
     pub fn digits(&self) -> usize {
         let digits = |p: &u64| (u64::BITS - p.leading_zeros()).div_ceil(self.digit_bits) as usize;
         self.params.primes().iter().map(digits).sum()
@@ -515,7 +515,7 @@ impl<T: Clone> Memory<T> {
 /// Layers of which something is remembered.
 const MOST_FOUND: usize = 1 << 10;
 
-/// For one N.
+/// The best ring of this N; none if no layer fits.
 fn search_of(n: usize, layers: &[Wanted<'_>]) -> Option<Found> {
     let choices: Vec<Arc<Vec<Candidate>>> = layers.iter().map(|wanted| candidates(n, wanted)).collect();
     CHANNEL_BOUNDS.into_iter().find_map(|bound| {

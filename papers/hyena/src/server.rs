@@ -397,7 +397,7 @@ impl Keys {
 pub(super) struct HyenaModel {
     pub(super) layers: Arc<HyenaLayers>,
     pub(super) ring: Ring,
-    /// By node.
+    /// By node; `None` where the backend has no layer.
     servers: Vec<Option<Arc<ServerLayer>>>,
 }
 
@@ -474,7 +474,7 @@ pub(super) fn without_primes(
 }
 
 impl BackendParty for Server {
-    /// 1.
+    /// Step 1: the client's keys come, or are kept from an earlier session.
     fn take_keys(
         &mut self,
         kept: Option<ClientKeys>,
@@ -511,7 +511,7 @@ impl BackendParty for Server {
         Ok(Some(keys))
     }
 
-    /// 2.
+    /// Step 2: covers of the responses, of which some are made ahead.
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
         let layer = self.model.server(node);
         let (model, keys) =
@@ -529,9 +529,9 @@ struct ServerOnline {
     model: Arc<HyenaModel>,
     layer: Arc<ServerLayer>,
     keys: Arc<Keys>,
-    /// The ring of responses.
+    /// The ring of responses: the primes that they keep.
     small: Ring,
-    /// Of the first responses.
+    /// What hides the first responses, for one use.
     covers: Vec<Cover>,
     /// Of the others, for one use.
     seeds: Vec<Zeroizing<[u8; 32]>>,
@@ -572,7 +572,7 @@ impl ServerOnline {
 }
 
 impl Online for ServerOnline {
-    /// 3.
+    /// Step 3: the client's ciphertexts come.
     fn feed_all(&mut self, channel: &mut Channel, _: &[u64]) -> Result<(), BackendError> {
         let bytes = self.model.layers.ring.poly_bytes(self.model.ring.limbs());
         for _ in 0..self.layer.layer.packing().ciphertexts() {
@@ -583,7 +583,7 @@ impl Online for ServerOnline {
         Ok(())
     }
 
-    /// 4 to 7.
+    /// Steps 4 to 7: rotations, products, covers, and the responses go.
     fn finish(self: Box<Self>, channel: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let (layer, tools, bias) = (&self.layer.layer, &self.layer.fixed.tools, &self.layer.weights.bias);
         let packing = layer.packing();

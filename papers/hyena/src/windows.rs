@@ -7,6 +7,52 @@
 
 use jaguar_graph::network::{Linear, Shape};
 
+/// What packings of `n` slots have alike whose `windows` share ciphertexts, so many `together`.
+macro_rules! in_windows {
+    () => {
+        /// The convolution: its geometry and its shift.
+        pub(crate) fn spec(&self) -> &Linear {
+            self.windows.spec()
+        }
+
+        /// `[C_in, H, W]` of the layer's input.
+        pub(crate) fn in_shape(&self) -> Shape {
+            self.windows.in_shape()
+        }
+
+        /// `[C_out, H, W]` of the layer's output.
+        pub(crate) fn out_shape(&self) -> Shape {
+            self.windows.out_shape()
+        }
+
+        /// N: how many slots a ciphertext has.
+        pub(crate) fn slots(&self) -> usize {
+            self.n
+        }
+
+        /// Into how many windows the map is cut.
+        pub(crate) fn tile_count(&self) -> usize {
+            self.windows.count()
+        }
+
+        /// Groups of windows that share ciphertexts.
+        pub(crate) fn groups(&self) -> usize {
+            self.tile_count().div_ceil(self.together)
+        }
+
+        /// Ciphertexts from the client: by group, then block.
+        pub fn ciphertexts(&self) -> usize {
+            self.groups() * self.in_blocks()
+        }
+
+        /// Ciphertexts of the answer: by group, then block.
+        pub fn responses(&self) -> usize {
+            self.groups() * self.out_blocks()
+        }
+    };
+}
+pub(crate) use in_windows;
+
 /// Most tiles of a map: each costs a ciphertext.
 const MAX_TILES: usize = 1 << 12;
 
@@ -57,22 +103,22 @@ impl Windows {
         Some(Self { spec: spec.clone(), in_shape, out_shape, step, tile, tiles, places })
     }
 
-    /// The operation.
+    /// The convolution: its geometry and its shift.
     pub(crate) fn spec(&self) -> &Linear {
         &self.spec
     }
 
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of the layer's input.
     pub(crate) fn in_shape(&self) -> Shape {
         self.in_shape
     }
 
-    /// `[C_out, H, W]`.
+    /// `[C_out, H, W]` of the layer's output.
     pub(crate) fn out_shape(&self) -> Shape {
         self.out_shape
     }
 
-    /// How many there are.
+    /// How many windows the map is cut into.
     pub(crate) fn count(&self) -> usize {
         self.tiles[0] * self.tiles[1]
     }

@@ -34,7 +34,7 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
             "max_batch",
             "weight_memory",
             "device",
-            "calibrate",
+            "measure",
             "max_memory",
             "new_hints_per_hour",
             "new_hints_per_address_and_hour",

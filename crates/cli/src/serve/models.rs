@@ -140,7 +140,7 @@ pub struct Builder {
     pub hardware: Hardware,
     pub common: Common,
     pub cache: Option<PathBuf>,
-    pub calibrate: When,
+    pub measure: When,
     pub link: Option<Imitated>,
     /// Whether clients are on this machine alone.
     pub alone: bool,
@@ -160,9 +160,9 @@ impl Builder {
         hardware: Hardware,
         common: Common,
         cache: Option<PathBuf>,
-        (calibrate, link, alone): (When, Option<Imitated>, bool),
+        (measure, link, alone): (When, Option<Imitated>, bool),
     ) -> Self {
-        Self { hardware, common, cache, calibrate, link, alone, built: BTreeMap::new() }
+        Self { hardware, common, cache, measure, link, alone, built: BTreeMap::new() }
     }
 
     /// Reads a model, checks it and plans it. If it would be the same as the one `before`, it is not built again.
@@ -215,7 +215,7 @@ impl Builder {
     /// What to do how. What hints are bound to stays as it was chosen when this model was first served.
     fn choose(&self, options: &ModelOptions, bundle: &Bundle) -> Result<Choices> {
         let (network, cache) = (&bundle.model.network, self.cache.as_deref());
-        let Some(machine) = store::machine(Cpu::detect(), &kit(), self.calibrate, cache, &mut tell)? else {
+        let Some(machine) = store::machine(Cpu::detect(), &kit(), self.measure, cache, &mut tell)? else {
             return Ok(options.memory.apply(Choices::among(network, options.backends.named())?));
         };
         let between = match (&options.plan_for, self.link) {

@@ -45,13 +45,13 @@ pub struct Effective {
     pub key: String,
     /// Its values; empty where it is not set.
     pub texts: Vec<String>,
-    pub kind: Kind,
+    pub kind: ValueKind,
     pub source: Source,
 }
 
 /// How an option is written in a file. (No option of `jaguar serve` is a flag.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     One,
     List,
 }
@@ -102,11 +102,11 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version"))
 }
 
-fn kind(arg: &Arg) -> Kind {
+fn kind(arg: &Arg) -> ValueKind {
     match arg.get_action() {
-        ArgAction::Append => Kind::List,
-        ArgAction::Set if arg.get_value_delimiter().is_some() => Kind::List,
-        ArgAction::Set => Kind::One,
+        ArgAction::Append => ValueKind::List,
+        ArgAction::Set if arg.get_value_delimiter().is_some() => ValueKind::List,
+        ArgAction::Set => ValueKind::One,
         other => unreachable!("--{} is {other:?}, which a file has no way to say", key(arg)),
     }
 }
@@ -221,8 +221,8 @@ impl Settings {
                     let texts = all.map(|effective| effective.texts.clone()).unwrap_or_default();
                     let value = match kind(arg) {
                         _ if texts.is_empty() => continue,
-                        Kind::One => Value::One(texts[0].clone()),
-                        Kind::List => Value::List(texts),
+                        ValueKind::One => Value::One(texts[0].clone()),
+                        ValueKind::List => Value::List(texts),
                     };
                     (value, None)
                 }
@@ -250,7 +250,7 @@ impl Settings {
             }
             let line = match (kind, texts.as_slice()) {
                 (_, []) => (format!("# {key} ="), "not set".into()),
-                (Kind::One, [text]) => (format!("{key} = {}", quoted(text)), source.to_string()),
+                (ValueKind::One, [text]) => (format!("{key} = {}", quoted(text)), source.to_string()),
                 (_, texts) => (format!("{key} = {}", list(texts)), source.to_string()),
             };
             lines.push(line);
@@ -374,14 +374,14 @@ fn number(value: &Value, place: &Place, key: &str) -> Result<u64> {
 
 /// A value of the environment: lists have commas between, or what divides paths (`:`).
 fn from_environment(arg: &Arg, name: &str, value: OsString) -> Result<Value> {
-    if kind(arg) == Kind::List && arg.get_value_hint() == ValueHint::AnyPath {
+    if kind(arg) == ValueKind::List && arg.get_value_hint() == ValueHint::AnyPath {
         let paths = env::split_paths(&value).map(|path| path.display().to_string());
         return Ok(Value::List(paths.filter(|path| !path.is_empty()).collect()));
     }
     let text = value.into_string().map_err(|_| anyhow!("{name} is no text"))?;
     Ok(match kind(arg) {
-        Kind::One => Value::One(text),
-        Kind::List => Value::List(text.split(',').map(|item| item.trim().to_owned()).collect()),
+        ValueKind::One => Value::One(text),
+        ValueKind::List => Value::List(text.split(',').map(|item| item.trim().to_owned()).collect()),
     })
 }
 
@@ -401,8 +401,8 @@ fn as_words(arg: &Arg, value: &Value) -> Result<Vec<OsString>, String> {
     let option = format!("--{}", key(arg));
     match (kind(arg), value) {
         (_, Value::Flag(_)) => Err("a text, a number or a list is needed".into()),
-        (Kind::One, Value::List(_)) => Err("one value is needed, not a list".into()),
-        (Kind::List, _) if arg.is_positional() => {
+        (ValueKind::One, Value::List(_)) => Err("one value is needed, not a list".into()),
+        (ValueKind::List, _) if arg.is_positional() => {
             // (`--`: what begins with a hyphen is a path all the same.)
             Ok([OsString::from("--")].into_iter().chain(value.texts().into_iter().map(Into::into)).collect())
         }

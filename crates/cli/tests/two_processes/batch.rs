@@ -134,7 +134,7 @@ fn batches_that_cannot_be_are_refused() {
         assert_eq!(finished.status.code(), Some(2), "{arguments:?}: {}", finished.stderr);
     }
     // A backend that takes none.
-    let command = ["serve", &it.model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--max-batch", "2"];
+    let command = ["serve", &it.model, "--listen", "127.0.0.1:0", "--measure", "off", "--max-batch", "2"];
     let mut command = jaguar(&command);
     command.args(["--backends", "cheetah"]);
     assert_fails(Process::start(command), &["none of the allowed backends takes batches of images"]);
@@ -145,7 +145,7 @@ fn batches_that_cannot_be_are_refused() {
 fn a_plan_tells_what_a_batch_takes() {
     let it = Deployment::new("batch-plan", &[]);
     let run = |arguments: &[&str]| {
-        let mut command = jaguar(&["plan", &it.model, "--calibrate", "off"]);
+        let mut command = jaguar(&["plan", &it.model, "--measure", "off"]);
         command.args(arguments);
         Process::start(command).finish(WATCHDOG).succeeded()
     };

@@ -67,7 +67,7 @@ fn verify_and_plan_know_it() {
     let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
     let checked = run(&["verify", "--backends", "cheetah", &model, &photo()]);
     assert!(checked.contains("same class: 1/1"), "{checked}");
-    let shown = run(&["plan", "--backends", "cheetah", &model, "--calibrate", "off"]);
+    let shown = run(&["plan", "--backends", "cheetah", &model, "--measure", "off"]);
     for part in ["protocol cheetah", "N = 4096", "2 primes", "/2^", "once per session: a key of 30.0 KiB"] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }

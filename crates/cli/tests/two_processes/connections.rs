@@ -145,7 +145,7 @@ fn certificates_of_authorities_on_both_sides() {
         server.process.line_with(told, WATCHDOG);
     }
     let serve = |options: &[&str]| {
-        let mut command = jaguar(&["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+        let mut command = jaguar(&["serve", &model, "--listen", "127.0.0.1:0", "--measure", "off"]);
         command.args(options);
         Process::start(command)
     };
@@ -213,7 +213,7 @@ fn tokens_let_clients_in() {
     assert_fails(with(&["--token-file", &alice, "--cert", &certificate, "--key", &key]), &told);
     // Nobody is let in by a token that everybody can read, and none is sent so.
     let serve =
-        ["serve", &model, "--listen", "0.0.0.0:0", "--calibrate", "off", "--tls", "off", "--tokens", &tokens];
+        ["serve", &model, "--listen", "0.0.0.0:0", "--measure", "off", "--tls", "off", "--tokens", &tokens];
     assert_fails(Process::start(jaguar(&serve)), &["--tokens needs TLS"]);
     let clear = ["--tls", "off", "--token-file", &alice];
     assert_fails(client(&folder, "192.0.2.1:7447", &clear), &["192.0.2.1:7447", "not encrypted"]);
@@ -224,7 +224,7 @@ fn beyond_this_machine_tls_is_spoken() {
     let folder = Scratch::new("beyond");
     let (model, cache) = (tiny::compile(&folder), folder.path("server"));
     let mut command =
-        jaguar(&["serve", &model, "--listen", "0.0.0.0:0", "--calibrate", "off", "--cache", &cache]);
+        jaguar(&["serve", &model, "--listen", "0.0.0.0:0", "--measure", "off", "--cache", &cache]);
     command.env_remove("HOME");
     let mut process = Process::start(command);
     let line = process.line_with("listening on ", WATCHDOG);
@@ -249,7 +249,7 @@ fn addresses_of_all_kinds() {
     for listen in kinds {
         for tls in ["off", "on"] {
             let options = ["--tls", tls, "--cache", &cache];
-            let mut command = jaguar(&["serve", &model, "--listen", listen, "--calibrate", "off"]);
+            let mut command = jaguar(&["serve", &model, "--listen", listen, "--measure", "off"]);
             command.args(options);
             let mut process = Process::start(command);
             let line = process.line_with("listening on ", WATCHDOG);

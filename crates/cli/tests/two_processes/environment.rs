@@ -92,7 +92,7 @@ fn pages_on_a_full_disk() {
         let path = it.folder.path(name);
         std::fs::write(&path, "former").unwrap();
         let arguments = match name {
-            "report.html" => vec!["plan", &it.model, "--calibrate", "off", "--report", &path],
+            "report.html" => vec!["plan", &it.model, "--measure", "off", "--report", &path],
             _ => vec!["predict", "--server", &it.server.address, "--cache", &cache, "--trace", &path, &photo],
         };
         let finished = on_a_full_disk(1, &arguments).finish(WATCHDOG);
@@ -117,7 +117,7 @@ fn outputs_that_take_nothing() {
     let predict =
         ["predict", "--json", "--keep", "1", "--server", &it.server.address, "--cache", &cache, &photo];
     let token = ["token", "alice", "--tokens", &tokens];
-    let plan = ["plan", &it.model, "--calibrate", "off"];
+    let plan = ["plan", &it.model, "--measure", "off"];
     for arguments in [&predict[..], &token, &plan] {
         let finished = into("> /dev/full", arguments);
         assert_eq!(finished.status.code(), Some(1), "{arguments:?}: {}", finished.stderr);
@@ -151,7 +151,7 @@ fn tokens_and_keys_on_a_full_disk() {
 
     let cache = folder.path("cache");
     let serve =
-        ["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--tls", "on", "--cache", &cache];
+        ["serve", &model, "--listen", "127.0.0.1:0", "--measure", "off", "--tls", "on", "--cache", &cache];
     assert_fails(on_a_full_disk(0, &serve), &["the server's key", "key.pem"]);
     assert_eq!(files_with(&folder.path("cache/tls"), ""), [""; 0]);
 }
@@ -207,7 +207,7 @@ fn memory_that_is_not_there() {
 
     // A server without memory says so and ends, or serves.
     for memory in [6, 18, 64, 1024].map(|mib| program + (mib << 10)) {
-        let serve = ["serve", &it.model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--threads", "2"];
+        let serve = ["serve", &it.model, "--listen", "127.0.0.1:0", "--measure", "off", "--threads", "2"];
         let mut server = after(&format!("ulimit -v {memory}"), &serve);
         let Some(address) = server.line_or_end("listening on ", WATCHDOG) else {
             assert!(!ends_in_order(&server.finish(WATCHDOG), &format!("{memory} KiB")));
@@ -227,7 +227,7 @@ fn memory_that_is_not_there() {
 fn handles_that_are_not_there() {
     let folder = Scratch::new("no-handles");
     let model = tiny::compile(&folder);
-    let serve = ["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off"];
+    let serve = ["serve", &model, "--listen", "127.0.0.1:0", "--measure", "off"];
     let mut server = after("ulimit -n 16", &serve);
     let address = server.line_with("listening on ", WATCHDOG).rsplit(' ').next().unwrap().to_owned();
     let (photo, cache) = (photo(), folder.path("cache"));

@@ -75,7 +75,7 @@ fn pages_are_written() {
     let page = |name: &str| it.folder.path(name);
     let read = |name: &str| std::fs::read_to_string(page(name)).unwrap();
     let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
-    let printed = run(&["plan", &it.model, "--calibrate", "off", "--report", &page("plan.html")]);
+    let printed = run(&["plan", &it.model, "--measure", "off", "--report", &page("plan.html")]);
     assert!(printed.contains("wrote ") && read("plan.html").contains("What each backend would cost"));
     let trace = page("trace.html");
     run(&["predict", "--server", &it.server.address, "--no-cache", "--trace", &trace, &photo()]);

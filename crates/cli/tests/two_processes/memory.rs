@@ -75,7 +75,7 @@ fn a_machine_with_little_memory_is_told() {
     assert!(told.contains("No single option makes it fit"), "{told}");
 
     // The server says it before it listens.
-    let serve = jaguar(&["serve", &it.model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+    let serve = jaguar(&["serve", &it.model, "--listen", "127.0.0.1:0", "--measure", "off"]);
     let serve = on_a_machine_with(room, &it.folder, &serve).expect("it did before");
     let mut served = Process::start(serve);
     served.line_with("listening on", WATCHDOG);

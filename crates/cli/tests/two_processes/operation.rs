@@ -121,7 +121,7 @@ fn metrics_count_what_happened() {
     assert!(get(&at, &long).0.contains("400"));
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("bound").to_string();
-    let serve = ["serve", &it.model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--metrics", &taken];
+    let serve = ["serve", &it.model, "--listen", "127.0.0.1:0", "--measure", "off", "--metrics", &taken];
     assert_fails(Process::start(jaguar(&serve)), &["metrics", &taken, "in use"]);
 }
 

@@ -55,7 +55,7 @@ fn follow(name: &str, page: &str, stand_ins: &[(&str, Vec<u8>)]) -> Followed {
         }
         // No test measures the machine, or writes into the user's cache.
         match words[0].as_str() {
-            "plan" => words.extend(["--calibrate".into(), "off".into()]),
+            "plan" => words.extend(["--measure".into(), "off".into()]),
             "predict" => words.push("--no-cache".into()),
             _ => {}
         }

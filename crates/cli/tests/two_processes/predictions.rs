@@ -136,7 +136,7 @@ fn verify_and_plan_accept_the_model() {
     let run = |arguments: &[&str]| Process::start(jaguar(arguments)).finish(WATCHDOG).succeeded();
     let checked = run(&["verify", &model, &photo(), &repository("demo/calibration")]);
     assert!(checked.contains("same class: 7/7"), "{checked}");
-    let shown = run(&["plan", &model, "--calibrate", "off"]);
+    let shown = run(&["plan", &model, "--measure", "off"]);
     for layer in ["conv 1", "relu 1", "max-pool 1", "conv 2", "conv 3"] {
         assert!(shown.contains(layer), "{shown}");
     }
@@ -171,8 +171,8 @@ fn reduced_signs_are_never_silent() {
 
     let caveat = "reduced-precision signs in";
     assert!(
-        run(&["plan", &model, "--calibrate", "off"]).contains(caveat)
-            && !run(&["plan", &exact, "--calibrate", "off"]).contains(caveat)
+        run(&["plan", &model, "--measure", "off"]).contains(caveat)
+            && !run(&["plan", &exact, "--measure", "off"]).contains(caveat)
     );
     let checked = run(&["verify", &model, &photo]);
     assert!(checked.contains(caveat) && checked.contains("same class: 1/1"), "{checked}");

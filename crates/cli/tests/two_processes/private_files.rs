@@ -61,13 +61,13 @@ fn every_file_that_a_command_writes_is_its_owners() {
         vec!["compile", &source, "--calibrate", &calibration, "-o", &model, "--report", &report];
     compile.extend(tiny::PREPARATION);
     run(&compile);
-    run(&["plan", &model, "--calibrate", "off", "--report", &at("plan.html")]);
+    run(&["plan", &model, "--measure", "off", "--report", &at("plan.html")]);
     let token = run(&["token", "alice", "--tokens", &tokens]);
     write_secret(&sources.path("token"), &token);
 
     // A certificate that is made and kept; the hint; answers as rows; times as a page and as JSON.
     let server_cache = at("server-cache");
-    let mut serve = vec!["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--tls", "on"];
+    let mut serve = vec!["serve", &model, "--listen", "127.0.0.1:0", "--measure", "off", "--tls", "on"];
     serve.extend(["--cache", &server_cache, "--tokens", &tokens]);
     let mut server = Server::of(with_open_umask(jaguar(&serve)), WATCHDOG);
     let (pin, photo, token) = (fingerprint(&mut server), photo(), sources.path("token"));

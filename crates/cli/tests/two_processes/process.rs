@@ -196,7 +196,7 @@ impl Server {
     #[track_caller]
     pub fn start(model: &str, arguments: &[&str], limit: Duration) -> Self {
         // The default plan: what this machine takes is not what is tested, and nothing outside a test's folder is touched.
-        let mut command = jaguar(&["serve", model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+        let mut command = jaguar(&["serve", model, "--listen", "127.0.0.1:0", "--measure", "off"]);
         command.args(arguments);
         Self::of(command, limit)
     }
@@ -214,7 +214,7 @@ impl Server {
     #[allow(dead_code, reason = "not every test binary reads logs")]
     #[track_caller]
     pub fn start_logging(model: &str, arguments: &[&str], limit: Duration) -> Self {
-        let mut command = jaguar(&["serve", model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+        let mut command = jaguar(&["serve", model, "--listen", "127.0.0.1:0", "--measure", "off"]);
         command.args(arguments);
         let mut process = Process::start(command);
         let line = process.line_with("\"listening\"", limit);

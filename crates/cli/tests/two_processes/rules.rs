@@ -120,7 +120,7 @@ fn queries_of_a_day_are_limited_and_a_restart_knows_them() {
         &models,
         "--listen",
         "127.0.0.1:0",
-        "--calibrate",
+        "--measure",
         "off",
         "--cache",
         &cache,
@@ -328,7 +328,7 @@ fn sessions_have_a_bound_of_memory() {
     nobody_is_there(&metrics);
     answers(client(&folder, &server.address, &["--keep", "0"]), 1);
     // A model for which there is never room is not served.
-    let serve = ["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off", "--max-memory", "1K"];
+    let serve = ["serve", &model, "--listen", "127.0.0.1:0", "--measure", "off", "--max-memory", "1K"];
     assert_fails(Process::start(jaguar(&serve)), &["--max-memory 1.0 KiB is too little for one session"]);
 }
 
@@ -357,7 +357,7 @@ fn rules_need_clients_that_show_who_they_are() {
     let config = folder.path("jaguar.toml");
     std::fs::write(&config, "[clients.alice]\nmodels = ['tinny']\n").expect("written");
     let serve = |more: &[&str]| {
-        let mut command = jaguar(&["serve", &model, "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+        let mut command = jaguar(&["serve", &model, "--listen", "127.0.0.1:0", "--measure", "off"]);
         command.args(more);
         Process::start(command)
     };

@@ -7,7 +7,7 @@ use crate::{WATCHDOG, tiny};
 
 #[track_caller]
 fn inspect(model: &str, more: &[&str]) -> String {
-    let mut command = jaguar(&["inspect", "--security", "--calibrate", "off", model]);
+    let mut command = jaguar(&["inspect", "--security", "--measure", "off", model]);
     command.args(more);
     Process::start(command).finish(WATCHDOG).succeeded()
 }

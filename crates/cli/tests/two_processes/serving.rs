@@ -13,7 +13,7 @@ use crate::{WATCHDOG, assert_fails, tiny};
 /// `jaguar serve` with these arguments alone, listening on a port that the system chooses.
 #[track_caller]
 pub fn serve(arguments: &[&str]) -> Server {
-    let mut command = jaguar(&["serve", "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+    let mut command = jaguar(&["serve", "--listen", "127.0.0.1:0", "--measure", "off"]);
     command.args(arguments);
     let mut process = Process::start(command);
     let line = process.line_with("listening on ", WATCHDOG);
@@ -94,7 +94,7 @@ fn a_folder_of_models_has_their_names() {
     }
     assert_fails(ask(&["--model", "birds"]), &["no model 'birds' for this client, which may use cats, dogs"]);
     let fails = |arguments: &[&str], parts: &[&str]| {
-        let mut command = jaguar(&["serve", "--listen", "127.0.0.1:0", "--calibrate", "off"]);
+        let mut command = jaguar(&["serve", "--listen", "127.0.0.1:0", "--measure", "off"]);
         command.args(arguments);
         assert_fails(Process::start(command), parts);
     };

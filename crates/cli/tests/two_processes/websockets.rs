@@ -71,7 +71,7 @@ fn predictions_are_those_of_tcp() {
     fails(&format!("ws://{}/", it.server.address), &[], &["HTTP 400"]);
     fails("ws://192.0.2.1/", &[], &["beyond this machine", "wss://"]);
     fails("wss://host:port/", &[], &["is no address"]);
-    let listening = ["serve", &it.model, "--calibrate", "off", "--listen", "ws://127.0.0.1:0/"];
+    let listening = ["serve", &it.model, "--measure", "off", "--listen", "ws://127.0.0.1:0/"];
     assert_fails(Process::start(crate::process::jaguar(&listening)), &["at every address"]);
 }
 

@@ -65,7 +65,7 @@ pub(crate) enum PreparedResult {
 
 /// What was prepared for a whole plan.
 pub(crate) struct PreparedPlan {
-    /// By node.
+    /// One for each node, in the network's order.
     pub steps: Vec<PreparedStep>,
     pub result: PreparedResult,
 }

@@ -54,7 +54,7 @@ pub(crate) struct Ask {
     pub images: u32,
 }
 
-/// What the server offers.
+/// A protocol that the server offers, with what it says of it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Offer {
     pub model: ModelId,
@@ -83,7 +83,7 @@ pub(crate) struct Choice {
 /// The parameters of the interactive protocol. As they are received, choices are names.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SharesParameters<C = Choices> {
-    /// What the plan follows.
+    /// The choices that the plan follows from.
     pub choices: C,
     pub reveal: Reveal,
 }

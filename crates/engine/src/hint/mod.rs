@@ -37,9 +37,9 @@ const BLOCK: usize = 48;
 /// A run of one layer's responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The node.
+    /// The node's number in the network.
     pub node: usize,
-    /// Which of its responses.
+    /// Which of the node's responses the block has.
     pub responses: Range<usize>,
     /// How many bytes they take.
     pub bytes: usize,
@@ -70,7 +70,7 @@ pub enum HintPlace {
     /// another process is fetching is waited for, but no longer than this.
     #[cfg(feature = "files")]
     FolderOrMemory(PathBuf, Duration),
-    /// In memory.
+    /// In memory, as long as the client lives.
     Memory,
     /// Where another session of this client has it ([`Hint::place`]).
     Shared(SharedHint),
@@ -302,7 +302,7 @@ impl Hint {
         self.have
     }
 
-    /// All blocks.
+    /// The blocks of the hint, in the order in which they are fetched.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }

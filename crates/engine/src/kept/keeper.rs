@@ -71,7 +71,7 @@ pub struct Keeper {
     /// The thread of connections that have failed, until it has ended.
     ending: Option<JoinHandle<()>>,
     no_runner: Option<EngineError>,
-    /// Queries that were answered.
+    /// How many of the session's queries were answered.
     answered: u64,
 }
 
@@ -166,22 +166,22 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// The network's public part.
+    /// What every client learns of the network: no weight.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The plan.
+    /// What both parties do, by node.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The model's public name.
+    /// The model's public name, which tells compiled models apart.
     pub fn model(&self) -> ModelId {
         self.model
     }
 
-    /// What the server reveals.
+    /// What the server reveals of the output.
     pub fn reveal(&self) -> Reveal {
         self.reveal
     }

@@ -15,7 +15,7 @@ type OfService = (u64, Name);
 
 /// All clients' keys of a server, for all services that share it.
 pub(crate) struct KeyShelf {
-    /// Bytes, at most.
+    /// How many bytes all keys together may take.
     limit: u64,
     inner: Mutex<Inner>,
 }
@@ -24,9 +24,9 @@ pub(crate) struct KeyShelf {
 struct Inner {
     kept: HashMap<OfService, Entry>,
     bytes: u64,
-    /// Services until now.
+    /// How many services have asked for room, which numbers them.
     services: u64,
-    /// Grows with every access.
+    /// Grows with every access: the least recent goes first.
     time: u64,
 }
 

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Kept queries, and the memory that they hold at the party that says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stock {
-    /// How many.
+    /// How many queries are kept.
     pub queries: u32,
-    /// Bytes, by [`prepared_bytes`].
+    /// Bytes that they take, by [`prepared_bytes`].
     pub bytes: u64,
 }
 
@@ -16,18 +16,18 @@ pub struct Stock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoRoom {
-    /// For this client.
+    /// There is no more room for this client.
     #[error("the server keeps {most} prepared queries for a client and no more")]
     Client {
-        /// The server's limit.
+        /// How many queries a client may have prepared.
         most: u32,
     },
-    /// For anybody.
+    /// There is no more room for any client.
     #[error(
         "the server keeps {most} bytes of prepared queries for all its clients together, and has no room now"
     )]
     All {
-        /// The server's limit.
+        /// How many bytes all clients' queries may take.
         most: u64,
     },
     /// What is prepared counts as asked, and the client may have no more today.

@@ -125,7 +125,7 @@ impl Bundle {
         self.guarded(Hiding { guard_bits: guard_bits.clamp(2, MAX_GUARD_BITS), noise_bits })
     }
 
-    /// The public name.
+    /// The model's public name, which tells compiled models apart.
     pub fn id(&self) -> ModelId {
         self.id
     }

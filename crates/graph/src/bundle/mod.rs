@@ -15,7 +15,7 @@ pub enum BundleError {
     /// The model is not sound, or the file is missing, no bundle, of another version, or damaged.
     #[error("{0}")]
     Unusable(String),
-    /// The disk.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -24,11 +24,11 @@ pub enum BundleError {
 #[derive(Debug, thiserror::Error)]
 #[error("{what} {path}: {source}")]
 pub struct FileError {
-    /// What was tried.
+    /// What was tried, as "read" or "write".
     pub what: &'static str,
-    /// Where.
+    /// The file or folder that it was tried with.
     pub path: String,
-    /// The operating system's word.
+    /// What the operating system says of it.
     pub source: io::Error,
 }
 

@@ -40,7 +40,7 @@ pub enum Value {
 /// reshapes move nothing. What works element by element need not know ([`Activation::at`]); [`Builder::image`] brings them in order.
 #[derive(Clone, Debug)]
 pub struct Activation {
-    /// Which node.
+    /// The node that computes it.
     pub node: NodeId,
     pub(crate) view: View,
     /// This was applied to it (and is left out, for the client to do).
@@ -145,7 +145,7 @@ impl Call<'_> {
         self.opset
     }
 
-    /// The ONNX operator.
+    /// The ONNX operator, without the domain.
     pub fn operator(&self) -> &str {
         self.proto.op_type()
     }

@@ -1,7 +1,6 @@
 //! From ONNX's operators that a model ends with and a network leaves out: whoever gets the output does them.
 
 use super::build::{Activation, Build, Builder, Call, Reject, Value};
-use super::refusal::instead;
 use super::tensor::wrap;
 use crate::network::Finish;
 
@@ -13,7 +12,7 @@ fn sigmoid(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if !call.last {
         return Err(Reject::instead(
             "a sigmoid is supported as the model's last operator only",
-            instead("Sigmoid"),
+            "Replace the activation by Relu or HardSwish, and that of a gate by HardSigmoid, and retrain (as MobileNetV3 does)",
         ));
     }
     Ok(vec![Value::Activation(Activation { finish: Finish::Sigmoid, ..x.clone() })])

@@ -30,7 +30,7 @@ use crate::ops::linear::fold::{
 #[derive(Clone, Copy, Default)]
 struct Uses {
     count: usize,
-    /// The last consumer found.
+    /// The last node found that takes it.
     by: NodeId,
 }
 

@@ -16,6 +16,7 @@ mod first;
 mod fuse;
 pub(crate) mod moves;
 pub(crate) mod refusal;
+mod sizes;
 pub(crate) mod tensor;
 pub(crate) mod view;
 pub(crate) mod windows;
@@ -42,7 +43,7 @@ use crate::ops::list::Operators;
 /// The opsets that are read: from those that broadcast as NumPy does to the newest whose operators were compared with
 /// ours.
 pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
-/// The most ONNX nodes.
+/// How many ONNX nodes a graph may have.
 const MAX_ONNX_NODES: usize = 1 << 13;
 /// The most elements of a computed constant that is larger than what it is computed from.
 const MAX_GROWN: usize = 1 << 22;
@@ -51,7 +52,7 @@ const MAX_GROWN: usize = 1 << 22;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The file.
+    /// The file cannot be read as ONNX.
     #[error(transparent)]
     Onnx(#[from] OnnxError),
     /// Another version of the operators.
@@ -60,18 +61,18 @@ pub enum ImportError {
         /// The file's; 0 if it names none.
         found: i64,
     },
-    /// The graph's input.
+    /// The graph's input is not one that is read; why, in words.
     #[error("the model's input: {0}")]
     Input(String),
-    /// The graph's output.
+    /// The graph's output is not one that is read; why, in words.
     #[error("the model's output: {0}")]
     Output(String),
     /// The file contradicts ONNX's rules.
     #[error("node {node}: {problem}")]
     Invalid {
-        /// The node.
+        /// What the file calls the node, or where it stands.
         node: String,
-        /// What is wrong.
+        /// Which rule it breaks, and how.
         problem: String,
     },
     /// What the metadata says of weights in blocks.
@@ -80,7 +81,7 @@ pub enum ImportError {
     /// A layer without the blocks that the metadata says it has.
     #[error("layer {layer}: {problem}")]
     Blocks {
-        /// The layer.
+        /// What the file calls the layer.
         layer: String,
         /// What is wrong, and where.
         problem: String,
@@ -290,7 +291,7 @@ fn translate(
 
     let mut kinds: HashMap<&str, i32> =
         graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
-    let curves = Curves::find(graph, &live);
+    let mut curves = Curves::find(graph, &live);
     let mut unsupported = Vec::new();
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
@@ -333,7 +334,7 @@ fn translate(
             }
             Err(Reject::Follows | Reject::Invalid(_)) => Vec::new(),
             Err(Reject::Unsupported { reason, instead }) => {
-                if !curves.is_part(index) {
+                if !curves.speaks_for(index) {
                     unsupported.push(report(&call, reason, instead));
                 }
                 vec![stand_in(&mut builder, &call)]
@@ -535,12 +536,7 @@ fn build(builder: &mut Builder, call: &Call<'_>, operators: &Operators) -> Resul
         if let Some(build) = operators.onnx(&format!("{}:{operator}", call.proto.domain())) {
             return build(builder, call);
         }
-        let advice = match refusal::instead(operator) {
-            "" => "Export without optimisations that are bound to a runtime",
-            advice => advice,
-        };
-        let domain: String = call.proto.domain().chars().take(200).collect();
-        return Err(Reject::instead(&format!("an operator of the domain {domain:?}"), advice));
+        return Err(refusal::foreign(call, operators));
     }
     if operator == "Constant" {
         return Ok(vec![Value::Constant(Arc::new(constant::given(call)?))]);

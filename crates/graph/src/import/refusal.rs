@@ -8,23 +8,24 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::build::{Activation, Builder, Call, Reject, Value};
-use super::tensor::{broadcast, reshape_sizes, wrap};
+use super::sizes::{is_elementwise, keeps_shape, result_sizes};
 use super::view::View;
 use crate::limits::MAX_ELEMENTS;
 use crate::onnx::GraphProto;
+use crate::ops::list::Operators;
 
 /// An ONNX node that cannot be translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
     /// The node's name, or where it stands.
     pub node: String,
-    /// Its operator.
+    /// Its ONNX operator, without the domain.
     pub operator: String,
     /// The shapes of its inputs; `None` if unknown.
     pub inputs: Vec<Option<Vec<usize>>>,
-    /// What is not supported.
+    /// What of it is not supported, as what follows "it".
     pub reason: String,
-    /// What helps.
+    /// What could be exported instead, or how to cut it off.
     pub instead: String,
 }
 
@@ -177,114 +178,85 @@ pub(super) fn subgraphs(call: &Call<'_>) -> Option<Reject> {
     Some(Reject::Unsupported { reason, instead })
 }
 
-/// Advice for norms.
+/// Advice where a vector is divided by its length.
 pub(crate) const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
                     divides it by its length. Inside a network there is no stand-in";
 
-/// What could stand in for an operator that is not in the table.
-pub(crate) fn instead(operator: &str) -> &'static str {
-    match operator {
-        "Sigmoid" => {
-            "Replace the activation by Relu or HardSwish, and that of a gate by HardSigmoid, and retrain (as MobileNetV3 does)"
-        }
-        "Swish" | "Mish" | "Gelu" | "Erf" | "Tanh" | "Elu" | "Selu" | "Celu" | "Softplus" | "Softsign" => {
-            "Replace the activation by Relu, LeakyRelu, PRelu, Clip or HardSwish, and retrain (as EfficientNet-Lite and \
-             MobileNetV3 do)"
-        }
-        "InstanceNormalization"
-        | "LayerNormalization"
-        | "GroupNormalization"
-        | "LRN"
-        | "MeanVarianceNormalization"
-        | "RMSNormalization" => "Replace the normalisation by BatchNormalization and retrain",
-        "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "LpNormalization" => NORM,
-        "QLinearConv"
-        | "QLinearMatMul"
-        | "ConvInteger"
-        | "MatMulInteger"
-        | "DynamicQuantizeLinear"
-        | "QLinearAdd"
-        | "QLinearConcat"
-        | "QLinearAveragePool"
-        | "QLinearGlobalAveragePool"
-        | "QLinearLeakyRelu"
-        | "QGemm" => {
-            "Quantise in the QDQ form (QuantFormat.QDQ in ONNX Runtime), or import the float model: quantisation \
-             happens here"
-        }
-        "If" | "Loop" | "Scan" => "Export with fixed control flow (trace the model instead of scripting it)",
-        "ArgMax" | "TopK" => {
-            "Cut it off (--output-name with the value before it): the client takes the largest output itself, or \
-             only its index is revealed"
-        }
-        "NonMaxSuppression" | "NonZero" | "RoiAlign" | "ScatterND" => {
-            "Cut it off (--output-name with the values before it): the client does what follows the network's last \
-             layers"
-        }
-        "Pow" => {
-            "Squares are supported: x² is x·x. At the end another power can be cut off (--output-name with the value before \
-             it) and done by the client; inside a network there is no stand-in"
-        }
-        "Exp" | "Log" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" => {
-            "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a \
-             network there is no stand-in"
-        }
-        "ReduceSum" => "Use a mean over height and width, or a convolution",
-        "Einsum" => "Write it as MatMul with a constant, or as a convolution",
-        "DepthToSpace" => "Use a ConvTranspose, or nearest Upsample",
-        "GridSample" => "Use nearest Resize, or a ConvTranspose",
-        "LSTM" | "GRU" | "RNN" | "Attention" | "MultiHeadAttention" => {
-            "Only convolutional networks are supported"
-        }
-        "LpPool" | "GlobalLpPool" => "Use average or max pooling",
-        _ => "",
-    }
+/// Advice for smooth activations, which others can replace.
+const RECTIFIERS: &str = "Replace the activation by Relu, LeakyRelu, PRelu, Clip (Relu6) or HardSwish, and retrain (as \
+                          EfficientNet-Lite and MobileNetV3 do)";
+
+/// Advice for what only a client can compute.
+pub(crate) const AT_THE_END: &str = "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a \
+                          network there is no stand-in";
+
+/// What could stand in for operators that none of the standard ones takes. (What is said of others is their builders'.)
+const ADVICE: [(&[&str], &str); 12] = [
+    (&["Swish", "Mish", "Gelu", "Erf", "Tanh", "Elu", "Selu", "Celu", "Softplus", "Softsign"], RECTIFIERS),
+    (
+        &[
+            "InstanceNormalization",
+            "LayerNormalization",
+            "GroupNormalization",
+            "LRN",
+            "MeanVarianceNormalization",
+            "RMSNormalization",
+        ],
+        "Replace the normalisation by BatchNormalization and retrain",
+    ),
+    (&["ReduceL1", "ReduceL2", "ReduceSumSquare", "LpNormalization"], NORM),
+    (
+        &[
+            "QLinearConv",
+            "QLinearMatMul",
+            "ConvInteger",
+            "MatMulInteger",
+            "DynamicQuantizeLinear",
+            "QLinearAdd",
+            "QLinearConcat",
+            "QLinearAveragePool",
+            "QLinearGlobalAveragePool",
+            "QLinearLeakyRelu",
+            "QGemm",
+        ],
+        "Quantise in the QDQ form (QuantFormat.QDQ in ONNX Runtime), or import the float model: quantisation happens here",
+    ),
+    (&["If", "Loop", "Scan"], "Export with fixed control flow (trace the model instead of scripting it)"),
+    (
+        &["ArgMax", "TopK"],
+        "Cut it off (--output-name with the value before it): the client takes the largest output itself, or only its index is \
+         revealed",
+    ),
+    (
+        &["NonMaxSuppression", "NonZero", "RoiAlign", "ScatterND"],
+        "Cut it off (--output-name with the values before it): the client does what follows the network's last layers",
+    ),
+    (&["Exp", "Log", "Sqrt", "Reciprocal", "Sin", "Cos"], AT_THE_END),
+    (&["Einsum"], "Write it as MatMul with a constant, or as a convolution"),
+    (&["GridSample"], "Use nearest Resize, or a ConvTranspose"),
+    (&["LSTM", "GRU", "RNN", "Attention", "MultiHeadAttention"], "Only convolutional networks are supported"),
+    (&["LpPool", "GlobalLpPool"], "Use average or max pooling"),
+];
+
+/// What could stand in for an operator that nothing takes; empty where nothing is known.
+pub(super) fn instead(operator: &str) -> &'static str {
+    ADVICE.iter().find(|(operators, _)| operators.contains(&operator)).map_or("", |(_, advice)| advice)
 }
 
-/// Whether an unsupported operator at least gives a value of its (largest) input's shape.
-fn keeps_shape(operator: &str) -> bool {
-    const KEEP: [&str; 39] = [
-        "Sigmoid",
-        "HardSigmoid",
-        "Swish",
-        "Mish",
-        "Gelu",
-        "Erf",
-        "Tanh",
-        "LeakyRelu",
-        "PRelu",
-        "Elu",
-        "Selu",
-        "Celu",
-        "ThresholdedRelu",
-        "Softplus",
-        "Softsign",
-        "Exp",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "GroupNormalization",
-        "LRN",
-        "MeanVarianceNormalization",
-        "LpNormalization",
-        "Mul",
-        "Add",
-        "Sub",
-        "Div",
-        "Pow",
-        "Sqrt",
-        "Abs",
-        "Neg",
-        "Clip",
-        "Max",
-        "Min",
-        "BatchNormalization",
-        "Softmax",
-        "LogSoftmax",
-        "Reciprocal",
-        "Log",
-        "Where",
-    ];
-    KEEP.contains(&operator)
+/// Why an operator of another domain than ONNX's is refused, which nothing takes.
+pub(super) fn foreign(call: &Call<'_>, operators: &Operators) -> Reject {
+    let operator = call.operator();
+    let advice = match instead(operator) {
+        _ if operators.onnx(operator).is_some() => {
+            format!(
+                "Export it as ONNX's own {operator}, or without optimisations that are bound to a runtime"
+            )
+        }
+        "" => "Export without optimisations that are bound to a runtime".into(),
+        advice => advice.into(),
+    };
+    let domain: String = call.proto.domain().chars().take(200).collect();
+    Reject::instead(&format!("an operator of the domain {domain:?}"), &advice)
 }
 
 /// What to go on with after a refused node: its input, as if it had done nothing, where operators of its kind keep the
@@ -315,81 +287,13 @@ fn placeholder(builder: &mut Builder, call: &Call<'_>, sizes: &[usize]) -> Optio
     Some(Value::Activation(Activation::new(node, view)))
 }
 
-/// The sizes of a refused node's (first) result, as far as they follow from what is known of its inputs.
-fn result_sizes(call: &Call<'_>) -> Option<Vec<usize>> {
-    let sizes = |index: usize| match call.inputs.get(index)? {
-        Some(Value::Activation(a)) => Some(a.view.sizes()),
-        Some(Value::Constant(tensor)) => Some(tensor.dims.clone()),
-        _ => None,
-    };
-    let x = sizes(0)?;
-    match call.operator() {
-        "MatMul" => {
-            let y = sizes(1)?;
-            let ([a @ .., rows, inner], [b @ .., other, columns]) = (&x[..], &y[..]) else { return None };
-            let batch = broadcast(a, b).filter(|_| inner == other)?;
-            Some([&batch[..], &[*rows, *columns]].concat())
-        }
-        "Concat" => {
-            let axis = wrap(call.attribute_int("axis", 1), x.len())?;
-            let along = |index| sizes(index).and_then(|s| s.get(axis).copied());
-            let total: Option<usize> = (0..call.inputs()).map(along).sum();
-            Some([&x[..axis], &[total?], &x[axis + 1..]].concat())
-        }
-        "Reshape" => reshape_sizes(&x, &call.constant_ints(1).ok()?, call.attribute_int("allowzero", 0) != 0),
-        "Conv" | "MaxPool" | "AveragePool" | "LpPool" => window_sizes(call, &x, sizes(1)),
-        "Resize" => {
-            let whole = [0, 1, 2].map(|i| call.constant(i + 1).ok().filter(|t| !t.values.is_empty()));
-            match whole {
-                [_, _, Some(sizes)] => sizes.to_ints()?.iter().map(|&s| usize::try_from(s).ok()).collect(),
-                [_, Some(scales), None] => {
-                    let scaled = |(&size, scale): (&usize, f32)| (size as f32 * scale) as usize;
-                    Some(x.iter().zip(scales.to_floats()).map(scaled).collect())
-                }
-                _ => None,
-            }
-        }
-        operator if operator.starts_with("Reduce") => {
-            let axes = call.ints("axes", 1).ok()?.unwrap_or_else(|| (0..x.len() as i64).collect());
-            let gone: Vec<usize> = axes.iter().filter_map(|&a| wrap(a, x.len())).collect();
-            let keep = call.attribute_int("keepdims", 1) != 0;
-            let left = x.iter().enumerate().filter(|(d, _)| keep || !gone.contains(d));
-            Some(left.map(|(d, &size)| if gone.contains(&d) { 1 } else { size }).collect())
-        }
-        _ => None,
-    }
-}
-
-/// What windows over any number of dimensions leave of `x`; `weights` has a convolution's sizes.
-fn window_sizes(call: &Call<'_>, x: &[usize], weights: Option<Vec<usize>>) -> Option<Vec<usize>> {
-    let places = x.get(2..)?;
-    let small = |values: &[i64]| values.iter().map(|&v| usize::try_from(v).ok()).collect::<Option<Vec<_>>>();
-    let attribute = |name: &str, default: usize, count: usize| match call.attribute_ints(name) {
-        Some(values) => small(values).filter(|v| v.len() == count),
-        None => Some(vec![default; count]),
-    };
-    let (channels, kernel) = match weights {
-        Some(weights) if call.operator() == "Conv" => (*weights.first()?, weights.get(2..)?.to_vec()),
-        _ => (*x.get(1)?, small(call.attribute_ints("kernel_shape")?)?),
-    };
-    let (stride, dilation) =
-        (attribute("strides", 1, places.len())?, attribute("dilations", 1, places.len())?);
-    let pads = attribute("pads", 0, 2 * places.len())?;
-    let mut made = vec![x[0], channels];
-    for (d, &size) in places.iter().enumerate() {
-        let extent = kernel.get(d)?.checked_sub(1)?.checked_mul(dilation[d])?.checked_add(1)?;
-        let room = size.checked_add(pads[d])?.checked_add(pads[d + places.len()])?.checked_sub(extent)?;
-        made.push(room.checked_div(stride[d])? + 1);
-    }
-    Some(made)
-}
-
-/// Products of a value and a function of itself, which exporters write as several nodes.
+/// Products of a value and a function of itself, which exporters write as several nodes. Where a node of the
+/// function is refused, one refusal speaks of all of them.
 pub(super) struct Curves {
-    /// By the node that multiplies: which curve it is.
-    heads: HashMap<usize, &'static str>,
-    /// The nodes that compute the functions.
-    parts: HashSet<usize>,
+    /// By the node that multiplies: which curve it is, and the nodes that compute the function.
+    heads: HashMap<usize, (&'static str, Vec<usize>)>,
+    /// The nodes that compute the functions, each with whether it was refused.
+    parts: HashMap<usize, bool>,
 }
 
 impl Curves {
@@ -401,35 +305,32 @@ impl Curves {
             .collect();
         let initializers = graph.initializer.iter().map(|t| t.name()).collect();
         let search = Search { graph, makers, initializers };
-        let mut curves = Curves { heads: HashMap::new(), parts: HashSet::new() };
+        let mut curves = Curves { heads: HashMap::new(), parts: HashMap::new() };
         for &index in live {
             if let Some((parts, curve)) = search.curve(index) {
-                curves.heads.insert(index, curve);
-                curves.parts.extend(parts);
+                curves.parts.extend(parts.iter().map(|&part| (part, false)));
+                curves.heads.insert(index, (curve, parts));
             }
         }
         let parts = &curves.parts;
-        curves.heads.retain(|head, _| !parts.contains(head));
+        curves.heads.retain(|head, _| !parts.contains_key(head));
         curves
     }
 
-    /// Whether the node only computes the function of a curve, which is refused where it is multiplied.
-    pub(super) fn is_part(&self, index: usize) -> bool {
-        self.parts.contains(&index)
+    /// Whether a refused node only computes the function of a curve: that is told where it is multiplied.
+    pub(super) fn speaks_for(&mut self, index: usize) -> bool {
+        self.parts.get_mut(&index).map(|refused| *refused = true).is_some()
     }
 
-    /// Why the node is refused, if it multiplies a value of the network by a function of itself.
+    /// Why the node is refused, if it multiplies a value of the network by a function of itself that was refused.
     pub(super) fn refuse(&self, index: usize, call: &Call<'_>) -> Option<Reject> {
-        let curve = self.heads.get(&index)?;
+        let (curve, parts) = self.heads.get(&index)?;
         let constant = call.inputs.iter().flatten().any(|v| matches!(v, Value::Constant(_)));
-        (!constant)
+        let refused = parts.iter().any(|part| self.parts[part]);
+        (refused && !constant)
             .then(|| Reject::instead(&format!("multiplies a value by a function of it: {curve}"), RECTIFIERS))
     }
 }
-
-/// Advice for curves.
-const RECTIFIERS: &str = "No protocol here computes an exponential function. Replace the activation by Relu, LeakyRelu, PRelu, \
-                          Clip (Relu6) or HardSwish, and retrain (as EfficientNet-Lite and MobileNetV3 do)";
 
 /// An ONNX graph, with the node that makes each value.
 struct Search<'a> {
@@ -466,27 +367,6 @@ impl<'a> Search<'a> {
     fn function(&self, of: &'a str, value: &'a str) -> Option<Vec<usize>> {
         /// The longest (GELU with tanh) takes ten.
         const MOST: usize = 16;
-        const ELEMENTWISE: [&str; 19] = [
-            "Add",
-            "Cast",
-            "Clip",
-            "Div",
-            "Erf",
-            "Exp",
-            "HardSigmoid",
-            "Identity",
-            "Log",
-            "Max",
-            "Min",
-            "Mul",
-            "Neg",
-            "Pow",
-            "Relu",
-            "Sigmoid",
-            "Softplus",
-            "Sub",
-            "Tanh",
-        ];
         // A half, or another constant, may stand before the product.
         let root = self.unscaled(of);
         let (mut open, mut parts, mut reached) = (vec![value], Vec::new(), false);
@@ -508,7 +388,7 @@ impl<'a> Search<'a> {
             }
             // (A Clip has three inputs.)
             let small = node.input.len() <= 3 && parts.len() < MOST;
-            if !small || !ELEMENTWISE.contains(&node.op_type()) {
+            if !small || !is_elementwise(node.op_type()) {
                 return None;
             }
             parts.push(index);
@@ -538,6 +418,14 @@ impl<'a> Search<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_is_for_what_no_operator_takes() {
+        let standard = Operators::standard();
+        for operator in ADVICE.iter().flat_map(|(operators, _)| *operators) {
+            assert!(standard.onnx(operator).is_none(), "{operator} is taken: its builder says what helps");
+        }
+    }
 
     /// Reasons that differ in shapes only are one line.
     #[test]

@@ -5,7 +5,7 @@ use crate::onnx::{Values, data_type};
 /// A constant tensor of any rank, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// Its shape.
+    /// Its shape; empty for a single number.
     pub dims: Vec<usize>,
     /// As many as the shape says.
     pub values: Values,
@@ -26,7 +26,7 @@ impl Tensor {
         }
     }
 
-    /// As real numbers.
+    /// The values as real numbers; truth values are 0 and 1.
     pub fn to_floats(&self) -> Vec<f32> {
         match &self.values {
             Values::Float(v) => v.clone(),

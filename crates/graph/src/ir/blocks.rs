@@ -43,13 +43,13 @@ impl fmt::Display for Blocks {
 /// An entry of a weight tensor that is not what its block's first column says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misplaced {
-    /// Its output channel.
+    /// The output channel that the weight is of.
     pub out: usize,
-    /// Its input channel.
+    /// The input channel that the weight is of.
     pub input: usize,
     /// Its row and column in the kernel.
     pub tap: [usize; 2],
-    /// Its index.
+    /// The weight's index in the layer's list.
     pub at: usize,
     /// The index of the entry in the first column that it repeats.
     pub from: usize,

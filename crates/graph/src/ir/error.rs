@@ -12,21 +12,21 @@ pub enum NetworkError {
     /// A number of the whole network is out of its range.
     #[error("{what} is {found}; allowed is {allowed}")]
     Bound {
-        /// Which number.
+        /// Which number of the network it is.
         what: &'static str,
-        /// Its value.
+        /// The value that it has.
         found: String,
-        /// The range.
+        /// The values that are allowed, in words.
         allowed: String,
     },
     /// A node contradicts itself or its inputs.
     #[error("node {index} ({op}): {source}")]
     Node {
-        /// Its index.
+        /// The node's number in the network.
         index: usize,
-        /// Its operation.
+        /// What its operation is called.
         op: &'static str,
-        /// What is wrong.
+        /// What is wrong with the node.
         source: NodeError,
     },
 }
@@ -38,7 +38,7 @@ pub enum NodeError {
     /// The wrong number of inputs.
     #[error("takes {expected} inputs, has {found}")]
     Arity {
-        /// How many there are.
+        /// How many the node has.
         found: usize,
         /// How many there should be.
         expected: &'static str,
@@ -52,9 +52,9 @@ pub enum NodeError {
     /// The declared shape is not the one that follows from the inputs.
     #[error("declares shape {found:?}, but {expected:?} follows from its inputs")]
     Shape {
-        /// Declared.
+        /// The shape that the node declares.
         found: Shape,
-        /// Computed.
+        /// The shape that follows from its inputs.
         expected: Shape,
     },
     /// A size or parameter out of range.
@@ -66,9 +66,9 @@ pub enum NodeError {
     /// Weights or biases of the wrong number.
     #[error("has {found} {what}, needs {expected}")]
     Length {
-        /// Weights, biases.
+        /// What is counted: weights or biases.
         what: &'static str,
-        /// How many there are.
+        /// How many the node has.
         found: usize,
         /// How many there should be.
         expected: usize,
@@ -76,7 +76,7 @@ pub enum NodeError {
     /// Weights that are not what the layer's blocks say.
     #[error("should have {blocks}; {entry} differs from its block")]
     Block {
-        /// The layer's blocks.
+        /// The blocks that the layer says it has.
         blocks: Blocks,
         /// The first place that differs.
         entry: Misplaced,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use crate::ir::blocks::{BLOCK_SIZES, BlockKind, Blocks, Misplaced};
-pub use crate::ir::convolution::{Bias, Linear, Weights, block_size, possible_sizes};
+pub use crate::ir::convolution::{Bias, Weights, block_size, possible_sizes};
 pub use crate::ir::error::{NetworkError, NodeError};
 pub use crate::ir::guard::{DEFAULT_GUARD_BITS, DEFAULT_HIDDEN_FOR, Hiding, hidden_for};
 pub use crate::ir::limits::{
@@ -21,18 +21,10 @@ pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{
     Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax, without_names,
 };
-pub use crate::ops::add::Add;
-pub use crate::ops::concat::Concat;
-pub use crate::ops::input::Input;
-pub use crate::ops::max_pool::MaxPool;
+pub use crate::ops::integer::*;
 pub use crate::ops::operator::{
     Effort, Excess, Interactive, Local, Makes, Part, Place, Ran, Scale, Shares, Sign, Signs, Takes, Work,
 };
-pub use crate::ops::product::Product;
-pub use crate::ops::rearrange::Rearrange;
-pub use crate::ops::relu::Relu;
-pub use crate::ops::relu6::Relu6;
-pub use crate::ops::sum_pool::SumPool;
 pub use crate::ops::window::Window;
 pub use crate::ops::{Op, OperatorKind, Operators, output_shape};
 pub use jaguar_mpc::semantics::argmax;

@@ -142,7 +142,7 @@ impl FromStr for Filter {
 /// What the output means.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutputSpec {
-    /// S of the output.
+    /// S: the output's integer v stands for v / S.
     pub scale: f64,
     /// The ONNX outputs that the output consists of, flattened and one after the other. Empty: one without a name, as
     /// it is.
@@ -173,7 +173,7 @@ pub struct OutputPart {
 /// What the client applies to an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Finish {
-    /// Nothing.
+    /// Nothing is left to do: the logits are the output.
     #[default]
     None,
     /// A softmax over all values (or its logarithm, of which it is the exponential).
@@ -233,7 +233,7 @@ impl OutputSpec {
     }
 }
 
-/// Outputs by number.
+/// The outputs, each called by its number.
 #[must_use]
 pub fn without_names(mut parts: Vec<OutputPart>) -> Vec<OutputPart> {
     let several = parts.len() > 1;

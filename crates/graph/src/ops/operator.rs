@@ -21,7 +21,7 @@ use crate::ir::shape::{NodeId, Shape};
 /// Where the scale of an operator's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// It has its own.
+    /// It has one of its own, which calibration chooses.
     Own,
     /// It is the inputs', which all have the same.
     Inherited,
@@ -33,7 +33,7 @@ pub enum Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// The client gives it.
+    /// The client gives it: nothing is computed.
     Input,
     /// A linear backend does, with the server's weights.
     Linear,
@@ -49,7 +49,7 @@ pub enum Part {
 
 /// Who computes an operation in a private run, and what each way has to say of itself.
 pub enum Work<'a> {
-    /// The client gives it.
+    /// The client gives it: nothing is computed.
     Input,
     /// A linear backend does, with the server's weights.
     Linear(&'a Linear),
@@ -101,7 +101,7 @@ pub enum Takes {
     Compared,
     /// In the n bits of an activation, and so many more.
     Activations {
-        /// How many.
+        /// Bits beyond the n of an activation.
         more: u32,
     },
 }
@@ -113,7 +113,7 @@ pub enum Makes {
     AnyRing,
     /// In the one that it takes its inputs in.
     TakenRing,
-    /// Modulo 2^n.
+    /// In that of the activations, modulo 2^n.
     Activations,
 }
 
@@ -183,15 +183,15 @@ pub trait Signs {
 
 /// What is known of one operation in a private run when both parties are looked at.
 pub struct Ran<'a> {
-    /// Its first input's shape.
+    /// `[C, H, W]` of its first input.
     pub shape: Shape,
-    /// Its first input's values.
+    /// Its first input's values, as integers of the network.
     pub input: &'a [i64],
     /// The client's shares of them.
     pub client: &'a [u64],
-    /// What was made.
+    /// The values that the private run made.
     pub made: &'a [i64],
-    /// What exact signs make.
+    /// The values that exact signs make of the same input.
     pub exact: &'a [i64],
 }
 
@@ -205,18 +205,18 @@ impl Ran<'_> {
 /// Whether an operation's values can be negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// They cannot.
+    /// They cannot, whatever the inputs are.
     NonNegative,
     /// They can if an input's can.
     Inherited,
-    /// They can.
+    /// They can, whatever the inputs are.
     Any,
 }
 
 /// Of which values of its inputs an operation makes each of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Of several.
+    /// Of several values of its inputs.
     Several,
     /// Of the first input's at the same place.
     SamePlace,
@@ -250,7 +250,7 @@ pub struct Value {
 /// What it takes to plan an operation and to compute it in plaintext: a network may come from a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Multiplications and additions.
+    /// Multiplications and additions in plaintext.
     pub operations: u64,
     /// Places of a tournament that are looked at one by one.
     pub places: u64,
@@ -389,7 +389,7 @@ pub struct Operands<'a> {
     values: &'a [&'a [i64]],
     /// The shape of what it makes.
     pub output: Shape,
-    /// A linear layer's.
+    /// The weights, if it is a linear layer.
     pub weights: Option<&'a Weights>,
     /// What it may be computed with.
     pub cpu: Cpu,
@@ -427,9 +427,9 @@ impl<'a> Operands<'a> {
 
 /// The chance of one node in one imitated run.
 pub struct Chance {
-    /// The run.
+    /// The chance of one private run, imitated.
     pub(crate) draws: Draws,
-    /// The node.
+    /// The node's number in the network.
     pub(crate) node: NodeId,
 }
 

@@ -1,36 +1,20 @@
-//! The operators of this folder. Nothing else knows them all.
+//! The operators of this folder as a value.
 
 use crate::import::finish;
-use crate::network::{Linear, MaxPool, Product, Rearrange, Relu, Relu6, SumPool};
-use crate::ops::add::Add;
-use crate::ops::concat::Concat;
-use crate::ops::input::Input;
-use crate::ops::list::{OperatorKind, Operators};
-use crate::ops::{add, concat, linear, max_pool, product, rearrange, relu, relu6, sum_pool};
+use crate::ops::list::Operators;
 
 impl Operators {
     /// The operators of this project.
     pub fn standard() -> Self {
-        let kinds = [
-            OperatorKind::of::<Input>(),
-            OperatorKind::of::<Linear>().from_onnx(linear::onnx::ONNX),
-            OperatorKind::of::<Relu>().from_onnx(relu::onnx::ONNX),
-            OperatorKind::of::<Relu6>().from_onnx(relu6::onnx::ONNX),
-            OperatorKind::of::<MaxPool>().from_onnx(max_pool::onnx::ONNX),
-            OperatorKind::of::<SumPool>().from_onnx(sum_pool::onnx::ONNX),
-            OperatorKind::of::<Add>().from_onnx(add::onnx::ONNX),
-            OperatorKind::of::<Product>().from_onnx(product::onnx::ONNX),
-            OperatorKind::of::<Concat>().from_onnx(concat::onnx::ONNX),
-            OperatorKind::of::<Rearrange>().from_onnx(rearrange::onnx::ONNX),
-        ];
-        Self::default().with(kinds).from_onnx(finish::ONNX)
+        Self::default().with(super::kinds()).from_onnx(finish::ONNX)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::network::{Op, Window};
+    use crate::network::{
+        Add, Concat, Input, Linear, MaxPool, Op, Product, Rearrange, Relu, Relu6, SumPool, Window,
+    };
 
     #[test]
     fn who_takes_signs_can_be_told_what_they_leave_out() {

@@ -32,7 +32,7 @@ pub struct LayerStatistics {
     pub rms_error: f64,
     /// Root of the mean square of the float values.
     pub rms_value: f64,
-    /// The largest difference.
+    /// The largest absolute difference from the float value.
     pub largest_error: f64,
     /// Float values beyond `range`: of images that had no part in calibration.
     pub beyond: u64,
@@ -45,7 +45,7 @@ pub struct LayerStatistics {
 /// What an activation makes of its values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clipped {
-    /// Those that become zero.
+    /// How many values it makes zero.
     pub low: u64,
     /// Those that become the ceiling.
     pub high: u64,

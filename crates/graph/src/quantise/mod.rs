@@ -90,24 +90,24 @@ pub enum QuantiseError {
     /// An option out of its range.
     #[error("{what} is {found}; allowed is {allowed}")]
     Option {
-        /// Which.
+        /// Which option it is.
         what: &'static str,
-        /// Its value.
+        /// The value that it was given.
         found: String,
-        /// The range.
+        /// The values that are allowed, in words.
         allowed: &'static str,
     },
-    /// Nothing to calibrate with.
+    /// There is no image to calibrate with.
     #[error("calibration needs at least one image")]
     NoImages,
     /// An image of the wrong size.
     #[error("image {index} has {found} values, the network takes {expected}")]
     Image {
-        /// Which one.
+        /// Which of the images it is, from 0.
         index: usize,
-        /// Its length.
+        /// How many values the image has.
         found: usize,
-        /// The input's.
+        /// How many values the network takes.
         expected: usize,
     },
     /// The float network itself does not work on an image.
@@ -118,13 +118,13 @@ pub enum QuantiseError {
         "node {node} clips at {ceiling}, but values up to {range} reach it: {bits} activation bits cannot hold both"
     )]
     Clip {
-        /// The clipping node.
+        /// What the graph calls the node that clips.
         node: String,
-        /// Its bound.
+        /// The real number that it clips at.
         ceiling: f32,
         /// The largest value seen in its class.
         range: f64,
-        /// n.
+        /// n: the activation bits that were tried.
         bits: u32,
     },
     /// Two clips that would need different scales.
@@ -141,15 +141,15 @@ pub enum QuantiseError {
         "layer {node}: its weights reach {weight} between values up to {input} and {output}: too much for {bits} weight bits"
     )]
     Weights {
-        /// The layer.
+        /// What the graph calls the layer.
         node: String,
-        /// Its largest weight.
+        /// The largest absolute weight that the scales ask for.
         weight: f64,
         /// The largest value of its input.
         input: f64,
         /// The largest value of its output.
         output: f64,
-        /// The weight bits.
+        /// Bits that its weights may have.
         bits: u32,
     },
     /// An operation that the importer makes part of others, and that was left over. No integer operation computes it.
@@ -206,36 +206,36 @@ pub struct LinearReport {
     pub worst_case_bits: f64,
 }
 
-/// What may cost accuracy.
+/// What may cost accuracy without an error anywhere.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
     /// A layer with channels of very different sizes.
     ThinChannels {
-        /// The layer.
+        /// What the graph calls the layer.
         node: String,
         /// How many channels keep fewer than four bits of weight.
         channels: usize,
-        /// Of how many.
+        /// How many channels the layer has.
         of: usize,
     },
     /// A scale was lowered so that a layer's weights fit.
     Lowered {
-        /// The layer.
+        /// What the graph calls the layer.
         node: String,
-        /// By how many bits.
+        /// How many bits its output lost.
         bits: u32,
     },
     /// A value that is small beside others of its class.
     Small {
-        /// The node.
+        /// What the graph calls the node.
         node: String,
         /// How many bits its largest value has.
         bits: f64,
     },
     /// A layer that no input reached.
     Dead {
-        /// The node.
+        /// What the graph calls the node.
         node: String,
     },
 }
@@ -261,7 +261,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Disjoint sets of nodes.
+/// Disjoint sets of nodes: those of one set share a scale.
 struct Classes(Vec<NodeId>);
 
 impl Classes {
@@ -456,7 +456,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> 
 /// A value that is always zero is given the range of the smallest other one, divided by this.
 const DEAD_DIVISOR: f64 = 256.0;
 
-/// S by node.
+/// The scale S of each node's value.
 fn choose_scales(
     graph: &Graph,
     network: &Network,

@@ -23,7 +23,7 @@ pub enum Oddity {
     Plain(Vec<usize>),
     /// One sample reaches farther than all others, and so sets the scale alone.
     Far {
-        /// The sample.
+        /// The sample's number, from 0.
         sample: usize,
         /// The layer where it does so the most.
         layer: String,
@@ -37,7 +37,7 @@ pub enum Oddity {
 impl Oddity {
     /// In words, where `name` says what a sample is called.
     pub fn words(&self, name: &dyn Fn(usize) -> String) -> String {
-        /// So many are named.
+        /// How many samples a warning names at most.
         const NAMED: usize = 4;
         let list = |samples: &[usize]| {
             let mut names: Vec<String> = samples.iter().take(NAMED).map(|&i| name(i)).collect();

@@ -27,7 +27,7 @@ pub struct Samples<'a> {
     /// Two parts: ranges, and the samples that are tried with them, which are the other part's. One part if there is only one
     /// sample, which then has to do for both.
     parts: Vec<(ChannelRanges, Vec<Vec<f32>>)>,
-    /// Of all samples.
+    /// The ranges over all samples.
     all: ChannelRanges,
     /// By sample and node, the largest absolute value.
     each: Vec<Vec<f64>>,

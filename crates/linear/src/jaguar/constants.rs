@@ -63,9 +63,9 @@ impl PerProduct {
 /// What one power-of-two ring's linear layers take, in seconds of one core.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RingCosts {
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub ring_dim: usize,
-    /// k.
+    /// k: ciphertexts are modulo 2^k.
     pub modulus_bits: u32,
     /// Offline, client: one input ciphertext (e − a·s).
     pub ciphertext: f64,

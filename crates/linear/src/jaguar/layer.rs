@@ -270,7 +270,7 @@ fn work(layer: &Layer, costs: &RingCosts) -> Work {
 /// The server's layers, once per model.
 struct JaguarModel {
     layers: Arc<JaguarLayers>,
-    /// By node.
+    /// By node; `None` where the backend has no layer.
     servers: Vec<Option<Arc<ServerLayer>>>,
     ring: Ring,
     public: PublicSeed,

@@ -54,7 +54,7 @@ pub use server::{ServerLayer, ServerOutput, ServerPrepared, Upload};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayerError {
-    /// The layout failed.
+    /// The layer's values do not fit into polynomials.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The plaintext modulus does not fit the ciphertext modulus.
@@ -62,11 +62,11 @@ pub enum LayerError {
         "{activation_bits} activation bits and a shift of {shift} need a modulus of more than {modulus_bits} bits"
     )]
     Modulus {
-        /// n.
+        /// n: bits of the activations.
         activation_bits: u32,
-        /// f.
+        /// f: by how many bits products are shifted.
         shift: u32,
-        /// k.
+        /// k: ciphertexts are modulo 2^k.
         modulus_bits: u32,
     },
     /// The noise would be felt.
@@ -215,12 +215,12 @@ impl Layer {
         })
     }
 
-    /// The layout.
+    /// Where values lie in polynomials.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The parameter set.
+    /// The parameter set of its ciphertexts: N and q.
     pub fn params(&self) -> &Parameters {
         &self.params
     }

@@ -44,7 +44,7 @@ impl Online for ClientOnline {
         Ok(channel.send_packed(x, self.layers.of(self.node).modulus.bits())?)
     }
 
-    /// 4. It is there.
+    /// Step 4: the share that came is the client's.
     fn finish(self: Box<Self>, _: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         Ok(Box::new(zeroize::Zeroizing::new(self.output)))
     }

@@ -53,7 +53,7 @@ pub struct Layer {
     spec: Linear,
     in_shape: Shape,
     out_shape: Shape,
-    /// n.
+    /// n: bits of the activations.
     activation_bits: u32,
     /// M: shares of the input, and of the products.
     modulus: Modulus,
@@ -85,12 +85,12 @@ impl Layer {
         Ok(Self { spec: spec.clone(), in_shape, out_shape, activation_bits, modulus, rounding })
     }
 
-    /// Values of the input.
+    /// How many values the input has.
     fn inputs(&self) -> usize {
         self.in_shape.iter().product()
     }
 
-    /// Values of the output.
+    /// How many values the output has.
     fn outputs(&self) -> usize {
         self.out_shape.iter().product()
     }
@@ -154,7 +154,7 @@ impl PlaintextLayers {
 struct PlaintextModel {
     layers: Arc<PlaintextLayers>,
     cpu: Cpu,
-    /// By node.
+    /// By node; `None` where the backend has no layer.
     weights: Vec<Option<Arc<Weights>>>,
 }
 

@@ -37,20 +37,20 @@ impl BackendParty for Server {
 struct ServerOnline {
     model: Arc<PlaintextModel>,
     node: usize,
-    /// r.
+    /// r: the server's share of the output.
     mask: Vec<u64>,
     /// The client's share of the input.
     theirs: Vec<u64>,
 }
 
 impl Online for ServerOnline {
-    /// 2.
+    /// Step 2: the client's share of the input comes.
     fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
         self.theirs = channel.recv_packed(x.len(), self.model.layers.of(self.node).modulus.bits())?;
         Ok(())
     }
 
-    /// 3.
+    /// Step 3: the product, less the mask, goes.
     fn finish(self: Box<Self>, _: &mut Channel, x: &[u64]) -> Result<Box<dyn Output>, BackendError> {
         let Self { model, node, mask, theirs } = *self;
         let layer = model.layers.of(node).clone();

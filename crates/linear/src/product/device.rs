@@ -18,9 +18,9 @@ pub trait Device: Send + Sync {
 /// What a product is of.
 #[derive(Clone, Copy, Debug)]
 pub struct ProductShape<'a> {
-    /// The layer.
+    /// The convolution: its geometry and its shift.
     pub spec: &'a Linear,
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of the layer's input.
     pub in_shape: Shape,
     /// Words are modulo 2 to this.
     pub bits: u32,

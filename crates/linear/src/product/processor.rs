@@ -82,9 +82,9 @@ struct OnProcessor {
     in_shape: Shape,
     out_shape: Shape,
     axes: [Axis; 2],
-    /// By group.
+    /// One for each group of channels.
     weights: Vec<PackedWeights>,
-    /// By group.
+    /// One for each group of channels.
     terms: Vec<Vec<Term>>,
     /// By output channel; empty: none.
     exponents: Vec<u8>,

@@ -59,11 +59,11 @@ pub(crate) struct FormulaMaterial {
 
 /// What some groups are made of: those of an element side by side.
 struct Drawn {
-    /// For the digits.
+    /// Vector correlations: those that the digits take.
     vectors: Correlations,
     /// For the digits, then for the ANDs.
     from_server: Correlations,
-    /// For the ANDs.
+    /// Of one bit: those that the ANDs take.
     from_client: Correlations,
 }
 

@@ -19,7 +19,7 @@ use crate::block::{self, Block, Flights};
 use crate::cost::Cost;
 use crate::error::{MpcError, check_count, check_range};
 use crate::gates::formula::Formula;
-use crate::nonlinear::{Kind, Nonlinear};
+use crate::nonlinear::{Nonlinear, NonlinearKind};
 use crate::party::Party;
 use crate::protocols::relu::ReluParams;
 use crate::protocols::select::{self, Products, Run, Select};
@@ -62,8 +62,8 @@ pub struct ArgmaxParams {
 }
 
 impl Nonlinear for ArgmaxParams {
-    fn kind(&self) -> Kind {
-        Kind::MaxPool
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::MaxPool
     }
 
     fn error(&self) -> f64 {

@@ -36,7 +36,7 @@ use crate::error::{MpcError, check_output, check_range};
 use crate::gates::evaluate::{self, exchange};
 use crate::gates::formula::Formula;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::{Pads, Party, Room};
 use crate::protocols::bit;
 use crate::protocols::compare::{check_digit, compare};
@@ -53,9 +53,9 @@ pub(crate) struct ExtendMaterial {
 /// From which ring an extension leads to which, and its arithmetic.
 #[derive(Clone, Copy)]
 pub struct Rings {
-    /// n.
+    /// n: shares come modulo 2^n.
     bits: u32,
-    /// M.
+    /// M: shares go modulo this.
     output: Modulus,
     /// The ring of what the wrap takes away, 2^n·m_c·m_s: modulo M, and if that is 2^out without the lowest n bits.
     wrap: Modulus,
@@ -505,8 +505,8 @@ impl ExtendParams {
 }
 
 impl Nonlinear for Elementwise<ExtendParams> {
-    fn kind(&self) -> Kind {
-        Kind::Extension
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::Extension
     }
 
     fn error(&self) -> f64 {

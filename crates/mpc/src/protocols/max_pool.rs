@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 use crate::block::{self, BLOCK_ELEMENTS, Block, Flights};
 use crate::cost::Cost;
 use crate::error::MpcError;
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::Party;
 use crate::protocols::relu::{Relu, ReluParams};
 use crate::protocols::select::{self, SelectBlock};
@@ -153,8 +153,8 @@ pub struct Pooling {
 }
 
 impl Nonlinear for Pooling {
-    fn kind(&self) -> Kind {
-        Kind::MaxPool
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::MaxPool
     }
 
     fn error(&self) -> f64 {

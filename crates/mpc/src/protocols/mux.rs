@@ -37,9 +37,9 @@ struct Part {
 /// Material of a part, in words as wide as the ring asks for: most rings are narrow, and this is much of what is
 /// kept.
 enum Words {
-    /// Up to 32 bits.
+    /// Words of up to 32 bits.
     Narrow(Pair<u32>),
-    /// More.
+    /// Words of 33 to 64 bits.
     Wide(Pair<u64>),
 }
 

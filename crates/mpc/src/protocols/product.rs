@@ -43,7 +43,7 @@ use crate::block::{self, Block, Flights, ranges};
 use crate::cost::{self, Cost};
 use crate::error::{MpcError, check_range};
 use crate::kernels::lanes::{GROUP, group_len};
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::{Pads, Party, Room};
 use crate::protocols::mux::PACKED_AT_ONCE;
 
@@ -83,8 +83,8 @@ impl ProductParams {
 }
 
 impl Nonlinear for Elementwise<ProductParams> {
-    fn kind(&self) -> Kind {
-        Kind::Product
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::Product
     }
 
     /// Rounding.

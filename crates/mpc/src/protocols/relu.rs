@@ -20,7 +20,7 @@ use crate::share::Modulus;
 
 use crate::error::{MpcError, check_output, check_range};
 use crate::gates::formula::Formula;
-use crate::nonlinear::Kind;
+use crate::nonlinear::NonlinearKind;
 use crate::protocols::compare::check_digit;
 use crate::protocols::selection::{Selection, Selections};
 use crate::shares::WIDEST;
@@ -46,7 +46,7 @@ impl ReluParams {
 }
 
 impl Selection for ReluParams {
-    const KIND: Kind = Kind::Relu;
+    const KIND: NonlinearKind = NonlinearKind::Relu;
 
     fn check(&self) -> Result<(), MpcError> {
         check_range("width of shares", self.bits, 3..=WIDEST)?;

@@ -18,14 +18,14 @@ use crate::block::{self, Block};
 use crate::cost::Cost;
 use crate::error::MpcError;
 use crate::gates::formula::Formula;
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::Party;
 use crate::protocols::select::{self, Products, Select, SelectBlock, Selected};
 
 /// A function of one value by a comparison and a selection: its public parameters.
 pub trait Selection: Copy + Debug + Send + Sync + 'static {
     /// Which measured figures tell its time.
-    const KIND: Kind;
+    const KIND: NonlinearKind;
 
     /// Whether the protocol takes these parameters.
     ///
@@ -64,7 +64,7 @@ fn products<P: Selection>(of: &P) -> Products {
 }
 
 impl<P: Selection> Nonlinear for Elementwise<P> {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> NonlinearKind {
         P::KIND
     }
 

@@ -30,7 +30,7 @@ use zeroize::Zeroizing;
 use crate::block::{self, Block, Flights};
 use crate::cost::Cost;
 use crate::error::{MpcError, check_range};
-use crate::nonlinear::{Elementwise, Kind, Nonlinear};
+use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::Party;
 use crate::protocols::extend::{Extend, ExtendParams, Range};
 
@@ -96,8 +96,8 @@ impl Elementwise<TruncateParams> {
 }
 
 impl Nonlinear for Elementwise<TruncateParams> {
-    fn kind(&self) -> Kind {
-        Kind::Extension
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::Extension
     }
 
     fn error(&self) -> f64 {

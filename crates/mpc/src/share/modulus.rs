@@ -32,7 +32,7 @@ enum ModulusKind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Odd {
     p: u64,
-    /// ⌊2^64 / p⌋.
+    /// ⌊2^64 / p⌋, by which words are reduced.
     word: u64,
     /// ⌊2^(2L) / p⌋, below 2^(L+1).
     product: u64,

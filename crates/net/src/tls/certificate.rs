@@ -12,7 +12,7 @@ use crate::pem::{self, FileError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Certificate {
-    /// Its SHA-256.
+    /// The SHA-256 of its DER form, which clients pin.
     pub fingerprint: Fingerprint,
     /// Names and IP addresses that it is for.
     pub names: Vec<String>,

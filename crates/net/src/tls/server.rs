@@ -74,7 +74,7 @@ impl Server {
         Ok(Self { config: Arc::new(config), fingerprint })
     }
 
-    /// What clients pin.
+    /// The fingerprint of the certificate, which clients pin.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }

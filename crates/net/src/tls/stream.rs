@@ -6,7 +6,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use jaguar_wire::{ByteStream, Side, WireError};
@@ -14,13 +14,10 @@ use rustls::{Connection, Error};
 
 use super::subject::common_name;
 use super::{Fingerprint, PROTOCOL, explain};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Outgoing, READ, is_timeout, lock};
 
 /// What both ends derive the binding under.
 const BINDING: &[u8] = b"EXPORTER-jaguar-session";
-
-/// Bytes that one read from the network takes, at most.
-const READ: usize = 1 << 16;
 
 /// A connection inside TLS.
 pub(crate) struct TlsStream {
@@ -76,16 +73,8 @@ fn looks_like(first: &[u8]) -> &'static str {
     if first.starts_with(b"JAGUAR/") { "a Jaguar that speaks in the clear," } else { "" }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn tls_error(error: &Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, explain(error))
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 impl TlsStream {
@@ -115,7 +104,7 @@ impl TlsStream {
                 // The peer hears why (an alert), if it speaks TLS.
                 if matches!(failure, Failure::Io(_)) {
                     let mut outgoing = lock(&stream.outgoing);
-                    let sealed = stream.collect(&mut lock(&stream.connection), &mut outgoing);
+                    let sealed = collect(&mut lock(&stream.connection), &mut outgoing.bytes);
                     let _ = sealed.and_then(|()| outgoing.flush(&*stream.socket));
                 }
                 Err((stream.socket, failure))
@@ -145,7 +134,7 @@ impl TlsStream {
         loop {
             {
                 let mut outgoing = lock(&self.outgoing);
-                self.collect(&mut lock(&self.connection), &mut outgoing).map_err(Failure::Io)?;
+                collect(&mut lock(&self.connection), &mut outgoing.bytes).map_err(Failure::Io)?;
                 outgoing.flush(&*self.socket).map_err(Failure::Io)?;
             }
             if !lock(&self.connection).is_handshaking() {
@@ -187,14 +176,14 @@ impl TlsStream {
         }
         Ok(())
     }
+}
 
-    /// Takes over what is sealed.
-    fn collect(&self, connection: &mut Connection, outgoing: &mut Outgoing) -> io::Result<()> {
-        while connection.wants_write() {
-            connection.write_tls(&mut outgoing.bytes)?;
-        }
-        Ok(())
+/// Takes over what is sealed.
+fn collect(connection: &mut Connection, sealed: &mut Vec<u8>) -> io::Result<()> {
+    while connection.wants_write() {
+        connection.write_tls(sealed)?;
     }
+    Ok(())
 }
 
 impl Incoming {
@@ -264,16 +253,12 @@ impl ByteStream for TlsStream {
     }
 
     fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut outgoing = lock(&self.outgoing);
-        if outgoing.owed == 0 {
-            // What the peer's messages gave rise to goes ahead.
-            outgoing.flush(&*self.socket)?;
+        lock(&self.outgoing).send(&*self.socket, |sealed| {
             let mut connection = lock(&self.connection);
-            outgoing.owed = connection.writer().write_vectored(parts)?;
-            self.collect(&mut connection, &mut outgoing)?;
-        }
-        outgoing.flush(&*self.socket)?;
-        Ok(std::mem::take(&mut outgoing.owed))
+            let taken = connection.writer().write_vectored(parts)?;
+            collect(&mut connection, sealed)?;
+            Ok(taken)
+        })
     }
 
     fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
@@ -291,7 +276,7 @@ impl ByteStream for TlsStream {
             let mut outgoing = lock(&self.outgoing);
             let mut connection = lock(&self.connection);
             connection.send_close_notify();
-            self.collect(&mut connection, &mut outgoing)?;
+            collect(&mut connection, &mut outgoing.bytes)?;
             drop(connection);
             let _ = outgoing.flush(&*self.socket);
         }

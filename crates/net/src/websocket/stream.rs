@@ -5,7 +5,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jaguar_wire::{ByteStream, Side};
@@ -14,18 +14,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Bytes, Error, Message, WebSocket};
 
 use super::{ANSWERS, SENT};
-use crate::outgoing::Outgoing;
-
-/// Bytes that one read from the network takes, at most.
-const READ: usize = 1 << 16;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
-}
+use crate::outgoing::{Outgoing, READ, is_timeout, lock};
 
 /// What the library reads from and writes to.
 #[derive(Default)]
@@ -188,14 +177,14 @@ impl State {
     /// Moves all that is to be sent to the writer. `make` puts something there before.
     fn collect(
         &mut self,
-        outgoing: &mut Outgoing,
+        framed: &mut Vec<u8>,
         make: impl FnOnce(&mut WebSocket<Pipe>) -> Result<(), Error>,
     ) -> io::Result<()> {
         self.websocket.get_mut().most = usize::MAX;
         // What earlier messages gave rise to goes first; then there is room for one more.
         let answered = self.websocket.flush();
         let made = answered.and_then(|()| make(&mut self.websocket));
-        outgoing.bytes.append(&mut self.websocket.get_mut().goes);
+        framed.append(&mut self.websocket.get_mut().goes);
         made.map_err(|e| io::Error::new(ErrorKind::BrokenPipe, e.to_string()))
     }
 }
@@ -243,23 +232,18 @@ impl ByteStream for WebSocketStream {
 
     /// One message of what is given, or of its beginning.
     fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut outgoing = lock(&self.outgoing);
-        if outgoing.owed == 0 {
-            outgoing.flush(&*self.socket)?;
+        lock(&self.outgoing).send(&*self.socket, |framed| {
             let mut message =
                 Vec::with_capacity(parts.iter().map(|part| part.len()).sum::<usize>().min(SENT));
             for part in parts {
                 message.extend_from_slice(&part[..part.len().min(SENT - message.len())]);
             }
-            let owed = message.len();
-            if owed == 0 {
-                return Ok(0);
+            let taken = message.len();
+            if taken > 0 {
+                lock(&self.state).collect(framed, |websocket| websocket.send(Message::binary(message)))?;
             }
-            lock(&self.state).collect(&mut outgoing, |websocket| websocket.send(Message::binary(message)))?;
-            outgoing.owed = owed;
-        }
-        outgoing.flush(&*self.socket)?;
-        Ok(std::mem::take(&mut outgoing.owed))
+            Ok(taken)
+        })
     }
 
     fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
@@ -278,7 +262,7 @@ impl ByteStream for WebSocketStream {
         }
         let mut outgoing = lock(&self.outgoing);
         // (An error says that the other side has closed before; the answer to that goes out all the same.)
-        let _ = lock(&self.state).collect(&mut outgoing, |websocket| websocket.close(None));
+        let _ = lock(&self.state).collect(&mut outgoing.bytes, |websocket| websocket.close(None));
         outgoing.flush(&*self.socket)
     }
 

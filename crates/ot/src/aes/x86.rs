@@ -241,15 +241,66 @@ macro_rules! call {
     }};
 }
 
+/// What the widths do alike, each by its own intrinsics.
+macro_rules! alike {
+    (
+        $loadu:ident, $storeu:ident, $xor:ident, $and:ident, $or:ident, $add:ident, $sll:ident, $srli:ident, $mul:ident,
+        $shuffle:ident, $encrypt:ident, $encrypt_last:ident
+    ) => {
+        #[inline(always)]
+        unsafe fn load(from: *const Block) -> Self {
+            call!(Self($loadu(from.cast())))
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut Block) {
+            call!($storeu(to.cast(), self.0))
+        }
+        #[inline(always)]
+        unsafe fn xor(self, other: Self) -> Self {
+            call!(Self($xor(self.0, other.0)))
+        }
+        #[inline(always)]
+        unsafe fn and(self, other: Self) -> Self {
+            call!(Self($and(self.0, other.0)))
+        }
+        #[inline(always)]
+        unsafe fn add64(self, other: Self) -> Self {
+            call!(Self($add(self.0, other.0)))
+        }
+        #[inline(always)]
+        unsafe fn shift64(self, count: __m128i) -> Self {
+            call!(Self($sll(self.0, count)))
+        }
+        #[inline(always)]
+        unsafe fn scale32(self, bound: Self) -> Self {
+            call! {
+                let odd = $mul($srli::<32>(self.0), bound.0);
+                let even = $srli::<32>($mul(self.0, bound.0));
+                let high = Self::splat(Block(u128::MAX / u128::from(u64::MAX) * 0xffff_ffff_0000_0000));
+                Self($or(even, $and(odd, high.0)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn swap(self) -> Self {
+            call!(Self($shuffle::<0x4e>(self.0)))
+        }
+        #[inline(always)]
+        unsafe fn round(self, key: Self) -> Self {
+            call!(Self($encrypt(self.0, key.0)))
+        }
+        #[inline(always)]
+        unsafe fn last_round(self, key: Self) -> Self {
+            call!(Self($encrypt_last(self.0, key.0)))
+        }
+    };
+}
+
 impl Lane for One {
     const BLOCKS: usize = 1;
-    #[inline(always)]
-    unsafe fn load(from: *const Block) -> Self {
-        call!(Self(_mm_loadu_si128(from.cast())))
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut Block) {
-        call!(_mm_storeu_si128(to.cast(), self.0))
+    alike! {
+        _mm_loadu_si128, _mm_storeu_si128, _mm_xor_si128, _mm_and_si128, _mm_or_si128,
+        _mm_add_epi64, _mm_sll_epi64, _mm_srli_epi64, _mm_mul_epu32, _mm_shuffle_epi32,
+        _mm_aesenc_si128, _mm_aesenclast_si128
     }
     #[inline(always)]
     unsafe fn splat(x: Block) -> Self {
@@ -258,22 +309,6 @@ impl Lane for One {
     #[inline(always)]
     unsafe fn places() -> Self {
         call!(Self(_mm_setzero_si128()))
-    }
-    #[inline(always)]
-    unsafe fn xor(self, other: Self) -> Self {
-        call!(Self(_mm_xor_si128(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn and(self, other: Self) -> Self {
-        call!(Self(_mm_and_si128(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn add64(self, other: Self) -> Self {
-        call!(Self(_mm_add_epi64(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn shift64(self, count: __m128i) -> Self {
-        call!(Self(_mm_sll_epi64(self.0, count)))
     }
     #[inline(always)]
     unsafe fn top_word(self) -> Self {
@@ -294,27 +329,6 @@ impl Lane for One {
         call!(self.xor(value.and(Self(_mm_cmpeq_epi64(a.0, b.0)))))
     }
     #[inline(always)]
-    unsafe fn scale32(self, bound: Self) -> Self {
-        call! {
-            let odd = _mm_mul_epu32(_mm_srli_epi64::<32>(self.0), bound.0);
-            let even = _mm_srli_epi64::<32>(_mm_mul_epu32(self.0, bound.0));
-            let high = Self::splat(Block(u128::MAX / u128::from(u64::MAX) * 0xffff_ffff_0000_0000));
-            Self(_mm_or_si128(even, _mm_and_si128(odd, high.0)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn swap(self) -> Self {
-        call!(Self(_mm_shuffle_epi32::<0x4e>(self.0)))
-    }
-    #[inline(always)]
-    unsafe fn round(self, key: Self) -> Self {
-        call!(Self(_mm_aesenc_si128(self.0, key.0)))
-    }
-    #[inline(always)]
-    unsafe fn last_round(self, key: Self) -> Self {
-        call!(Self(_mm_aesenclast_si128(self.0, key.0)))
-    }
-    #[inline(always)]
     unsafe fn sum(self) -> Block {
         bytemuck::must_cast(self.0)
     }
@@ -322,13 +336,10 @@ impl Lane for One {
 
 impl Lane for Two {
     const BLOCKS: usize = 2;
-    #[inline(always)]
-    unsafe fn load(from: *const Block) -> Self {
-        call!(Self(_mm256_loadu_si256(from.cast())))
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut Block) {
-        call!(_mm256_storeu_si256(to.cast(), self.0))
+    alike! {
+        _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm256_and_si256, _mm256_or_si256,
+        _mm256_add_epi64, _mm256_sll_epi64, _mm256_srli_epi64, _mm256_mul_epu32, _mm256_shuffle_epi32,
+        _mm256_aesenc_epi128, _mm256_aesenclast_epi128
     }
     #[inline(always)]
     unsafe fn splat(x: Block) -> Self {
@@ -337,22 +348,6 @@ impl Lane for Two {
     #[inline(always)]
     unsafe fn places() -> Self {
         call!(Self(_mm256_setr_epi64x(0, 0, 1, 1)))
-    }
-    #[inline(always)]
-    unsafe fn xor(self, other: Self) -> Self {
-        call!(Self(_mm256_xor_si256(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn and(self, other: Self) -> Self {
-        call!(Self(_mm256_and_si256(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn add64(self, other: Self) -> Self {
-        call!(Self(_mm256_add_epi64(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn shift64(self, count: __m128i) -> Self {
-        call!(Self(_mm256_sll_epi64(self.0, count)))
     }
     #[inline(always)]
     unsafe fn top_word(self) -> Self {
@@ -373,27 +368,6 @@ impl Lane for Two {
         call!(self.xor(value.and(Self(_mm256_cmpeq_epi64(a.0, b.0)))))
     }
     #[inline(always)]
-    unsafe fn scale32(self, bound: Self) -> Self {
-        call! {
-            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(self.0), bound.0);
-            let even = _mm256_srli_epi64::<32>(_mm256_mul_epu32(self.0, bound.0));
-            let high = Self::splat(Block(u128::MAX / u128::from(u64::MAX) * 0xffff_ffff_0000_0000));
-            Self(_mm256_or_si256(even, _mm256_and_si256(odd, high.0)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn swap(self) -> Self {
-        call!(Self(_mm256_shuffle_epi32::<0x4e>(self.0)))
-    }
-    #[inline(always)]
-    unsafe fn round(self, key: Self) -> Self {
-        call!(Self(_mm256_aesenc_epi128(self.0, key.0)))
-    }
-    #[inline(always)]
-    unsafe fn last_round(self, key: Self) -> Self {
-        call!(Self(_mm256_aesenclast_epi128(self.0, key.0)))
-    }
-    #[inline(always)]
     unsafe fn sum(self) -> Block {
         let mut blocks = [Block::ZERO; 2];
         call!(self.store(blocks.as_mut_ptr()));
@@ -403,13 +377,10 @@ impl Lane for Two {
 
 impl Lane for Four {
     const BLOCKS: usize = 4;
-    #[inline(always)]
-    unsafe fn load(from: *const Block) -> Self {
-        call!(Self(_mm512_loadu_si512(from.cast())))
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut Block) {
-        call!(_mm512_storeu_si512(to.cast(), self.0))
+    alike! {
+        _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512, _mm512_and_si512, _mm512_or_si512,
+        _mm512_add_epi64, _mm512_sll_epi64, _mm512_srli_epi64, _mm512_mul_epu32, _mm512_shuffle_epi32,
+        _mm512_aesenc_epi128, _mm512_aesenclast_epi128
     }
     #[inline(always)]
     unsafe fn splat(x: Block) -> Self {
@@ -418,22 +389,6 @@ impl Lane for Four {
     #[inline(always)]
     unsafe fn places() -> Self {
         call!(Self(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3)))
-    }
-    #[inline(always)]
-    unsafe fn xor(self, other: Self) -> Self {
-        call!(Self(_mm512_xor_si512(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn and(self, other: Self) -> Self {
-        call!(Self(_mm512_and_si512(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn add64(self, other: Self) -> Self {
-        call!(Self(_mm512_add_epi64(self.0, other.0)))
-    }
-    #[inline(always)]
-    unsafe fn shift64(self, count: __m128i) -> Self {
-        call!(Self(_mm512_sll_epi64(self.0, count)))
     }
     #[inline(always)]
     unsafe fn top_word(self) -> Self {
@@ -451,27 +406,6 @@ impl Lane for Four {
     #[inline(always)]
     unsafe fn xor_where_equal(self, value: Self, a: Self, b: Self) -> Self {
         call!(Self(_mm512_mask_xor_epi64(self.0, _mm512_cmpeq_epi64_mask(a.0, b.0), self.0, value.0)))
-    }
-    #[inline(always)]
-    unsafe fn scale32(self, bound: Self) -> Self {
-        call! {
-            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(self.0), bound.0);
-            let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(self.0, bound.0));
-            let high = Self::splat(Block(u128::MAX / u128::from(u64::MAX) * 0xffff_ffff_0000_0000));
-            Self(_mm512_or_si512(even, _mm512_and_si512(odd, high.0)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn swap(self) -> Self {
-        call!(Self(_mm512_shuffle_epi32::<0x4e>(self.0)))
-    }
-    #[inline(always)]
-    unsafe fn round(self, key: Self) -> Self {
-        call!(Self(_mm512_aesenc_epi128(self.0, key.0)))
-    }
-    #[inline(always)]
-    unsafe fn last_round(self, key: Self) -> Self {
-        call!(Self(_mm512_aesenclast_epi128(self.0, key.0)))
     }
     #[inline(always)]
     unsafe fn sum(self) -> Block {

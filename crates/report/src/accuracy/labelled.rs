@@ -8,9 +8,9 @@ use jaguar_compile::samples::folder::{self, Skipped};
 /// A picture and its class.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Labelled {
-    /// The picture, or tensor.
+    /// The file of the picture or the tensor.
     pub path: PathBuf,
-    /// Its class, from 0.
+    /// The number of its class, from 0.
     pub class: usize,
 }
 
@@ -19,7 +19,7 @@ pub struct Labelled {
 pub struct Found {
     /// The pictures.
     pub pictures: Vec<Labelled>,
-    /// In words: by what.
+    /// How the classes were told, in words.
     pub by: &'static str,
     /// Files that were left out.
     pub skipped: Vec<Skipped>,

@@ -34,7 +34,7 @@ pub enum AccuracyError {
     Top {
         /// How many were asked for.
         k: usize,
-        /// How many there are.
+        /// How many classes the model has.
         classes: usize,
     },
     /// A float network of other shapes.
@@ -45,7 +45,7 @@ pub enum AccuracyError {
     OtherNetwork {
         /// The float network's input shape, and how many outputs it has.
         found: ([usize; 3], usize),
-        /// The model's.
+        /// The input shape and the number of outputs that the model has.
         wanted: ([usize; 3], usize),
     },
     /// An input that the network does not take.
@@ -64,7 +64,7 @@ pub enum AccuracyError {
 pub struct Ranking {
     /// How many classes come before the right one.
     pub rank: usize,
-    /// Which comes first.
+    /// The class with the largest logit.
     pub first: usize,
 }
 
@@ -80,7 +80,7 @@ impl Ranking {
 /// How often the right class came out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Score {
-    /// Of how many pictures.
+    /// How many pictures it is of.
     pub pictures: usize,
     /// By k: for which part the right class is among the first k.
     pub top: BTreeMap<usize, f64>,
@@ -164,7 +164,7 @@ pub fn same_network(graph: &Graph, model: &Model) -> Result<(), AccuracyError> {
 pub struct Run {
     /// The network's input, for a private run.
     pub input: Vec<i64>,
-    /// The right class.
+    /// The number of the right class, from 0.
     pub class: usize,
     /// By the integer network, exactly.
     pub integer: Ranking,

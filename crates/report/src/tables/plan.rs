@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::terminal::table::{bytes, count, millis, plain, trimmed};
+use comfy_table::Table;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::report::caveat;
 use jaguar_graph::network::{Blocks, Network, block_size};
@@ -154,7 +155,7 @@ impl fmt::Display for Planned<'_> {
                 },
                 words(link)
             )?,
-            _ => writeln!(f, "seconds: not measured (jaguar calibrate)")?,
+            _ => writeln!(f, "seconds: not measured (jaguar measure)")?,
         }
         writeln!(f, "\n{}\n", by_layer(network, plan, prediction))?;
         write!(f, "{}", by_stage(prediction))?;
@@ -418,26 +419,16 @@ fn by_block_size(sizes: &[Sizes]) -> String {
     trimmed(&table)
 }
 
+/// An empty table of alternatives; the times' unit and the bytes are as the heads say.
+fn alternatives_of(title: &str, [query, online, bytes]: [&str; 3]) -> Table {
+    let rest = ["online", "rounds", "hint", "ciphertexts", "responses", "COTs", "noise/ulp"];
+    plain(&[&[title, "", query, online, bytes], &rest[..]].concat(), 2)
+}
+
 /// For every choice, what else there was.
 fn explain(explanation: &Explanation, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let query = |title: &str, alternatives: &[Alternative]| {
-        let mut table = plain(
-            &[
-                title,
-                "",
-                "query s",
-                "online s",
-                "query",
-                "online",
-                "rounds",
-                "hint",
-                "ciphertexts",
-                "responses",
-                "COTs",
-                "noise/ulp",
-            ],
-            2,
-        );
+        let mut table = alternatives_of(title, ["query s", "online s", "query"]);
         alternatives.iter().for_each(|a| {
             table.add_row(row(a));
         });
@@ -450,23 +441,7 @@ fn explain(explanation: &Explanation, f: &mut fmt::Formatter<'_>) -> fmt::Result
         query("activations", &explanation.activations)
     )?;
     for decision in &explanation.layers {
-        let mut table = plain(
-            &[
-                "",
-                "",
-                "query ms",
-                "online ms",
-                "bytes",
-                "online",
-                "rounds",
-                "hint",
-                "ciphertexts",
-                "responses",
-                "COTs",
-                "noise/ulp",
-            ],
-            2,
-        );
+        let mut table = alternatives_of("", ["query ms", "online ms", "bytes"]);
         for a in &decision.alternatives {
             let mut row = row(a);
             for (at, of) in

@@ -38,7 +38,7 @@ pub use words::{Rows, spa_words};
 /// One term of every output: the words `row[offset + j]`, `j` in `0..len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Row of the source.
+    /// The source's row that is added.
     pub row: u32,
     /// First word of that row.
     pub offset: u32,

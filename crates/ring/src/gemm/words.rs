@@ -8,11 +8,11 @@ use crate::simd::{Simd, multiversion};
 /// Rows of words, one after the other, whose results are wanted modulo `2^bits`. Bits above are ignored.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
-    /// `[row][row_len]`.
+    /// `[row][row_len]`: the words, row by row.
     pub words: &'a [u64],
     /// Words in a row.
     pub row_len: usize,
-    /// `1..=64`.
+    /// `1..=64`: words are modulo 2^bits.
     pub bits: u32,
 }
 

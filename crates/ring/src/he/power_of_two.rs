@@ -69,7 +69,7 @@ impl Ring {
         self.kernel
     }
 
-    /// The parameter set.
+    /// The parameter set of its ciphertexts: N and q.
     pub fn params(&self) -> &Parameters {
         &self.params
     }

@@ -38,7 +38,7 @@ impl Rounding {
         fits.then(|| Self { q, bits, reciprocal: reciprocal(q) })
     }
 
-    /// n.
+    /// n: results are shared modulo 2^n.
     pub fn bits(&self) -> u32 {
         self.bits
     }

@@ -54,7 +54,7 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// The residue.
+    /// The residue, below p.
     pub fn value(self) -> u64 {
         self.value
     }
@@ -78,12 +78,12 @@ impl Modulus {
         Self { value, bits, barrett, quotient: u64::MAX / value }
     }
 
-    /// p.
+    /// p: residues are modulo this prime.
     pub fn value(&self) -> u64 {
         self.value
     }
 
-    /// Bits of p.
+    /// How many bits p has.
     pub fn bits(&self) -> u32 {
         self.bits
     }

@@ -62,7 +62,7 @@ impl Ntt {
         Self { kernel, ..self }
     }
 
-    /// n.
+    /// n: how many residues are transformed together.
     pub fn len(&self) -> usize {
         self.forward.values.len()
     }
@@ -72,7 +72,7 @@ impl Ntt {
         self.forward.values.is_empty()
     }
 
-    /// p.
+    /// p, as a modulus to calculate with.
     pub fn modulus(&self) -> &Modulus {
         &self.modulus
     }

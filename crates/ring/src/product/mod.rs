@@ -144,7 +144,7 @@ impl Multiplier {
         Multiplier { n, kernel, tables: Arc::new(tables) }
     }
 
-    /// Number of coefficients.
+    /// n: how many coefficients a polynomial has.
     pub fn n(&self) -> usize {
         self.n
     }

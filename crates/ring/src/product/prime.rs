@@ -102,7 +102,7 @@ impl PrimeRing {
         slot.get_or_init(build).clone()
     }
 
-    /// p.
+    /// p: residues are modulo this prime.
     pub fn prime(&self) -> u32 {
         self.tables.prime
     }

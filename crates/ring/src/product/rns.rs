@@ -46,7 +46,7 @@ pub const PANEL_OUTS: usize = 2;
 pub struct Rns {
     n: usize,
     kernel: Kernel,
-    /// By limb.
+    /// Tables of transforms, one for each prime.
     tables: Vec<Arc<Tables>>,
     limbs: Vec<Limb>,
 }
@@ -144,7 +144,7 @@ impl Rns {
         self.kernel
     }
 
-    /// n.
+    /// n: how many coefficients a polynomial has.
     pub fn n(&self) -> usize {
         self.n
     }
@@ -154,7 +154,7 @@ impl Rns {
         self.limbs.len()
     }
 
-    /// q.
+    /// q: the product of the primes.
     pub(crate) fn modulus(&self) -> u128 {
         self.limbs.iter().map(|limb| u128::from(limb.prime)).product()
     }
@@ -164,7 +164,7 @@ impl Rns {
         self.n() / Line::WORDS
     }
 
-    /// The primes.
+    /// The primes whose product is q.
     pub fn primes(&self) -> impl Iterator<Item = u32> {
         self.limbs.iter().map(|limb| limb.prime)
     }
@@ -178,7 +178,7 @@ impl Rns {
         self.tables.iter().map(Arc::as_ref).zip(lines.chunks_exact_mut(self.lines()))
     }
 
-    /// Zero.
+    /// The polynomial that is 0.
     pub fn zero(&self) -> RnsPoly {
         RnsPoly(self.zero_lines())
     }
@@ -267,7 +267,7 @@ impl Rns {
         }
     }
 
-    /// Transforms.
+    /// The polynomial's values, for products.
     pub fn transform(&self, mut poly: RnsPoly) -> RnsNtt {
         for (tables, plane) in self.planes(&mut poly.0) {
             run_transform(self.kernel, tables, plane);

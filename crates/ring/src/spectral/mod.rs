@@ -53,11 +53,11 @@ const MAX_WEIGHT_BITS: u32 = 15;
 /// What is computed: the first words of `out[d] = sum over t of weights[d][t] * X^(-offset(t)) * row(t)`.
 #[derive(Clone, Copy, Debug)]
 pub struct SpectralProduct<'a> {
-    /// Words of a row.
+    /// How many words a row has.
     pub n: usize,
     /// Words are modulo `2^bits`.
     pub bits: u32,
-    /// Rows that there are.
+    /// How many rows the source has.
     pub rows: usize,
     /// What every output is the sum of.
     pub terms: &'a [Term],
@@ -70,7 +70,7 @@ pub struct SpectralProduct<'a> {
 /// The first `len` words of each of `parts` equal parts of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// A power of two.
+    /// How many equal parts an output has: a power of two.
     pub parts: usize,
     /// At most n / `parts`.
     pub len: usize,
@@ -82,7 +82,7 @@ impl Wanted {
         Wanted { parts: 1, len }
     }
 
-    /// How many words.
+    /// How many words are wanted.
     pub(crate) fn count(self) -> usize {
         self.parts * self.len
     }
@@ -183,7 +183,7 @@ pub struct Spectral {
     read: usize,
     /// How many of these, where they are computed one by one.
     few: Option<usize>,
-    /// D.
+    /// D: taps that the terms become.
     taps: usize,
     streams: Vec<Stream>,
     /// 32-bit words of a stream.

@@ -16,14 +16,14 @@ pub enum Fault {
     FlipSent {
         /// Counted from the first byte sent.
         byte: u64,
-        /// 0 (lowest) to 7.
+        /// Which bit of that byte, from 0 (the lowest) to 7.
         bit: u8,
     },
     /// One bit of what this side receives is flipped.
     FlipReceived {
         /// Counted from the first byte received.
         byte: u64,
-        /// 0 (lowest) to 7.
+        /// Which bit of that byte, from 0 (the lowest) to 7.
         bit: u8,
     },
     /// Once this side has received so many bytes, the peer seems to have stopped: nothing more comes, and

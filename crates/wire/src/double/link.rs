@@ -40,7 +40,7 @@ pub enum Fault {
     Flip {
         /// Which byte, counted from the first; beyond the last, from the first again.
         byte: usize,
-        /// 0 (lowest) to 7.
+        /// Which bit of that byte, from 0 (the lowest) to 7.
         bit: u8,
     },
 }

@@ -41,14 +41,14 @@ pub const FOUND: usize = 2 * WINDOW - 1;
 pub struct Repeats {
     /// Where each block was first: a stream, and a byte of it.
     blocks: HashMap<[u8; WINDOW], (usize, usize)>,
-    /// The names of streams.
+    /// What each stream is called in reports.
     names: Vec<String>,
 }
 
 /// Bytes that came again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeat {
-    /// The bytes.
+    /// The bytes that are there twice.
     pub bytes: [u8; WINDOW],
     /// The stream that they were in first, and where.
     pub first: (String, usize),
@@ -110,7 +110,7 @@ impl Repeats {
         found
     }
 
-    /// Blocks that are kept.
+    /// How many blocks are kept to compare with.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }

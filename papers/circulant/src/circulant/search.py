@@ -52,7 +52,7 @@ class Costs:
                 if cost is None:
                     raise SearchError(
                         f"layer {name}, block size {b}: the plan has no {MEASURES[measure]}; was the machine measured? "
-                        "(jaguar calibrate, then jaguar plan --json --block-sizes again)"
+                        "(jaguar measure, then jaguar plan --json --block-sizes again)"
                     )
                 result[name][b] = cost
         return result

@@ -23,9 +23,9 @@ pub enum Progress {
 /// Keys in a file.
 #[derive(Clone, Debug)]
 pub struct Keys<'a> {
-    /// Where they are.
+    /// The file of the keys.
     pub path: &'a Path,
-    /// How many bytes.
+    /// How many bytes the file has.
     pub bytes: u64,
     /// BLAKE3 of all of them.
     pub hash: [u8; 32],
@@ -74,12 +74,12 @@ impl Session {
         }
     }
 
-    /// The model's public name.
+    /// The model's public name, which tells compiled models apart.
     pub fn model(&self) -> ModelId {
         self.model
     }
 
-    /// What the server offers.
+    /// The model, the set, and the limits that the server offers.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }

@@ -70,7 +70,7 @@ pub(super) enum Seen {
     Running(u32, u32),
     /// The answer, and how long it took.
     Done(Arc<[u8]>, Duration),
-    /// Why there is none.
+    /// Why there is no answer, as the client is told.
     Failed(String),
     /// The server ends; the next one goes on.
     Ended(String),
@@ -94,13 +94,13 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// The oldest first.
+    /// What was asked for, the oldest first.
     entries: VecDeque<Entry>,
     /// The order of the next one.
     next: u64,
     /// Sessions by the keys that they have.
     visits: HashMap<(Owner, [u8; 32]), usize>,
-    /// Ends what is computed.
+    /// Ends the evaluation under way, if there is one.
     stop: Option<Stopper>,
     /// Why nothing is computed any more.
     ended: Option<String>,
@@ -128,7 +128,7 @@ enum Stage {
     Failed(String),
 }
 
-/// What is evaluated.
+/// An input with the keys that it is evaluated under.
 #[derive(Clone)]
 struct Task {
     keys: InUse,

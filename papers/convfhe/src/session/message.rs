@@ -24,7 +24,7 @@ pub(super) enum Request {
     Collect { ticket: Ticket },
     /// The answer has come: it may be forgotten. Nothing answers.
     Received { ticket: Ticket },
-    /// That was all.
+    /// The client asks for nothing more.
     Leave,
 }
 

@@ -109,7 +109,7 @@ impl Share {
 /// What a client must know of the model, for people and for its pictures. No weights, no layers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Facing {
-    /// The model's name.
+    /// What the model is called, for people.
     pub name: String,
     /// `[C, H, W]` of the input.
     pub shape: Shape,
@@ -134,7 +134,7 @@ pub struct Facing {
 pub struct FirstLayers {
     /// `[C, H, W]` of what they make: that is encrypted.
     pub shape: Shape,
-    /// BLAKE3 of the file.
+    /// The BLAKE3 hash of the model's file.
     pub hash: [u8; 32],
 }
 
@@ -160,7 +160,7 @@ pub enum FirstError {
     Shape {
         /// Shapes of the file's input and output.
         found: [Shape; 2],
-        /// Those of the model.
+        /// The shapes of input and output that the model has.
         wanted: [Shape; 2],
     },
 }
@@ -201,7 +201,7 @@ pub struct Terms {
     pub public: String,
     /// How many logits there are.
     pub outputs: usize,
-    /// The model.
+    /// What clients see of the model.
     pub facing: Facing,
     /// Seconds for which an answer is kept until it is fetched.
     pub keep_answers: u64,

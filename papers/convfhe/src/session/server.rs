@@ -22,9 +22,9 @@ use super::{NAME, Owner, Share, Terms, Ticket, VERSION};
 pub struct Sizes {
     /// Of a client's evaluation keys.
     pub keys: u64,
-    /// Of an encrypted input.
+    /// Bytes of an encrypted input.
     pub input: usize,
-    /// Of an encrypted answer.
+    /// Bytes of an encrypted answer.
     pub answer: usize,
 }
 
@@ -75,12 +75,12 @@ impl Service {
         Ok(Self { model, terms, parameters, sizes, store, desk })
     }
 
-    /// The model's public name.
+    /// The model's public name, which tells compiled models apart.
     pub fn model(&self) -> ModelId {
         self.model
     }
 
-    /// What clients are offered.
+    /// The model, the set, and the limits that clients are offered.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }

@@ -39,9 +39,9 @@ pub enum StoreError {
         "the keys have {need} bytes, and the server keeps {quota} of all clients together (--key-storage)"
     )]
     Quota {
-        /// Their bytes.
+        /// Bytes of the keys that were to be kept.
         need: u64,
-        /// The quota.
+        /// Bytes that all clients' keys may take.
         quota: u64,
     },
     /// All that is kept is in use.
@@ -50,7 +50,7 @@ pub enum StoreError {
          or more"
     )]
     AllInUse {
-        /// The quota.
+        /// Bytes that all clients' keys may take.
         quota: u64,
     },
     /// What is not in use belongs to shares that are smaller than this client's.
@@ -59,7 +59,7 @@ pub enum StoreError {
          of it, which is in use; come back in 60 seconds or more"
     )]
     ShareInUse {
-        /// The quota.
+        /// Bytes that all clients' keys may take.
         quota: u64,
     },
     /// This client's former keys, or these, are in use.
@@ -68,7 +68,7 @@ pub enum StoreError {
     /// Another server works in the folder.
     #[error("{} is used by another server", .0.display())]
     Locked(PathBuf),
-    /// The disk.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -119,7 +119,7 @@ struct Entry {
     bytes: u64,
     complete: bool,
     used: SystemTime,
-    /// Sessions and evaluations.
+    /// How many sessions and evaluations use them.
     users: usize,
 }
 
@@ -366,17 +366,17 @@ impl Shared {
 }
 
 impl InUse {
-    /// Where they are.
+    /// The file of the keys.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Whose they are.
+    /// The client that the keys belong to.
     pub(super) fn owner(&self) -> Owner {
         self.0.owner
     }
 
-    /// BLAKE3 of them.
+    /// The BLAKE3 hash of the keys.
     pub(super) fn hash(&self) -> [u8; 32] {
         self.0.hash
     }
@@ -434,7 +434,7 @@ impl Receiving {
         FileError::new("writing keys to", &self.part, e).into()
     }
 
-    /// Begins anew.
+    /// Drops what came, for the first byte to come again.
     pub fn restart(&mut self) -> Result<(), StoreError> {
         (self.have, self.hasher) = (0, blake3::Hasher::new());
         let cut = self.file.as_ref().map_or(Ok(()), |file| file.set_len(0));

@@ -458,7 +458,7 @@ fn parties_of_different_protocols_are_told() {
         command.args(options);
         Process::start(command)
     };
-    assert_fails(serve(&it.model, &["--calibrate", "off"]), &["vector.convfhe"]);
+    assert_fails(serve(&it.model, &["--measure", "off"]), &["vector.convfhe"]);
     let options = ["--protocol", "convfhe", "--fhe-program", it.fhe];
     assert_fails(serve(&model, &options), &["tiny.jaguar", "jaguar compile --protocol convfhe"]);
 }

@@ -59,7 +59,7 @@ impl Gpu {
         Ok(Arc::new(Self { context, name, tiled, narrow, turn: Mutex::new(Turn { stream, host: None }) }))
     }
 
-    /// The card's name.
+    /// What the driver calls the card.
     pub fn name(&self) -> &str {
         &self.name
     }

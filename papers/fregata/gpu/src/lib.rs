@@ -49,15 +49,15 @@ pub enum GpuError {
     /// This program was built without the feature `cuda`.
     #[error("this program was built without support for GPUs (cargo feature `cuda`)")]
     NotBuilt,
-    /// No driver.
+    /// The machine has no driver of such a card.
     #[error("NVIDIA's driver (libcuda) is not installed")]
     NoDriver,
     /// The driver says no.
     #[error("GPU: {what}: {why}")]
     Driver {
-        /// What was tried.
+        /// The call of the driver that failed.
         what: &'static str,
-        /// The driver's words.
+        /// What the driver says of it.
         why: String,
     },
 }

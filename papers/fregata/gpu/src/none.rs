@@ -20,7 +20,7 @@ impl Gpu {
         Err(GpuError::NotBuilt)
     }
 
-    /// The card's name.
+    /// What the driver calls the card.
     pub fn name(&self) -> &str {
         match self.0 {}
     }

@@ -3,13 +3,13 @@
 /// A convolution's dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// `[C_in, H, W]`.
+    /// `[C_in, H, W]` of what is convolved, without its padding.
     pub input: [usize; 3],
-    /// `[C_out, H_out, W_out]`.
+    /// `[C_out, H_out, W_out]` of what it makes.
     pub output: [usize; 3],
-    /// `[k_h, k_w]`.
+    /// `[k_h, k_w]`: rows and columns of a window's weights.
     pub kernel: [usize; 2],
-    /// `[s_h, s_w]`.
+    /// `[s_h, s_w]`: rows and columns from one window to the next.
     pub stride: [usize; 2],
     /// `[d_h, d_w]`, 1 for none in between.
     pub dilation: [usize; 2],
@@ -36,7 +36,7 @@ pub enum ShapeError {
     /// The kernels count in 32 bits.
     #[error("a convolution with {words} words in one of its arrays; at most 2^31 are taken")]
     TooLarge {
-        /// How many.
+        /// Words of the largest array.
         words: u128,
     },
 }

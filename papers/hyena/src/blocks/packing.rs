@@ -25,7 +25,7 @@ use jaguar_ring::Kernel;
 use jaguar_ring::he::rns::{rotation, row_swap};
 use jaguar_ring::modular::{self, Factor, Modulus, Ntt};
 
-use crate::windows::Windows;
+use crate::windows::{Windows, in_windows};
 
 /// Shortest transform of a part: shorter ones are not in [`Ntt`].
 const LEAST_PART: usize = *modular::LENGTHS.start();
@@ -34,9 +34,9 @@ const LEAST_PART: usize = *modular::LENGTHS.start();
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockPacking {
     windows: Windows,
-    /// N.
+    /// N: how many slots a ciphertext has.
     n: usize,
-    /// S.
+    /// S: the map of a channel takes so many slots.
     map: usize,
     /// Windows that share a ciphertext: one in each row, or one.
     together: usize,
@@ -64,9 +64,9 @@ pub struct GroupWork {
 pub struct Counts {
     /// Products of a ciphertext with a plaintext.
     pub products: usize,
-    /// Rotations.
+    /// Rotations of ciphertexts in a query.
     pub rotations: usize,
-    /// Ciphertexts up and down.
+    /// Ciphertexts of a query, up and down together.
     pub ciphertexts: usize,
 }
 
@@ -100,32 +100,14 @@ impl BlockPacking {
         packings
     }
 
-    /// The windows.
+    /// The windows that the map is cut into.
     pub fn windows(&self) -> &Windows {
         &self.windows
     }
 
-    /// The operation.
-    pub(crate) fn spec(&self) -> &Linear {
-        self.windows.spec()
-    }
+    in_windows!();
 
-    /// `[C_in, H, W]`.
-    pub(crate) fn in_shape(&self) -> Shape {
-        self.windows.in_shape()
-    }
-
-    /// `[C_out, H, W]`.
-    pub(crate) fn out_shape(&self) -> Shape {
-        self.windows.out_shape()
-    }
-
-    /// N.
-    pub(crate) fn slots(&self) -> usize {
-        self.n
-    }
-
-    /// b.
+    /// b: channels of a block of weights.
     pub(crate) fn block_size(&self) -> usize {
         block_size(self.spec())
     }
@@ -145,7 +127,7 @@ impl BlockPacking {
         self.n / (self.together * self.part())
     }
 
-    /// B.
+    /// B: inputs are turned by d < B.
     pub(crate) fn babies(&self) -> usize {
         self.babies
     }
@@ -153,16 +135,6 @@ impl BlockPacking {
     /// Channels in a ciphertext, of one window.
     pub(crate) fn channels(&self) -> usize {
         self.parts() * self.block_size()
-    }
-
-    /// Into how many windows the map is cut.
-    pub(crate) fn tile_count(&self) -> usize {
-        self.windows.count()
-    }
-
-    /// Groups of windows that share ciphertexts.
-    pub(crate) fn groups(&self) -> usize {
-        self.windows.count().div_ceil(self.together)
     }
 
     /// Blocks of input channels and of output channels.
@@ -178,16 +150,6 @@ impl BlockPacking {
     /// Ciphertexts of a group, of the answer.
     pub(crate) fn out_blocks(&self) -> usize {
         self.blocks()[1].div_ceil(self.parts())
-    }
-
-    /// Ciphertexts from the client: by group, then block.
-    pub fn ciphertexts(&self) -> usize {
-        self.groups() * self.in_blocks()
-    }
-
-    /// Ciphertexts of the answer: by group, then block.
-    pub fn responses(&self) -> usize {
-        self.groups() * self.out_blocks()
     }
 
     /// Every figure that both parties must have alike.
@@ -351,7 +313,7 @@ impl BlockPacking {
         self.work
     }
 
-    /// What a query takes.
+    /// How many operations and ciphertexts a query takes.
     pub fn counts(&self) -> Counts {
         let GroupWork { products, babies, giants, .. } = self.work;
         Counts {

@@ -55,7 +55,7 @@ pub struct Args {
     both_kernels: bool,
     /// When to measure this machine, to plan by and to predict from.
     #[arg(long, value_enum, default_value_t)]
-    calibrate: When,
+    measure: When,
     #[command(flatten)]
     output: Output,
 }
@@ -89,16 +89,16 @@ fn comparisons(name: &str) -> Result<ComparisonsId, String> {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Run {
     pub network: String,
-    /// `[C, H, W]`.
+    /// `[C, H, W]` of the network's input.
     pub input: Shape,
     pub protocol: String,
     /// The instruction set of all but AES.
     pub kernel: String,
-    /// Once per client.
+    /// MiB that a client fetches once.
     pub hint_mib: f64,
-    /// Before the input.
+    /// Of the stage before the input is known.
     pub offline: Stage,
-    /// With the input.
+    /// Of the stage that begins with the input.
     pub online: Stage,
     /// The first query that counts, as the planner predicts it.
     pub predicted: Predicted,
@@ -177,14 +177,14 @@ pub fn run(args: &Args) -> Result<()> {
     let threads_text = format!("threads of both parties together: {threads}");
     let mut setting = Setting::new(cpu, threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
     let mut tell = |note| match note {
-        Note::Measuring => eprintln!("{note} (--calibrate off leaves it out)"),
+        Note::Measuring => eprintln!("{note} (--measure off leaves it out)"),
         note => eprintln!("{note}"),
     };
     let mut runs = Vec::new();
     // Each with the peaks and the plan of its instructions; those of the first are reported.
     let mut first_peaks = None;
     for cpu in cpus {
-        let machine = store::machine(cpu, &kit(), args.calibrate, store::cache(None).as_deref(), &mut tell)?;
+        let machine = store::machine(cpu, &kit(), args.measure, store::cache(None).as_deref(), &mut tell)?;
         let peaks = Peaks::measure(cpu)?;
         for path in &args.models {
             eprintln!("{}, {} ...", path.display(), Kernel::of(cpu).name());

@@ -411,7 +411,7 @@ mod tests {
         // 8·8·4·27 multiply-adds and 4·4·5·4, and what the nonlinear layers read.
         assert!(run.online.limit.computing > (6912.0 + 320.0) / PEAKS.multiply_adds_per_second);
 
-        // Bytes are predicted without a calibration, and are those that passed; seconds only with one.
+        // Bytes are predicted without measured constants, and are those that passed; seconds only with them.
         for (measured, predicted) in
             [(&run.offline, &run.predicted.offline), (&run.online, &run.predicted.online)]
         {

@@ -308,7 +308,7 @@ class Model:
         progress: Progress = None,
     ) -> Plan:
         """What is done in each layer, and what a query will cost over `link`: "loopback", "lan", "wan", or a file of
-        `jaguar calibrate --link-to`.
+        `jaguar measure --link-to`.
 
         `prefer`: "query", or "online" for a short answer. `batch`: images of a query, a power of two up to 64; the tables then tell by
         layer what such a query takes beside as many of one image, and where that pays. `explain`: for every choice, what else there

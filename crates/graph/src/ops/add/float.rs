@@ -1,6 +1,6 @@
 //! The sum in floating point.
 
-use super::Add;
+pub use super::Add;
 use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network;
 use crate::ops::operator::Known;

@@ -1,6 +1,6 @@
 //! The sum of two values of the same scale and shape. Calibration keeps it within the width of its inputs.
 
-mod float;
+pub(crate) mod float;
 pub(crate) mod onnx;
 
 use std::ops::RangeInclusive;

@@ -1,6 +1,6 @@
 //! Values one after the other, in floating point.
 
-use super::Concat;
+pub use super::Concat;
 use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network;
 use crate::ops::operator::Known;

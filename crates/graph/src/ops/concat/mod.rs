@@ -1,6 +1,6 @@
 //! Values one after the other along the channels, all of the same scale, height and width.
 
-mod float;
+pub(crate) mod float;
 pub(crate) mod onnx;
 
 use std::ops::RangeInclusive;

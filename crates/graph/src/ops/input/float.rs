@@ -1,6 +1,6 @@
 //! The input of a float graph.
 
-use super::Input;
+pub use super::Input;
 use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network;
 use crate::ops::operator::Known;

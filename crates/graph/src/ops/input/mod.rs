@@ -1,6 +1,7 @@
 //! The client's input: values of n bits, in a scale of their own.
 
-mod float;
+pub(crate) mod float;
+pub(crate) mod onnx;
 
 use std::ops::RangeInclusive;
 
@@ -31,7 +32,7 @@ impl Operator for Input {
         (0..=0, "no")
     }
 
-    /// As declared.
+    /// The declared shape: nothing else says one.
     fn shape(&self, _: &[Shape], declared: Shape) -> Result<Shape, NodeError> {
         Ok(declared)
     }

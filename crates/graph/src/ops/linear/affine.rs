@@ -156,7 +156,7 @@ pub(crate) fn with_constant(
     }
 }
 
-/// By a constant only.
+/// A quotient by a constant; by a value of the network it is refused.
 pub(crate) fn div(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     match (call.input(0)?, call.input(1)?) {
         (Value::Activation(_), Value::Constant(c)) => {

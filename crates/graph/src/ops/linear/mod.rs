@@ -3,7 +3,7 @@
 //! The plaintext reference rounds to nearest. A private run rounds to one of the two neighbours by chance.
 
 pub(crate) mod affine;
-mod float;
+pub(crate) mod float;
 pub(crate) mod fold;
 pub(crate) mod onnx;
 mod transposed;
@@ -12,7 +12,8 @@ use jaguar_mpc::semantics::{round_shift, shift_by_share};
 use jaguar_ring::cpu::Cpu;
 use rayon::prelude::*;
 
-use crate::ir::convolution::{Bias, Linear, Weights};
+pub use crate::ir::convolution::Linear;
+use crate::ir::convolution::{Bias, Weights};
 use crate::ir::error::NodeError;
 use crate::ir::kernel::convolve;
 use crate::ir::limits::{MAX_BIAS, MAX_EXPONENT, MAX_MULTIPLY_ADDS, MAX_WEIGHTS, SHIFTS, check, extents};

@@ -23,7 +23,7 @@ use crate::ops::window::{Window, pool, spread};
 /// The largest value of each window; padding never wins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MaxPool {
-    /// The windows.
+    /// Which places each value is made of.
     pub window: Window,
     /// Its comparisons leave out this many low bits, at most n - 4: of two values less than `2^(ignored-1)` apart
     /// either may win, so the result may be as much below the largest for each level of [`Window::bracket`].

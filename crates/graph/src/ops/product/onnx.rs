@@ -3,7 +3,7 @@
 use super::float::Product;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
 use crate::import::moves::materialise;
-use crate::import::refusal::{self, instead};
+use crate::import::refusal::{self, AT_THE_END};
 use crate::import::tensor::broadcast;
 use crate::import::view::View;
 use crate::network::Rearrange;
@@ -87,6 +87,9 @@ fn pow(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     match call.constant(1)?.to_floats()[..] {
         [1.0] => identity(builder, call),
         [2.0] => product(builder, call, x, x),
-        _ => Err(Reject::instead("raises to a power that is neither 1 nor 2", instead(call.operator()))),
+        _ => Err(Reject::instead(
+            "raises to a power that is neither 1 nor 2",
+            &format!("Squares are supported: x² is x·x. {AT_THE_END}"),
+        )),
     }
 }

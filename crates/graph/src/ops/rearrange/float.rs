@@ -1,6 +1,7 @@
 //! Moves in floating point: the same as of integers.
 
-use super::{Rearrange, rearrange};
+pub use super::Rearrange;
+use super::rearrange;
 use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network::{self, Shape};
 use crate::ops::operator::Known;

@@ -1,6 +1,6 @@
 //! Operations that only move values, and put zeros where none came from.
 
-mod float;
+pub(crate) mod float;
 pub(crate) mod onnx;
 mod resize;
 mod views;
@@ -26,7 +26,7 @@ pub enum Rearrange {
     },
     /// Output index i of an axis is input index `start + i·step`.
     Slice {
-        /// By axis.
+        /// The first place that is kept, by axis.
         start: Shape,
         /// By axis, at least 1.
         step: Shape,

@@ -1,5 +1,6 @@
 //! ReLU in floating point.
 
+pub use super::prelu::Prelu;
 use crate::float::{Demand, FloatOperands, FloatOperator, Growth};
 use crate::network;
 use crate::ops::operator::Known;

@@ -10,7 +10,7 @@ use crate::ops::operator::Known;
 /// it of a ReLU and a linear layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prelu {
-    /// `[C]`.
+    /// `[C]`: by channel, the factor of what is negative.
     pub slope: Vec<f32>,
 }
 

@@ -10,7 +10,7 @@ use crate::ops::window::{Window, pool};
 /// The mean of each window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AveragePool {
-    /// The windows.
+    /// Which places each value is made of.
     pub window: Window,
     /// Divide by the window's size, or only by how many of its places lie inside the image.
     pub count_padding: bool,

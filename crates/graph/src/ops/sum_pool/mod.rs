@@ -17,7 +17,7 @@ use crate::ops::window::{Window, pool, spread};
 /// averages that do not count the padding come out right). The division is in the consumer's scale.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SumPool {
-    /// The windows.
+    /// Which places each value is made of.
     pub window: Window,
     /// For averages that do not count the padding: the output at `(oh, ow)` is the sum times
     /// `full / real` where `full` is this number and `real` how many of the window's places lie inside

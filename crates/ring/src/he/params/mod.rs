@@ -30,23 +30,23 @@ pub enum ParameterError {
          (N = 2048 takes at most 53 bits, N = 4096 at most 106, N = 8192 at most 214; a power of two at most 54)"
     )]
     NoEstimate {
-        /// N.
+        /// N: how many coefficients a polynomial has.
         ring_dim: usize,
-        /// Bits of q.
+        /// How many bits q has.
         modulus_bits: u32,
     },
     /// Not a length of the transforms.
     #[error("N = {ring_dim} is no power of two in 16..=32768")]
     RingDim {
-        /// N.
+        /// N: how many coefficients a polynomial has.
         ring_dim: usize,
     },
     /// The transforms cannot use this number.
     #[error("{prime} is no prime of 20 to 60 bits that is 1 modulo 2N = {order}, or it stands here twice")]
     Prime {
-        /// The number.
+        /// The number that was given.
         prime: u64,
-        /// 2N.
+        /// 2N, which the prime must be 1 modulo.
         order: usize,
     },
     /// There are not so many primes.
@@ -54,15 +54,15 @@ pub enum ParameterError {
     TooFewPrimes {
         /// How many were asked for.
         count: usize,
-        /// Of how many bits.
+        /// How many bits they should have.
         bits: u32,
-        /// 2N.
+        /// 2N, which the prime must be 1 modulo.
         order: usize,
     },
     /// A product of no primes, or of too many.
     #[error("q must be a product of 1 to {most} primes, not of {found}")]
     Limbs {
-        /// How many were given.
+        /// How many primes were given.
         found: usize,
         /// How many there may be.
         most: usize,
@@ -70,15 +70,15 @@ pub enum ParameterError {
     /// Not a modulus of plaintexts.
     #[error("plaintexts modulo {t}: it takes 2 to 60 bits and no factor of q")]
     PlainModulus {
-        /// t.
+        /// t: what plaintexts would be modulo.
         t: u64,
     },
     /// Plaintexts modulo t have no SIMD slots.
     #[error("plaintexts modulo {t} have no {ring_dim} slots: t must be a prime that is 1 modulo 2N")]
     Batch {
-        /// t.
+        /// t: what plaintexts would be modulo.
         t: u64,
-        /// N.
+        /// N: how many coefficients a polynomial has.
         ring_dim: usize,
     },
 }

@@ -60,7 +60,7 @@ impl Parameters {
         Self { noise: Noise::None, ..Self::insecure(ring_dim, modulus_bits) }
     }
 
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub fn ring_dim(&self) -> usize {
         self.ring_dim
     }
@@ -70,7 +70,7 @@ impl Parameters {
         self.modulus_bits
     }
 
-    /// q - 1.
+    /// q − 1: the bits of a coefficient.
     pub fn mask(&self) -> u64 {
         (1 << self.modulus_bits) - 1
     }

@@ -59,7 +59,7 @@ impl RnsParameters {
         Ok(Self { ring_dim, primes: primes.to_vec(), estimate: Estimate::Insecure })
     }
 
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub fn ring_dim(&self) -> usize {
         self.ring_dim
     }

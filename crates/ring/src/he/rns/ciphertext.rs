@@ -14,9 +14,9 @@ pub struct Ciphertext<R: Representation> {
 
 /// A fresh ciphertext whose a half is expanded from a public seed, as it travels.
 pub struct SeededCiphertext {
-    /// a comes from it.
+    /// The seed that the a half comes from.
     pub seed: [u8; 32],
-    /// The other half.
+    /// The b half, which hides the message.
     pub b: Poly<Values>,
 }
 
@@ -30,7 +30,7 @@ impl SeededCiphertext {
         Self { seed, b: b(&expand(ring, &seed)) }
     }
 
-    /// Both halves.
+    /// The ciphertext, its a half made of the seed.
     pub fn expand(self, ring: &Ring) -> Ciphertext<Values> {
         Ciphertext { a: expand(ring, &self.seed), b: self.b }
     }
@@ -38,7 +38,7 @@ impl SeededCiphertext {
 
 /// All of these panic if an operand is one of another ring.
 impl<R: Representation> Ciphertext<R> {
-    /// A copy.
+    /// A copy, made on purpose: copies are large.
     pub fn duplicate(&self) -> Self {
         Self { a: self.a.duplicate(), b: self.b.duplicate() }
     }

@@ -13,14 +13,14 @@ pub struct SecretKey {
     s: Poly<Values>,
 }
 
-/// Noise.
+/// A polynomial of centred binomial noise.
 pub(super) fn noise(ring: &Ring, prg: &mut Prg) -> Poly<Coefficients> {
     let mut e = SmallPoly::new(ring.n());
     sample::noise(ring.kernel(), prg, e.coefficients_mut());
     ring.from_signed(e.coefficients())
 }
 
-/// A ternary polynomial.
+/// A uniform polynomial of −1, 0 and 1.
 pub(super) fn ternary(ring: &Ring, prg: &mut Prg) -> Poly<Values> {
     let mut s = SmallPoly::new(ring.n());
     sample::ternary(ring.kernel(), prg, s.coefficients_mut());
@@ -167,7 +167,7 @@ impl PublicKey {
 pub struct SwitchingKey {
     digit_bits: u32,
     seed: [u8; 32],
-    /// By limb, then digit.
+    /// One ciphertext for each digit of each limb.
     parts: Vec<Ciphertext<Values>>,
 }
 
@@ -240,7 +240,7 @@ impl SwitchingKey {
         self.parts.iter()
     }
 
-    /// w.
+    /// w: bits of a digit.
     pub fn digit_bits(&self) -> u32 {
         self.digit_bits
     }
@@ -370,7 +370,7 @@ impl GaloisKey {
         Self { automorphism: ring.automorphism(element), key }
     }
 
-    /// g.
+    /// g: it maps X to X^g.
     pub fn element(&self) -> usize {
         self.automorphism.element()
     }

@@ -42,7 +42,7 @@ impl SecretKey {
         Self { rns: rns.clone(), multiplier, s, s_binary }
     }
 
-    /// The ring.
+    /// The ring that the lanes are of.
     pub fn ring(&self) -> &Rns {
         &self.rns
     }

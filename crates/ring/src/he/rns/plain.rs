@@ -10,7 +10,7 @@ use crate::he::params::ParameterError;
 #[derive(Clone)]
 pub struct PlainModulus {
     t: Modulus,
-    /// By limb.
+    /// What is needed modulo each prime.
     limbs: Vec<Limb>,
     /// By number of limbs less one: Q modulo t.
     modulus_mod_t: Vec<u64>,
@@ -49,12 +49,12 @@ impl PlainModulus {
         Ok(Self { t, limbs, modulus_mod_t: levels })
     }
 
-    /// t.
+    /// t: plaintexts are modulo this.
     pub fn value(&self) -> u64 {
         self.t.value()
     }
 
-    /// t, to calculate with.
+    /// t, as a modulus to calculate with.
     pub fn modulus(&self) -> &Modulus {
         &self.t
     }

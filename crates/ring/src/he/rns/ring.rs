@@ -50,7 +50,7 @@ impl<R: Representation> Poly<R> {
         &self.residues
     }
 
-    /// A copy.
+    /// A copy, made on purpose: copies are large.
     pub fn duplicate(&self) -> Self {
         Self::new(self.residues.clone())
     }
@@ -66,7 +66,7 @@ pub struct Ring {
 
 struct Tables {
     params: RnsParameters,
-    /// By limb.
+    /// One transform for each prime.
     ntts: Vec<Ntt>,
     /// By limb: `floor(2^128 / p)`.
     fractions: Vec<u128>,
@@ -114,7 +114,7 @@ impl Ring {
         self.kernel
     }
 
-    /// N.
+    /// N: how many coefficients a polynomial has.
     pub fn n(&self) -> usize {
         self.tables.params.ring_dim()
     }
@@ -124,7 +124,7 @@ impl Ring {
         self.limbs
     }
 
-    /// The primes.
+    /// The primes whose product is the modulus.
     pub fn primes(&self) -> &[u64] {
         &self.tables.params.primes()[..self.limbs]
     }
@@ -163,7 +163,7 @@ impl Ring {
         level.iter().map(|limb| limb.cofactor_inverse).zip(self.tables.fractions.iter().copied())
     }
 
-    /// Words of a polynomial.
+    /// How many words a polynomial has: N for each prime.
     pub fn words(&self) -> usize {
         self.limbs * self.n()
     }
@@ -195,7 +195,7 @@ impl Ring {
         &poly.residues[limb * self.n()..(limb + 1) * self.n()]
     }
 
-    /// Zero.
+    /// The polynomial that is 0.
     pub fn zero<R: Representation>(&self) -> Poly<R> {
         Poly::new(Zeroizing::new(vec![0; self.words()]))
     }
@@ -271,7 +271,7 @@ impl Ring {
         Poly::new(poly.residues)
     }
 
-    /// Transforms back.
+    /// The polynomial's coefficients of its values.
     pub fn to_coefficients(&self, mut poly: Poly<Values>) -> Poly<Coefficients> {
         self.check(&poly);
         let limbs = poly.residues.chunks_exact_mut(self.n());
@@ -365,7 +365,7 @@ pub struct Automorphism {
 }
 
 impl Automorphism {
-    /// g.
+    /// g: it maps X to X^g.
     pub fn element(&self) -> usize {
         self.element
     }

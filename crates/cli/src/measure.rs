@@ -1,4 +1,4 @@
-//! `jaguar calibrate`: what this machine, and the link to a server, take.
+//! `jaguar measure`: what this machine, and the link to a server, take.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use jaguar::client::{Limits, connect};
 use jaguar::hint::HintPlace;
 use jaguar::machine::{Imitated, When, link, store};
 use jaguar::plan::Kit;
-use jaguar::plan::machine::{DIGITS, Kind, Link, Machine};
+use jaguar::plan::machine::{DIGITS, Link, Machine, NonlinearKind};
 use jaguar::reports::tables::plan::words;
 use jaguar::reports::terminal::say;
 use jaguar::reports::terminal::table::{plain, trimmed};
@@ -107,9 +107,9 @@ fn show(machine: &Machine, kit: &Kit) {
         &["nonlinear", "digits", "a COT ns: sent", "received", "a byte online ns: client", "server", "both"],
         1,
     );
-    for kind in Kind::ALL {
+    for kind in NonlinearKind::ALL {
         for digit in DIGITS {
-            let digitless = kind == Kind::Extension;
+            let digitless = kind == NonlinearKind::Extension;
             if digitless && digit != DIGITS[0] {
                 continue;
             }
