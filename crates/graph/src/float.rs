@@ -14,6 +14,8 @@ use jaguar_ring::cpu::Cpu;
 use crate::network::{self, NodeId, OutputPart, Shape};
 pub use crate::ops::add::Add;
 pub use crate::ops::concat::Concat;
+pub use crate::ops::curve::float::Curve;
+pub use crate::ops::curve::function::{Function, Primitive};
 pub use crate::ops::input::Input;
 pub use crate::ops::max_pool::float::MaxPool;
 pub use crate::ops::operator::Known;
@@ -194,6 +196,12 @@ pub trait FloatOperator: Instance {
     /// How each of its values follows from the one at the same place of its only input.
     fn growth(&self) -> Growth {
         Growth::Unknown
+    }
+
+    /// What it makes at each place, if that is one function of one number everywhere, where its inputs are these functions of it. Numbers
+    /// in it are public: those of a network that were learned may not be.
+    fn function(&self, _of: &[&Function]) -> Option<Function> {
+        None
     }
 
     /// If it is 0 below zero, and changes nothing between zero and this bound: infinity of a ReLU.

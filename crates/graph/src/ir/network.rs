@@ -23,6 +23,7 @@ pub use crate::ir::specs::{
 };
 pub use crate::ops::add::Add;
 pub use crate::ops::concat::Concat;
+pub use crate::ops::curve::Curve;
 pub use crate::ops::input::Input;
 pub use crate::ops::max_pool::MaxPool;
 pub use crate::ops::operator::{

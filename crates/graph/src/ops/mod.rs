@@ -11,6 +11,7 @@
 
 pub(crate) mod add;
 pub(crate) mod concat;
+pub(crate) mod curve;
 pub(crate) mod input;
 pub(crate) mod linear;
 pub(crate) mod list;

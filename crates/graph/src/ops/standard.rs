@@ -1,12 +1,12 @@
 //! The operators of this folder. Nothing else knows them all.
 
 use crate::import::finish;
-use crate::network::{Linear, MaxPool, Product, Rearrange, Relu, Relu6, SumPool};
+use crate::network::{Curve, Linear, MaxPool, Product, Rearrange, Relu, Relu6, SumPool};
 use crate::ops::add::Add;
 use crate::ops::concat::Concat;
 use crate::ops::input::Input;
 use crate::ops::list::{OperatorKind, Operators};
-use crate::ops::{add, concat, linear, max_pool, product, rearrange, relu, relu6, sum_pool};
+use crate::ops::{add, concat, curve, linear, max_pool, product, rearrange, relu, relu6, sum_pool};
 
 impl Operators {
     /// The operators of this project.
@@ -20,6 +20,7 @@ impl Operators {
             OperatorKind::of::<SumPool>().from_onnx(sum_pool::onnx::ONNX),
             OperatorKind::of::<Add>().from_onnx(add::onnx::ONNX),
             OperatorKind::of::<Product>().from_onnx(product::onnx::ONNX),
+            OperatorKind::of::<Curve>().from_onnx(curve::onnx::ONNX),
             OperatorKind::of::<Concat>().from_onnx(concat::onnx::ONNX),
             OperatorKind::of::<Rearrange>().from_onnx(rearrange::onnx::ONNX),
         ];
