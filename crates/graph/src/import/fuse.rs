@@ -256,7 +256,12 @@ impl Fusion {
         let Some(depth) = depth.checked_sub(1) else { return found };
         let mut add = |root: NodeId, of: &[&Function]| {
             let function = op.function(of).filter(|function| function.size() <= MOST);
-            found.extend(function.map(|function| (root, function)));
+            // (The first of several ways to one node is as good as any.)
+            if let Some(function) = function
+                && found.iter().all(|(other, _)| *other != root)
+            {
+                found.push((root, function));
+            }
         };
         match inputs[..] {
             [input] => {
@@ -276,8 +281,8 @@ impl Fusion {
     /// A curve, and what is made of it place by place, are one curve of the value that all of it is made of. A curve whose value
     /// others take too stays: it would be computed twice. (Not for a product, which costs more.)
     fn one_curve(&mut self, node: NodeId) -> bool {
-        /// GELU by tanh, written out, has four operations behind its cube.
-        const DEPTH: usize = 3;
+        /// Of GELU by tanh, written out, six lie behind each other: two products, a factor, a sum, a factor, and the tanh.
+        const DEPTH: usize = 6;
         let Node { op, inputs, .. } = &self.nodes[node];
         let alone = op.function(&vec![&Function::Value; inputs.len()]);
         let Some(alone) = alone else { return false };
