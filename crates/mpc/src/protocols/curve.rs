@@ -19,7 +19,8 @@
 //! Bits of x above d are left out, so f is that of the domain, repeated.
 //!
 //! **Who learns what.** *Functionality*: the client gets a uniform z_c mod 2^L, the server the rest; each cuts off its part. δ is masked by r, which is
-//! uniform to each party; everything else is as in the parts. So neither learns a thing: `curve/tiny.rs` counts all views.
+//! uniform to each party; everything else is as in the parts. So neither learns a thing: `one_hot/tiny.rs` counts all views of a
+//! small place and its opening.
 //! f is public.
 //!
 //! Costs: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`.

@@ -257,7 +257,7 @@ pub(crate) fn words(k: u32) -> usize {
 /// The server's bit of each place: of the pads that nothing else uses.
 fn own_bits(t: u32, zero: &[jaguar_ot::Block], one: &[jaguar_ot::Block], rho: &mut [u64]) {
     for (rho, (zero, one)) in rho.iter_mut().zip(zero.iter().zip(one)) {
-        *rho |= ((zero.0 ^ one.0) >> 127) as u64 & 1 << t;
+        *rho |= (((zero.0 ^ one.0) >> 127) as u64) << t;
     }
 }
 
@@ -339,6 +339,9 @@ impl Messages {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tiny;
 
 #[cfg(test)]
 mod tests {
