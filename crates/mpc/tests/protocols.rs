@@ -1194,6 +1194,16 @@ fn the_page_says_what_it_costs() {
             }
         }
     }
+    // As calibration makes them for SiLU: values of 16 bits, and eight guard bits or none.
+    for (bits, log2) in [(16, 7), (16, 8), (24, 7), (24, 8), (24, 9)] {
+        let low = bits - 1 - log2;
+        let shift = 16 - log2;
+        let up_to = |bits: u32| (0..1i64 << log2).map(|j| if j == 0 { 0 } else { (1 << bits) - 1 }).collect();
+        let (offsets, slopes) = (up_to(16), up_to(shift + 1));
+        let pieces = Arc::new(Pieces { low, offset_shift: shift + bits - 18, shift, offsets, slopes });
+        let params = CurveParams { bits, out_bits: bits, digit: 4, pieces };
+        rows.push((format!("curve, {bits} bits, {} pieces", 1 << log2), priced(N, params)));
+    }
     let any = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::Full { digit: 4 } };
     rows.push(("truncation, 37 bits by 12, any x".into(), priced(N, any)));
     let each = |n: u64| n as f64 / N as f64;

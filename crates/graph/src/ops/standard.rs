@@ -45,6 +45,7 @@ mod tests {
             Op::new(SumPool { window, count_real_places: None }),
             Op::new(Add),
             Op::new(Product { shift: 3, offsets: [0; 2] }),
+            Op::new(Curve { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),
             Op::new(Concat),
             Op::new(Rearrange::Reshape),
         ] {
