@@ -4,6 +4,7 @@ mod batch;
 mod blocks;
 mod cheetah;
 mod comparisons;
+mod curves;
 mod exchange;
 mod freed;
 mod guests;

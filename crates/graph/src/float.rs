@@ -188,6 +188,12 @@ pub trait FloatOperator: Instance {
         Growth::Unknown
     }
 
+    /// What it makes at each place, if that is one function of one number everywhere, where its inputs are these functions of it. Numbers
+    /// in it are public: those of a network that were learned may not be.
+    fn function(&self, _of: &[&Function]) -> Option<Function> {
+        None
+    }
+
     /// If it is 0 below zero, and changes nothing between zero and this bound: infinity of a ReLU.
     fn clips_at(&self) -> Option<f32> {
         None

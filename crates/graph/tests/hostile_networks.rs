@@ -1,6 +1,6 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
-    Add, Bias, Concat, Finish, ImageSpec, Input, InputSpec, Linear, MaxPool, Model, Network, Node, Op,
+    Add, Bias, Concat, Curve, Finish, ImageSpec, Input, InputSpec, Linear, MaxPool, Model, Network, Node, Op,
     Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize, Seen, Shape, SumPool,
     Weights, Window,
 };
@@ -10,6 +10,11 @@ use proptest::prelude::*;
 
 fn node(op: Op, inputs: &[usize], shape: Shape) -> Node {
     Node { name: "node".into(), op, inputs: inputs.into(), shape }
+}
+
+fn curve() -> Curve {
+    let (offsets, slopes) = ((-4..4).collect(), (-8..0).rev().collect());
+    Curve { low: 9, offset_shift: 12, shift: 8, offsets, slopes }
 }
 
 fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
@@ -64,7 +69,8 @@ fn sample() -> Network {
         node(conv(5, 1, 0, 1), &[16], [5, 1, 2]),
         node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
         node(Op::new(Product { shift: 9, offsets: [3, -3] }), &[17, 18], [5, 1, 2]),
-        node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[19], [5, 1, 1]),
+        node(Op::new(curve()), &[19], [5, 1, 2]),
+        node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[20], [5, 1, 1]),
     ];
     let image = ImageSpec { resize: Resize::Shorter(8), mean: vec![0.5; 4], ..ImageSpec::default() };
     Network {
@@ -180,6 +186,17 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[19].op = Op::new(Product { shift: 9, offsets: [1 << 15, 0] }), "offset"),
         (|n| n.nodes[19].op = Op::new(Product { shift: 9, offsets: [0, i64::MIN] }), "offset"),
         (|n| n.nodes[19].inputs = vec![17], "two"),
+        (|n| n.nodes[20].op = Op::new(Curve { low: 0, ..curve() }), "width of a piece"),
+        (|n| n.nodes[20].op = Op::new(Curve { low: 14, ..curve() }), "width of a piece"),
+        (|n| n.nodes[20].op = Op::new(Curve { low: u32::MAX, ..curve() }), "width of a piece"),
+        (|n| n.nodes[20].op = Op::new(Curve { shift: 0, ..curve() }), "shift"),
+        (|n| n.nodes[20].op = Op::new(Curve { shift: u32::MAX, ..curve() }), "shift"),
+        (|n| n.nodes[20].op = Op::new(Curve { offset_shift: 24, ..curve() }), "shift of offsets"),
+        (|n| n.nodes[20].op = Op::new(Curve { offset_shift: u32::MAX, ..curve() }), "shift of offsets"),
+        (|n| n.nodes[20].op = Op::new(Curve { offsets: vec![0; 7], ..curve() }), "number of pieces"),
+        (|n| n.nodes[20].op = Op::new(Curve { slopes: Vec::new(), ..curve() }), "number of pieces"),
+        (|n| n.nodes[20].op = Op::new(Curve { offsets: vec![i64::MIN; 8], ..curve() }), "offset"),
+        (|n| n.nodes[20].op = Op::new(Curve { slopes: vec![1 << 40; 8], ..curve() }), "slope"),
         (|n| n.nodes[19].inputs = vec![18, 17], "shape"),
         (|n| n.nodes[3].op = Op::new(Relu { ignored: 13 }), "ignored bits"),
         (|n| n.nodes[3].op = Op::new(Relu { ignored: u32::MAX }), "ignored bits"),

@@ -1,10 +1,12 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
 use jaguar_graph::agreement::{agreement, beyond, logit_error};
 use jaguar_graph::float::{
-    Add, Affine, AveragePool, Bias, Clip, Concat, Graph, Input, Linear, MaxPool, Node, Op, Prelu, Relu,
+    Add, Affine, AveragePool, Bias, Clip, Concat, Function, Graph, Input, Linear, MaxPool, Node, Op, Prelu,
+    Relu,
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
+use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
 
@@ -71,6 +73,27 @@ fn clips_become_powers_of_two() {
 }
 
 /// What calibration saw is not beyond it; twice as much is, at the nodes where it is, the farthest first.
+/// A curve is as far from the function as its lines and the layers' rounding are, and beyond all that was seen it goes on: to a
+/// line or a constant.
+#[test]
+fn curves_go_on_beyond_what_was_seen() {
+    let image = vec![1.0, -1.0, 0.5, 0.25];
+    for function in [Function::swish(1.0), Function::gelu(false), Function::mish()] {
+        let graph = chain(6.0, Op::from(function.clone()), 1.0);
+        let options = Options::default();
+        let (model, report) =
+            calibrate(Cpu::detect(), &graph, std::slice::from_ref(&image), &options).expect("quantises");
+        let [layer, curve] = [1, 2].map(|i| report.nodes[i].scale);
+        for x in [-3.9f32, -2.0, -1.0, -0.4, -0.1, 0.0, 0.07, 0.3, 0.9, 1.7, 3.8] {
+            let input = vec![(f64::from(x) * model.scales[0]).round() as i64; 4];
+            let values = reference::run(Cpu::detect(), &model, &input).expect("runs").values;
+            let want = function.at(values[1][0] as f64 / layer) * curve;
+            let off = (values[2][0] as f64 - want).abs();
+            assert!(off <= 2.0, "{function:?} of {x}: off by {off} units");
+        }
+    }
+}
+
 #[test]
 fn values_beyond_calibration_are_found() {
     let image = vec![1.0, -1.0, 0.5, 0.25];

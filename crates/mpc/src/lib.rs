@@ -17,10 +17,11 @@
 //! | [`Extend`] | the same value in another ring | `extend.rs` |
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
 //! | [`Product`] | a·b / 2^s of two shared values | `product.rs` |
+//! | [`Curve`] | f(x), a public curve in pieces | `curve.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! To those who plan and run networks the first eight are layers, all alike: a [`Nonlinear`] is a value that can be
+//! To those who plan and run networks the first nine are layers, all alike: a [`Nonlinear`] is a value that can be
 //! checked, priced ([`Cost`]) and prepared into [`Block`]s. Another crate's protocol is one too, made of the same
 //! [`parts`]; and [`Comparisons`] put others in the place of some.
 //!
@@ -65,6 +66,7 @@ pub use party::Party;
 pub use protocols::argmax::{Argmax, ArgmaxParams};
 pub use protocols::bit::BitToArithmetic;
 pub use protocols::compare::{LessThan, NonNegative};
+pub use protocols::curve::{Curve, CurveParams};
 pub use protocols::extend::{Extend, ExtendParams, Range};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;

@@ -64,7 +64,7 @@ pub struct Room {
 }
 
 /// Room for `n` blocks.
-fn blocks(room: &mut Zeroizing<Vec<Block>>, n: usize) -> &mut [Block] {
+fn room_for(room: &mut Zeroizing<Vec<Block>>, n: usize) -> &mut [Block] {
     if room.len() < n {
         *room = Zeroizing::new(vec![Block::ZERO; n]);
     }
@@ -98,19 +98,33 @@ impl Correlations {
     /// # Panics
     /// When there are not so many.
     pub fn pads<'r>(&self, at: usize, len: usize, room: &'r mut Room) -> Pads<'r> {
+        self.wide_pads(at, len, 1, room)
+    }
+
+    /// The same with pads of `blocks` blocks (1..=3), all first blocks before all second ones. Block j of a pad is the hash of
+    /// its half moved by a public constant, zero for the first. Under one key there are then three times as many pads unknown
+    /// to a receiver, 96: fewer than the 120 that [`jaguar_ot::hash`] counts with.
+    pub(crate) fn wide_pads<'r>(&self, at: usize, len: usize, blocks: usize, room: &'r mut Room) -> Pads<'r> {
+        assert!(len == 0 || (1..=3).contains(&blocks), "a key serves for so many");
         let (halves, number) = (self.halves(at, len), self.number + at as u64);
+        // (Even, so no sum of them is a Δ.)
+        let moved = |by: Block| (0..blocks as u128).map(move |j| by ^ Block(j << 1));
+        let pads = room_for(&mut room.pads, 2 * blocks * len);
         match &self.sums {
             Some(sums) => {
-                let pads = blocks(&mut room.pads, 2 * len);
-                self.hash.pads(number, &sums[..2], halves, pads);
-                let (zero, one) = pads.split_at(len);
+                let shifts: Zeroizing<Vec<Block>> =
+                    Zeroizing::new(moved(sums[0]).chain(moved(sums[1])).collect());
+                self.hash.pads(number, &shifts, halves, pads);
+                let (zero, one) = pads.split_at(blocks * len);
                 Pads::Sender(zero, one)
             }
             None => {
                 room.choices.clear();
                 room.choices.extend(halves.iter().map(|t| t.lsb()));
-                self.hash.pads(number, &[Block::ZERO], halves, blocks(&mut room.pads, len));
-                Pads::Receiver(&room.pads[..len], &room.choices)
+                let shifts: Vec<Block> = moved(Block::ZERO).collect();
+                let pads = &mut pads[..blocks * len];
+                self.hash.pads(number, &shifts, halves, pads);
+                Pads::Receiver(pads, &room.choices)
             }
         }
     }
@@ -137,7 +151,7 @@ impl Correlations {
         let halves = if second.is_empty() {
             first
         } else {
-            let pairs = blocks(pairs, words.len());
+            let pairs = room_for(pairs, words.len());
             for ((both, &a), &b) in pairs.iter_mut().zip(first).zip(second) {
                 *both = pair(a, b);
             }
@@ -154,7 +168,7 @@ impl Correlations {
                 let delta = sums[1];
                 let moved = pair(Block::ZERO, delta);
                 let shifts = Zeroizing::new([Block::ZERO, delta, moved, delta ^ moved]);
-                let pads = blocks(pads, words.len() << choices);
+                let pads = room_for(pads, words.len() << choices);
                 self.hash.pads(number, &shifts[..1 << choices], halves, pads);
                 words.fill(0);
                 for (v, pads) in pads.chunks(words.len()).enumerate() {
@@ -165,7 +179,7 @@ impl Correlations {
                 Masks::Sender
             }
             None => {
-                let pads = blocks(pads, words.len());
+                let pads = room_for(pads, words.len());
                 self.hash.pads(number, &[Block::ZERO], halves, pads);
                 for (word, pad) in words.iter_mut().zip(pads) {
                     *word = pad.0 as u64 & low;

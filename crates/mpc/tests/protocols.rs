@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{Seen, both, share, words};
 use jaguar_mpc::cost::Cost;
 use jaguar_mpc::reference::{self, open, residue, signed};
+use jaguar_mpc::semantics::Pieces;
 use jaguar_mpc::*;
 use jaguar_ot::Role;
 use proptest::prelude::*;
@@ -811,6 +814,102 @@ fn a_product_costs_what_its_header_says() {
     assert_eq!((each(cost.client_memory), each(cost.server_memory)), (24.0, 24.0));
 }
 
+fn curve(shares: &[Vec<u64>; 2], params: &CurveParams) -> Vec<i64> {
+    let n = shares[0].len();
+    let want = priced(n, params.clone());
+    on_shares(shares, ring(params.out_bits), want, |p, c| Curve::prepare(p, c, n, params), Curve::run)
+}
+
+/// Pieces that look random: 2^`log2` of 2^`low` integers.
+fn pieces(low: u32, log2: u32, shift: u32, sizes: [u32; 2], seed: u64) -> Pieces {
+    let random =
+        |seed: u64, bits: u32| words(seed, 1 << log2).iter().map(|&w| signed(w >> 9, bits)).collect();
+    let pieces = Pieces {
+        low,
+        offset_shift: shift - 1,
+        shift,
+        offsets: random(seed, sizes[0]),
+        slopes: random(seed + 1, sizes[1]),
+    };
+    pieces.check().unwrap();
+    pieces
+}
+
+/// Each value is one of the line's neighbours, both come up, and none but its own where the line is whole.
+fn check_curve(shares: &[Vec<u64>; 2], params: &CurveParams) {
+    let got = curve(shares, params);
+    let unit = 1i128 << params.pieces.shift;
+    let mut up = [0.0, 0.0];
+    for (&x, got) in opened(shares, params.bits).iter().zip(got) {
+        let line = params.pieces.line(x);
+        let wrapped = |y: i128| signed(y as u64, params.out_bits);
+        let low = line.div_euclid(unit);
+        let off = i64::from(got != wrapped(low));
+        let whole = line.rem_euclid(unit) == 0;
+        assert!(off == 0 || !whole && got == wrapped(low + 1), "{x}: {got}, {line} / {unit}");
+        up[0] += off as f64;
+        up[1] += line.rem_euclid(unit) as f64 / unit as f64;
+    }
+    // No bias: six deviations of so many coins.
+    assert!((up[0] - up[1]).abs() < 3.0 * (shares[0].len() as f64).sqrt() + 1.0, "{up:?}");
+}
+
+#[test]
+fn curves_on_all_small_shares() {
+    for (bits, low, log2, out_bits, shift, digit) in [
+        (3, 1, 2, 6, 1, 4),
+        (5, 2, 2, 5, 3, 1),
+        (6, 3, 3, 8, 2, 2),
+        (7, 1, 6, 9, 1, 3),
+        (7, 4, 3, 7, 4, 3),
+        // Fewer bits than the shares have.
+        (7, 3, 2, 8, 1, 4),
+    ] {
+        for sizes in [[5, 4], [1, 3], [4, 1], [6, 6]] {
+            let pieces = Arc::new(pieces(low, log2, shift, sizes, 11));
+            check_curve(&all_shares(bits), &CurveParams { bits, out_bits, digit, pieces });
+        }
+    }
+}
+
+#[test]
+fn curves_at_real_widths() {
+    for (bits, low, log2, out_bits, shift, sizes) in [
+        (16, 10, 5, 16, 6, [17, 9]),
+        (16, 8, 8, 16, 8, [18, 10]),
+        (24, 15, 8, 24, 9, [12, 12]),
+        (24, 15, 9, 24, 8, [16, 16]),
+        (37, 30, 7, 40, 23, [12, 20]),
+        // Coefficients of which only the lowest bits are in the ring.
+        (12, 6, 6, 8, 5, [30, 30]),
+        // None that differ.
+        (12, 6, 6, 12, 5, [0, 0]),
+    ] {
+        let pieces = if sizes == [0, 0] {
+            Pieces { low, offset_shift: 0, shift, offsets: vec![-77; 1 << log2], slopes: vec![-3; 1 << log2] }
+        } else {
+            pieces(low, log2, shift, sizes, 5)
+        };
+        let values = interesting(bits, 3000, u64::from(bits + log2));
+        let params = CurveParams { bits, out_bits, digit: 4, pieces: Arc::new(pieces) };
+        check_curve(&share(&values, bits, 8), &params);
+    }
+}
+
+/// More than one block, its first message early.
+#[test]
+fn curves_of_many_blocks() {
+    let values = interesting(16, (1 << 15) + 700, 3);
+    let params =
+        CurveParams { bits: 16, out_bits: 16, digit: 3, pieces: Arc::new(pieces(9, 7, 7, [16, 9], 2)) };
+    check_curve(&share(&values, 16, 4), &params);
+    let layer = Elementwise { count: values.len(), params };
+    let cost = early_rounds(layer.cost_corrected_early());
+    let got = corrected_early(&share(&values, 16, 4), ring(16), cost, |p, c| layer.prepare(p, c));
+    let lines = values.iter().map(|&x| layer.params.pieces.line(x) >> 7);
+    assert!(lines.zip(got).all(|(low, y)| low == y.into() || low + 1 == y.into()));
+}
+
 fn pooled(shape: PoolShape, params: PoolParams, seed: u64) -> [Vec<i64>; 3] {
     let PoolParams { bits, ignored, .. } = params;
     let n = shape.channels * shape.size[0] * shape.size[1];
@@ -1094,6 +1193,16 @@ fn the_page_says_what_it_costs() {
                 rows.push((format!("ReLU6, j = {six}, out {out}{name}"), priced(N, params)));
             }
         }
+    }
+    // As calibration makes them for SiLU: values of 16 bits, and eight guard bits or none.
+    for (bits, log2) in [(16, 7), (16, 8), (24, 7), (24, 8), (24, 9)] {
+        let low = bits - 1 - log2;
+        let shift = 16 - log2;
+        let up_to = |bits: u32| (0..1i64 << log2).map(|j| if j == 0 { 0 } else { (1 << bits) - 1 }).collect();
+        let (offsets, slopes) = (up_to(16), up_to(shift + 1));
+        let pieces = Arc::new(Pieces { low, offset_shift: shift + bits - 18, shift, offsets, slopes });
+        let params = CurveParams { bits, out_bits: bits, digit: 4, pieces };
+        rows.push((format!("curve, {bits} bits, {} pieces", 1 << log2), priced(N, params)));
     }
     let any = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::Full { digit: 4 } };
     rows.push(("truncation, 37 bits by 12, any x".into(), priced(N, any)));

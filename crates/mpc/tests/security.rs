@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{TestParty, both, share, words};
 use jaguar_mpc::reference::signed;
+use jaguar_mpc::semantics::Pieces;
 use jaguar_mpc::*;
 use jaguar_ot::Role;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
@@ -141,6 +144,39 @@ fn product_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     recorded(seed, |p, c| Product::prepare(p, c, n, PRODUCT), |p, role, chan| p.run(chan, of(role, shares)))
 }
 
+/// SiLU-like lines over 16 bits.
+fn curve_params() -> CurveParams {
+    let offsets = (0..64).map(|i: i64| (i - 32).max(0) * 1024 - i % 5).collect();
+    let slopes = (0..64).map(|i: i64| (i - 32).max(0) * 8 - i % 7).collect();
+    let pieces = Arc::new(Pieces { low: 10, offset_shift: 6, shift: 8, offsets, slopes });
+    CurveParams { bits: 16, out_bits: 20, digit: 4, pieces }
+}
+
+fn curve_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len();
+    recorded(
+        seed,
+        |p, c| Curve::prepare(p, c, n, &curve_params()),
+        |p, role, chan| p.run(chan, of(role, shares)),
+    )
+}
+
+/// What is sent while a curve is prepared: one after the other, the places' halves and products, and the conversions' corrections.
+fn curve_preparation(seed: u64, n: usize) -> Transcript {
+    let (a, b) = memory_transports();
+    let (a, transcript) = Recorder::new(a);
+    let one = |role: Role, mut chan: Channel| {
+        let mut party = Party::new(role, InsecureTestDealer::new(seed, role));
+        Curve::prepare(&mut party, &mut chan, n, &curve_params()).unwrap();
+        chan.flush().unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| one(Role::Server, Channel::new(b)));
+        one(Role::Client, Channel::new(a));
+    });
+    transcript
+}
+
 /// Share of ones, and of bits that differ.
 fn ones(bytes: impl Iterator<Item = u8>) -> f64 {
     let (ones, all) = bytes.fold((0, 0), |(ones, all), b| (ones + b.count_ones(), all + 8));
@@ -152,7 +188,9 @@ fn messages_look_uniform_and_depend_on_the_material() {
     // Several hundred thousand bits, so 0.01 is ten standard deviations. The inputs are as regular as can be.
     let n = 4096;
     let even = 0.49..0.51;
-    for transcript in [relu_transcript, relu6_transcript, full_width_transcript, product_transcript] {
+    for transcript in
+        [relu_transcript, relu6_transcript, full_width_transcript, product_transcript, curve_transcript]
+    {
         let zeros = [vec![0; n], vec![0; n]];
         let ones_in = [vec![0xffff; n], vec![0x8000; n]];
         let runs = [(1, &zeros), (2, &zeros), (3, &ones_in)].map(|(seed, shares)| transcript(seed, shares));
@@ -167,6 +205,18 @@ fn messages_look_uniform_and_depend_on_the_material() {
         }
         // Nothing else is random: the same material gives the same messages.
         assert_eq!(transcript(1, &zeros).digest(), runs[0].digest());
+    }
+}
+
+/// The offline messages of a curve look uniform, too, and are all the server's.
+#[test]
+fn what_prepares_a_curve_looks_uniform() {
+    let runs = [1, 2].map(|seed| curve_preparation(seed, 2048));
+    let [first, second] = runs.each_ref().map(Transcript::received);
+    assert!(runs[0].sent().is_empty() && first.len() > 100_000);
+    for bytes in [first.clone(), first.into_iter().zip(second).map(|(a, b)| a ^ b).collect()] {
+        let share = ones(bytes.into_iter());
+        assert!((0.495..0.505).contains(&share), "{share}");
     }
 }
 
@@ -279,6 +329,7 @@ fn the_wire_format_is_as_recorded() {
             ),
         ),
         ("product", product_transcript(1, &shares)),
+        ("curve", curve_transcript(1, &shares)),
         ("odd relu", odd_relu_transcript(1, &shares)),
         ("odd relu6", odd_relu6_transcript(1, &shares)),
         ("odd extend", odd_extend_transcript(1, &shares, Range::Signed)),
@@ -313,7 +364,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 15] = [
+const RECORDED: [&str; 16] = [
     "relu c3c5a1963e9ec74e",
     "relu6 369e82737623e143",
     "extend 6643fcf405373417",
@@ -325,6 +376,7 @@ const RECORDED: [&str; 15] = [
     "wide relu 650ea76ac6b3e3d8",
     "bits 9519240429083843",
     "product 47b002a0bed812d3",
+    "curve 477c597b4ea0e5ae",
     "odd relu e44f97dc2919ee26",
     "odd relu6 9b76ba636d3accf9",
     "odd extend d58ca288435f2b2f",
@@ -430,6 +482,12 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
         {
             let c = &mut connect();
             alone(role, odd_any, c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| Curve::prepare(p, c, n, &curve_params()), c)
+                .and_then(|p| p.run(c, &x))
+                .map(drop)
         },
     ]
 }
@@ -566,6 +624,19 @@ fn misuse_is_an_error() {
         ProductParams { shift: 40, ..PRODUCT },
     ] {
         assert!(refused(Product::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
+    }
+    let curve = curve_params();
+    let low = |low| Arc::new(Pieces { low, ..Pieces::clone(&curve.pieces) });
+    for bad in [
+        CurveParams { bits: 15, ..curve.clone() },
+        CurveParams { bits: 49, ..curve.clone() },
+        CurveParams { digit: 5, ..curve.clone() },
+        CurveParams { out_bits: 8, ..curve.clone() },
+        CurveParams { out_bits: 56, ..curve.clone() },
+        CurveParams { pieces: low(0), ..curve.clone() },
+        CurveParams { pieces: low(11), ..curve.clone() },
+    ] {
+        assert!(refused(Curve::prepare(p, c, 1, &bad).map(drop)), "{bad:?}");
     }
     assert!(refused(Argmax::prepare(p, c, ArgmaxParams { count: 0, bits: 16, digit: 4 }).map(drop)));
     assert!(refused(LessThan::prepare(p, c, 1, WIDEST + 1, 4).map(drop)));

@@ -16,6 +16,7 @@ use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_ring::sample::ternary;
 use zeroize::{Zeroize, Zeroizing};
 
+use super::curves::curves;
 use super::products::products;
 use super::*;
 
@@ -298,6 +299,7 @@ fn freed_memory_holds_no_secret_and_no_share() {
     }
     all.push(("label", left_behind(everything, Kit::JAGUAR, Reveal::Label)));
     all.push(("products", left_behind(products, Kit::JAGUAR, Reveal::Logits)));
+    all.push(("curves", left_behind(curves, Kit::JAGUAR, Reveal::Logits)));
     WIPING.store(false, Ordering::Relaxed);
     assert!(all.iter().all(|(_, found)| *found == 0), "blocks that were not wiped: {all:?}");
 }

@@ -4,17 +4,11 @@ use super::build::{Activation, Build, Builder, Call, Reject, Value};
 use super::tensor::wrap;
 use crate::network::Finish;
 
-pub(crate) const ONNX: &[(&str, Build)] =
-    &[("LogSoftmax", softmax), ("Sigmoid", sigmoid), ("Softmax", softmax)];
+pub(crate) const ONNX: &[(&str, Build)] = &[("LogSoftmax", softmax), ("Softmax", softmax)];
 
-fn sigmoid(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+/// The model's last operator.
+pub(crate) fn sigmoid(call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
-    if !call.last {
-        return Err(Reject::instead(
-            "a sigmoid is supported as the model's last operator only",
-            "Replace the activation by Relu or HardSwish, and that of a gate by HardSigmoid, and retrain (as MobileNetV3 does)",
-        ));
-    }
     Ok(vec![Value::Activation(Activation { finish: Finish::Sigmoid, ..x.clone() })])
 }
 

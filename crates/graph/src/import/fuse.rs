@@ -5,6 +5,8 @@
 //! - an affine map (batch normalisation, scaling by constants) at the input becomes the graph's own, behind a
 //!   linear layer goes into its weights, in front of linear layers goes into theirs (exactly, also over zero
 //!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there;
+//! - a curve and what is made of it and its input place by place, as x·sigmoid(x), is one curve: not where a number comes in
+//!   that a network may have learned, for curves are public;
 //! - a factor that is the same for a whole value goes into the product that takes or makes it;
 //! - max-pooling goes before ReLU, where they commute, so that fewer ReLUs are left;
 //! - averaging goes before a 1×1 convolution, which then has fewer outputs to compute;
@@ -19,7 +21,9 @@ use jaguar_ring::cpu::Cpu;
 use super::build::non_negative;
 use super::moves::selection;
 use super::{Draft, ImportError};
-use crate::float::{Affine, Bias, Concat, Demand, Graph, Growth, Known, Linear, Node, Op, Product, Settled};
+use crate::float::{
+    Affine, Bias, Concat, Demand, Function, Graph, Growth, Known, Linear, Node, Op, Product, Settled,
+};
 use crate::limits;
 use crate::network::{self, NodeId, Rearrange, Shape};
 use crate::ops::linear::fold::{
@@ -47,8 +51,9 @@ struct Fusion {
 type Rule = fn(&mut Fusion, NodeId) -> bool;
 
 /// In order of preference: what makes a node vanish comes before what moves one.
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     Fusion::drop_identity,
+    Fusion::one_curve,
     Fusion::merge_affines,
     Fusion::affine_into_linear_before,
     Fusion::affine_into_input,
@@ -239,6 +244,64 @@ impl Fusion {
             self.nodes[node].inputs = self.nodes[input].inputs.clone();
         }
         both
+    }
+
+    /// What `node` makes at each place as a function of another node's value there, over at most `depth` operations: of its own,
+    /// and of those that it is made of, so far as one function says it.
+    fn functions(&self, node: NodeId, depth: usize) -> Vec<(NodeId, Function)> {
+        /// No curve that people use has more parts; what is larger is no curve, but a file that is to take long.
+        const MOST: usize = 24;
+        let mut found = vec![(node, Function::Value)];
+        let Node { op, inputs, .. } = &self.nodes[node];
+        let Some(depth) = depth.checked_sub(1) else { return found };
+        let mut add = |root: NodeId, of: &[&Function]| {
+            let function = op.function(of).filter(|function| function.size() <= MOST);
+            // (The first of several ways to one node is as good as any.)
+            if let Some(function) = function
+                && found.iter().all(|(other, _)| *other != root)
+            {
+                found.push((root, function));
+            }
+        };
+        match inputs[..] {
+            [input] => {
+                self.functions(input, depth).iter().for_each(|(root, inner)| add(*root, &[inner]));
+            }
+            [first, second] => {
+                let [first, second] = [first, second].map(|input| self.functions(input, depth));
+                for (root, f) in &first {
+                    second.iter().filter(|(other, _)| other == root).for_each(|(_, g)| add(*root, &[f, g]));
+                }
+            }
+            _ => {}
+        }
+        found
+    }
+
+    /// A curve, and what is made of it place by place, are one curve of the value that all of it is made of. A curve whose value
+    /// others take too stays: it would be computed twice. (Not for a product, which costs more.)
+    fn one_curve(&mut self, node: NodeId) -> bool {
+        /// Of GELU by tanh, written out, six lie behind each other: two products, a factor, a sum, a factor, and the tanh.
+        const DEPTH: usize = 6;
+        let Node { op, inputs, .. } = &self.nodes[node];
+        let alone = op.function(&vec![&Function::Value; inputs.len()]);
+        let Some(alone) = alone else { return false };
+        let product = matches!(alone, Function::Product { .. });
+        let is_curve = |node: NodeId| {
+            let Node { op, inputs, .. } = &self.nodes[node];
+            inputs.len() == 1 && op.function(&[&Function::Value]).is_some_and(|f| f.is_curved())
+        };
+        let once = inputs.iter().any(|&input| is_curve(input) && self.uses[input].count == 1);
+        if !(product || once || alone.is_curved()) {
+            return false;
+        }
+        let unchanged = |root: NodeId| alone.is_curved() && inputs[..] == [root];
+        let candidates = self.functions(node, DEPTH).into_iter();
+        let useful = candidates.filter(|(root, f)| *root != node && f.is_curved() && !unchanged(*root));
+        let Some((root, function)) = useful.max_by_key(|(_, function)| function.size()) else { return false };
+        self.nodes[node].op = function.into();
+        self.nodes[node].inputs = vec![root];
+        true
     }
 
     fn merge_affines(&mut self, node: NodeId) -> bool {

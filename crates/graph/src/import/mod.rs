@@ -31,7 +31,7 @@ use thiserror::Error;
 pub use self::build::{Activation, Build, Builder, Call, Reject, Value};
 pub use self::first::first_parts;
 pub use self::refusal::Unsupported;
-use self::refusal::{Curves, list, report, stand_in};
+use self::refusal::{list, report, stand_in};
 pub use self::tensor::Tensor;
 use self::view::View;
 use crate::float::{Graph, Known, Node};
@@ -291,7 +291,6 @@ fn translate(
 
     let mut kinds: HashMap<&str, i32> =
         graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
-    let mut curves = Curves::find(graph, &live);
     let mut unsupported = Vec::new();
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
@@ -318,11 +317,7 @@ fn translate(
         }
         let call = Call { proto, name, opset, inputs, kinds: by_input, last: last.contains(&index) };
         let before = builder.nodes.len();
-        let built = match curves.refuse(index, &call) {
-            Some(reject) => Err(reject),
-            None => build(&mut builder, &call, &options.operators),
-        };
-        let made = match built {
+        let made = match build(&mut builder, &call, &options.operators) {
             Ok(made) => {
                 blocks.give(proto, &mut builder.nodes[before..])?;
                 made
@@ -334,9 +329,7 @@ fn translate(
             }
             Err(Reject::Follows | Reject::Invalid(_)) => Vec::new(),
             Err(Reject::Unsupported { reason, instead }) => {
-                if !curves.speaks_for(index) {
-                    unsupported.push(report(&call, reason, instead));
-                }
+                unsupported.push(report(&call, reason, instead));
                 vec![stand_in(&mut builder, &call)]
             }
         };

@@ -1,14 +1,13 @@
 //! What cannot be translated: which node, why, what would help, and what the import goes on with behind it.
 //!
 //! An import that fails has looked at the whole model, so that one text holds everything that stands in the way. Behind
-//! a refused node it goes on with a value of the shape that the node's result has, where that is known. A curve that
-//! exporters write out, x·f(x) in several nodes (SiLU, GELU, Mish), is named once, by its name.
+//! a refused node it goes on with a value of the shape that the node's result has, where that is known.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 
 use super::build::{Activation, Builder, Call, Reject, Value};
-use super::sizes::{is_elementwise, keeps_shape, result_sizes};
+use super::sizes::{keeps_shape, result_sizes};
 use super::view::View;
 use crate::limits::MAX_ELEMENTS;
 use crate::onnx::GraphProto;
@@ -182,17 +181,12 @@ pub(super) fn subgraphs(call: &Call<'_>) -> Option<Reject> {
 pub(crate) const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
                     divides it by its length. Inside a network there is no stand-in";
 
-/// Advice for smooth activations, which others can replace.
-const RECTIFIERS: &str = "Replace the activation by Relu, LeakyRelu, PRelu, Clip (Relu6) or HardSwish, and retrain (as \
-                          EfficientNet-Lite and MobileNetV3 do)";
-
 /// Advice for what only a client can compute.
 pub(crate) const AT_THE_END: &str = "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a \
                           network there is no stand-in";
 
 /// What could stand in for operators that none of the standard ones takes. (What is said of others is their builders'.)
-const ADVICE: [(&[&str], &str); 12] = [
-    (&["Swish", "Mish", "Gelu", "Erf", "Tanh", "Elu", "Selu", "Celu", "Softplus", "Softsign"], RECTIFIERS),
+const ADVICE: [(&[&str], &str); 11] = [
     (
         &[
             "InstanceNormalization",
@@ -285,134 +279,6 @@ fn placeholder(builder: &mut Builder, call: &Call<'_>, sizes: &[usize]) -> Optio
     };
     let node = builder.input(&call.name, shape).ok()?;
     Some(Value::Activation(Activation::new(node, view)))
-}
-
-/// Products of a value and a function of itself, which exporters write as several nodes. Where a node of the
-/// function is refused, one refusal speaks of all of them.
-pub(super) struct Curves {
-    /// By the node that multiplies: which curve it is, and the nodes that compute the function.
-    heads: HashMap<usize, (&'static str, Vec<usize>)>,
-    /// The nodes that compute the functions, each with whether it was refused.
-    parts: HashMap<usize, bool>,
-}
-
-impl Curves {
-    /// All of them among the nodes that the outputs depend on.
-    pub(super) fn find(graph: &GraphProto, live: &HashSet<usize>) -> Curves {
-        let makers: HashMap<&str, usize> = live
-            .iter()
-            .flat_map(|&index| graph.node[index].output.iter().map(move |name| (name.as_str(), index)))
-            .collect();
-        let initializers = graph.initializer.iter().map(|t| t.name()).collect();
-        let search = Search { graph, makers, initializers };
-        let mut curves = Curves { heads: HashMap::new(), parts: HashMap::new() };
-        for &index in live {
-            if let Some((parts, curve)) = search.curve(index) {
-                curves.parts.extend(parts.iter().map(|&part| (part, false)));
-                curves.heads.insert(index, (curve, parts));
-            }
-        }
-        let parts = &curves.parts;
-        curves.heads.retain(|head, _| !parts.contains_key(head));
-        curves
-    }
-
-    /// Whether a refused node only computes the function of a curve: that is told where it is multiplied.
-    pub(super) fn speaks_for(&mut self, index: usize) -> bool {
-        self.parts.get_mut(&index).map(|refused| *refused = true).is_some()
-    }
-
-    /// Why the node is refused, if it multiplies a value of the network by a function of itself that was refused.
-    pub(super) fn refuse(&self, index: usize, call: &Call<'_>) -> Option<Reject> {
-        let (curve, parts) = self.heads.get(&index)?;
-        let constant = call.inputs.iter().flatten().any(|v| matches!(v, Value::Constant(_)));
-        let refused = parts.iter().any(|part| self.parts[part]);
-        (refused && !constant)
-            .then(|| Reject::instead(&format!("multiplies a value by a function of it: {curve}"), RECTIFIERS))
-    }
-}
-
-/// An ONNX graph, with the node that makes each value.
-struct Search<'a> {
-    graph: &'a GraphProto,
-    makers: HashMap<&'a str, usize>,
-    initializers: HashSet<&'a str>,
-}
-
-impl<'a> Search<'a> {
-    /// If the node multiplies a value by a function of it: the nodes that compute the function, and what the curve is called.
-    fn curve(&self, index: usize) -> Option<(Vec<usize>, &'static str)> {
-        let node = &self.graph.node[index];
-        let [a, b] = &node.input[..] else { return None };
-        if node.op_type() != "Mul" || a == b {
-            return None;
-        }
-        let parts = self.function(a, b).or_else(|| self.function(b, a))?;
-        let has = |wanted: &[&str]| parts.iter().any(|&i| wanted.contains(&self.graph.node[i].op_type()));
-        let curve = if has(&["Erf"]) {
-            "GELU"
-        } else if has(&["Softplus"]) {
-            "Mish, x·tanh(softplus(x))"
-        } else if has(&["Tanh"]) {
-            "GELU, in its form with tanh"
-        } else if has(&["Sigmoid"]) {
-            "SiLU (Swish), x·sigmoid(x)"
-        } else {
-            return None;
-        };
-        Some((parts, curve))
-    }
-
-    /// The nodes that compute `value` of `of` and constants, if it is a function of these alone, element by element.
-    fn function(&self, of: &'a str, value: &'a str) -> Option<Vec<usize>> {
-        /// The longest (GELU with tanh) takes ten.
-        const MOST: usize = 16;
-        // A half, or another constant, may stand before the product.
-        let root = self.unscaled(of);
-        let (mut open, mut parts, mut reached) = (vec![value], Vec::new(), false);
-        while let Some(name) = open.pop() {
-            if name == of || name == root {
-                reached = true;
-                continue;
-            }
-            // What no node makes is a constant, or an input of the network.
-            let Some(&index) = self.makers.get(name) else {
-                if !name.is_empty() && !self.initializers.contains(name) {
-                    return None;
-                }
-                continue;
-            };
-            let node = &self.graph.node[index];
-            if node.op_type() == "Constant" || parts.contains(&index) {
-                continue;
-            }
-            // (A Clip has three inputs.)
-            let small = node.input.len() <= 3 && parts.len() < MOST;
-            if !small || !is_elementwise(node.op_type()) {
-                return None;
-            }
-            parts.push(index);
-            open.extend(node.input.iter().map(String::as_str));
-        }
-        (reached && !parts.is_empty()).then_some(parts)
-    }
-
-    /// What `name` is a constant times.
-    fn unscaled(&self, name: &'a str) -> &'a str {
-        let Some(node) = self.makers.get(name).map(|&i| &self.graph.node[i]) else { return name };
-        match &node.input[..] {
-            [x, c] if node.op_type() == "Mul" && self.is_constant(c) => x,
-            [c, x] if node.op_type() == "Mul" && self.is_constant(c) => x,
-            _ => name,
-        }
-    }
-
-    fn is_constant(&self, name: &str) -> bool {
-        match self.makers.get(name) {
-            Some(&index) => self.graph.node[index].op_type() == "Constant",
-            None => self.initializers.contains(name),
-        }
-    }
 }
 
 #[cfg(test)]

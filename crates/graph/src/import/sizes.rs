@@ -53,14 +53,9 @@ const OF_ONE_SHAPE: [&str; 9] = [
     "Softmax",
 ];
 
-/// Whether an operator works element by element.
-pub(super) fn is_elementwise(operator: &str) -> bool {
-    ELEMENTWISE.contains(&operator)
-}
-
 /// Whether an operator's result has the shape of its (largest) input.
 pub(super) fn keeps_shape(operator: &str) -> bool {
-    is_elementwise(operator) || OF_ONE_SHAPE.contains(&operator)
+    ELEMENTWISE.contains(&operator) || OF_ONE_SHAPE.contains(&operator)
 }
 
 /// The sizes of a refused node's (first) result, as far as they follow from what is known of its inputs.

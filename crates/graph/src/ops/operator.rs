@@ -230,6 +230,8 @@ pub enum Source {
 /// What calibration knows when it makes an integer operator of a float one: nothing, to begin with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
+    /// n, the bits of an activation, guard bits not among them; 0 where nothing is known.
+    pub bits: u32,
     /// The first input's shape.
     pub input: Option<Shape>,
     /// The inputs' scales and the value's own.

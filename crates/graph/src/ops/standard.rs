@@ -13,7 +13,7 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use crate::network::{
-        Add, Concat, Input, Linear, MaxPool, Op, Product, Rearrange, Relu, Relu6, SumPool, Window,
+        Add, Concat, Curve, Input, Linear, MaxPool, Op, Product, Rearrange, Relu, Relu6, SumPool, Window,
     };
 
     #[test]
@@ -28,6 +28,7 @@ mod tests {
             Op::new(SumPool { window, count_real_places: None }),
             Op::new(Add),
             Op::new(Product { shift: 3, offsets: [0; 2] }),
+            Op::new(Curve { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),
             Op::new(Concat),
             Op::new(Rearrange::Reshape),
         ] {

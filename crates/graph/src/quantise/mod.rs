@@ -348,7 +348,7 @@ pub fn quantise(
     for (id, node) in graph.nodes.iter().enumerate() {
         let own: Vec<f64> = node.inputs.iter().map(|&input| scales[input]).collect();
         let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
-        let known = Known { input, scales: Some((&own, scales[id])) };
+        let known = Known { bits: n, input, scales: Some((&own, scales[id])) };
         network.nodes[id].op = integer(node, &known)?;
         let (quantised, report) = match (node.op.linear(), network.nodes[id].op.linear_mut()) {
             (Some(linear), Some(spec)) => {
@@ -431,7 +431,7 @@ fn integer(node: &float::Node, known: &Known<'_>) -> Result<Op, QuantiseError> {
 fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> {
     let nodes = graph.nodes.iter().map(|node| {
         let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
-        let op = integer(node, &Known { input, scales: None })?;
+        let op = integer(node, &Known { bits: options.activation_bits, input, scales: None })?;
         Ok(Node { name: node.name.clone(), op, inputs: node.inputs.clone(), shape: node.shape })
     });
     Ok(Network {

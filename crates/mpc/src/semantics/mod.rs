@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `sign.rs` | ReLU and ReLU6, exactly and where their signs leave out low bits |
 //! | `bracket.rs` | in which order a max-pool compares |
+//! | `curve.rs` | a curve in pieces |
 //! | `noise.rs` | the noise of what is opened |
 //! | `max_pool.rs` | what wins where the comparisons leave out low bits |
 //! | `rounding.rs` | shifts down: to nearest, and as shares make them |
@@ -17,12 +18,14 @@
 //! runs pass random bits.
 
 mod bracket;
+mod curve;
 mod max_pool;
 mod noise;
 mod rounding;
 mod sign;
 
 pub use bracket::Bracket;
+pub use curve::{PIECES_LOG2, Pieces};
 pub use max_pool::{argmax, channel_ignoring, pool_slack};
 pub use noise::opened_noise;
 pub use rounding::{round_shift, shift_by_share};

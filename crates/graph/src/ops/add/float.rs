@@ -1,7 +1,7 @@
 //! The sum in floating point.
 
 pub use super::Add;
-use crate::float::{Demand, FloatOperands, FloatOperator};
+use crate::float::{Demand, FloatOperands, FloatOperator, Function};
 use crate::network;
 use crate::ops::operator::Known;
 
@@ -12,6 +12,11 @@ impl FloatOperator for Add {
 
     fn demands(&self) -> Demand {
         Demand::Nothing
+    }
+
+    fn function(&self, of: &[&Function]) -> Option<Function> {
+        let &[f, g] = of else { return None };
+        Some(Function::Sum(Box::new([f.clone(), g.clone()])))
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {

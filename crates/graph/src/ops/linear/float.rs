@@ -1,6 +1,6 @@
 //! Linear layers in floating point, and the affine maps that become part of them.
 
-use crate::float::{Affine, Bias, Demand, FloatOperands, FloatOperator, Linear, Op};
+use crate::float::{Affine, Bias, Demand, FloatOperands, FloatOperator, Function, Linear, Op};
 use crate::ir::kernel::convolve;
 use crate::network::{self, Shape};
 use crate::ops::operator::Known;
@@ -54,6 +54,12 @@ impl FloatOperator for Affine {
         }
         self.add.add_to(shape, &mut values);
         values
+    }
+
+    fn function(&self, of: &[&Function]) -> Option<Function> {
+        let (&[f], Bias::PerChannel(add)) = (of, &self.add) else { return None };
+        let same = |values: &[f32]| values.iter().all(|v| *v == values[0]).then_some(values[0]);
+        f.mapped(same(&self.mul)?, same(add)?)
     }
 
     fn is_identity(&self, _: Shape, _: Shape) -> bool {

@@ -1,6 +1,6 @@
 //! The product in floating point.
 
-use crate::float::{Demand, FloatOperands, FloatOperator};
+use crate::float::{Demand, FloatOperands, FloatOperator, Function};
 use crate::network;
 use crate::ops::operator::Known;
 
@@ -21,6 +21,17 @@ impl FloatOperator for Product {
 
     fn demands(&self) -> Demand {
         Demand::Shifted(self.gain)
+    }
+
+    fn function(&self, of: &[&Function]) -> Option<Function> {
+        let &[f, g] = of else { return None };
+        let known = Function::Value.mapped(self.gain, 0.0).is_some()
+            && self.offsets.iter().all(|&offset| Function::Value.mapped(1.0, offset).is_some());
+        known.then(|| Function::Product {
+            gain: self.gain,
+            offsets: self.offsets,
+            of: Box::new([f.clone(), g.clone()]),
+        })
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {

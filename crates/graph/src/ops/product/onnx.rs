@@ -8,6 +8,7 @@ use crate::import::tensor::broadcast;
 use crate::import::view::View;
 use crate::network::Rearrange;
 use crate::ops::add::onnx::aligned;
+use crate::ops::curve::onnx::cube;
 use crate::ops::linear::affine::{mapped, with_constant};
 use crate::ops::relu6::onnx::clamped;
 
@@ -81,15 +82,16 @@ fn hard_swish(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
     Ok(activation(node, x.view.clone()))
 }
 
-/// `x^1` and `x^2`.
+/// `x^1`, `x^2` and `x^3`.
 fn pow(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     match call.constant(1)?.to_floats()[..] {
         [1.0] => identity(builder, call),
         [2.0] => product(builder, call, x, x),
+        [3.0] => cube(builder, call),
         _ => Err(Reject::instead(
-            "raises to a power that is neither 1 nor 2",
-            &format!("Squares are supported: x² is x·x. {AT_THE_END}"),
+            "raises to a power that is none of 1, 2 and 3",
+            &format!("Squares and cubes are supported. {AT_THE_END}"),
         )),
     }
 }

@@ -1,0 +1,108 @@
+//! Curves: SiLU, GELU, a sigmoid as a gate, tanh, alone and beside everything that a value may come from or go to.
+
+use jaguar_graph::float::{Function, Primitive};
+use jaguar_graph::network::{Curve, Product};
+
+use super::stream::alternate;
+use super::*;
+
+/// A value of 1 in the middle of the network, in units.
+const ONE: f64 = 512.0;
+
+fn curve(function: &Function) -> Op {
+    Op::new(Curve::fitted(function, [ONE; 2], 16).0)
+}
+
+fn of(primitive: Primitive) -> Function {
+    Function::Of(primitive, Box::new(Function::Value))
+}
+
+/// SiLU behind a layer, in front of a sum and of a gate that a sigmoid makes; GELU behind a sum, in front of a max-pool; tanh
+/// behind that, in front of a concatenation; and softplus as the output.
+pub(super) fn curves() -> Bundle {
+    let mut b = Builder::new([3, 17, 15]);
+    let first = b.conv(0, 8, 3, 2, 1, 1); // [8, 9, 8]
+    let silu = b.add(curve(&Function::swish(1.0)), &[first], [8, 9, 8]);
+    let window = Window { kernel: [9, 8], stride: [1, 1], pads: [0; 4] };
+    let sum = b.add(Op::new(SumPool { window, count_real_places: None }), &[silu], [8, 1, 1]);
+    let squeezed = b.conv_shifted(sum, 8, 1, 1, 0, 1, 18);
+    let gate = b.add(curve(&of(Primitive::Sigmoid)), &[squeezed], [8, 1, 1]);
+    let gated = b.add(Op::new(Product { shift: 9, offsets: [0; 2] }), &[silu, gate], [8, 9, 8]);
+    let depth = b.conv(gated, 8, 3, 1, 1, 8);
+    let residual = b.add(Op::new(Add), &[depth, silu], [8, 9, 8]);
+    let gelu = b.add(curve(&Function::gelu(false)), &[residual], [8, 9, 8]);
+    let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+    let pooled = b.add(Op::new(MaxPool { window, ignored: 0 }), &[gelu], [8, 4, 4]);
+    let tanh = b.add(curve(&of(Primitive::Tanh)), &[pooled], [8, 4, 4]);
+    let both = b.add(Op::new(Concat), &[tanh, pooled], [16, 4, 4]);
+    let flat = b.add(Op::new(Rearrange::Reshape), &[both], [256, 1, 1]);
+    let logits = b.conv(flat, 10, 1, 1, 0, 1);
+    b.add(curve(&of(Primitive::Softplus)), &[logits], [10, 1, 1]);
+    b.bundle()
+}
+
+fn inputs(count: u8) -> Vec<Vec<i64>> {
+    (0..count).map(|seed| input(seed, 3 * 17 * 15)).collect()
+}
+
+/// Under each backend alone and all in turn: each layer within its bound of the reference, and the bytes that were planned.
+#[test]
+fn curves_agree_with_the_reference_under_every_backend() {
+    let all: Vec<BackendId> = kit().backends().to_vec();
+    for &one in &all {
+        alternate(curves, &[one], 0, &format!("curves-{one}"));
+    }
+    alternate(curves, &all, 0, "curves-all");
+}
+
+/// With guard bits a curve is rounded in the last of these, and in no other place: which piece a value is in does not depend on
+/// how its shares fall.
+#[test]
+fn guarded_curves_are_rounded_in_their_last_place() {
+    const GUARD_BITS: u32 = 8;
+    let guarded = || curves().guarded(GUARD_BITS).unwrap();
+    alternate(guarded, &[Kit::JAGUAR], 0, "curves-guarded");
+    let network = guarded().model.network;
+    let choices = Choices::standard(&network, Kit::JAGUAR);
+    let x: Vec<i64> = inputs(1)[0].iter().map(|v| v << GUARD_BITS).collect();
+    let checks = verify(guarded(), choices, Reveal::Logits, &vec![x; ASKED], HintPlace::Memory).unwrap();
+    for (id, node) in network.nodes.iter().enumerate() {
+        for layer in checks.iter().map(|check| &check.layers[id]) {
+            assert_eq!(layer.wrong, 0, "{layer:?}");
+            assert!(!node.op.is::<Curve>() || layer.max_ulps <= 1.0, "{layer:?}");
+        }
+    }
+}
+
+/// Several images; and a kit's comparisons beside curves, whose own stay as they are.
+#[test]
+fn curves_in_batches_and_beside_other_comparisons() {
+    for images in [2, 4] {
+        let choices = Choices::standard(&curves().model.network, Kit::JAGUAR).of_images(images);
+        let checks = verify(curves(), choices, Reveal::Logits, &inputs(3), HintPlace::Memory).unwrap();
+        for layer in checks.iter().flat_map(|check| &check.layers) {
+            assert_eq!(layer.wrong, 0, "{layer:?} of {images}");
+        }
+    }
+    let network = curves().model.network;
+    let choices = said_to_leak(&network, Kit::JAGUAR);
+    let checks = verify(curves(), choices, Reveal::Label, &inputs(1), HintPlace::Memory).unwrap();
+    assert!(checks[0].layers.iter().all(|layer| layer.wrong == 0), "{checks:?}");
+}
+
+/// The client's first message of a curve behind a layer goes early, and nothing that passes comes again in another query.
+#[test]
+fn curves_begin_early_and_repeat_nothing() {
+    let service = service(curves());
+    let plan = service.plan();
+    assert!(plan.promise() > 0, "the client sends nothing but its draws before the input");
+    let nodes = service.network().nodes.iter().zip(&plan.steps);
+    let early: Vec<bool> = nodes.filter(|(node, _)| node.op.is::<Curve>()).map(|(_, s)| s.early).collect();
+    assert_eq!(early, [true, true, false, false, true]);
+    let cache = Scratch::new("curves");
+    let reports = queries(&service, &cache, &inputs(1)[0], 2);
+    for report in &reports {
+        assert!(report.online.rounds <= plan.nonlinear_cost().client_rounds, "measured and planned");
+    }
+    nothing_repeats(&service, &cache);
+}

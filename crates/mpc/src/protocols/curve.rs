@@ -1,0 +1,682 @@
+//! \[f(x)\] mod 2^out <- Curve(\[x\] mod 2^n), f a public curve in pieces ([`Pieces`]), rounded up or down.
+//!
+//! x has d = low + k bits that count: k for the piece i, `low` for the place u in it. y = (offset_i·2^a + slope_i·u) / 2^shift.
+//! Let L = out + shift; everything is computed mod 2^L and shifted by each party alone at the end.
+//!
+//! 1. *Carry.* κ, the carry out of the lowest `low` bits of the shares, is ¬x_c < x_s there: a comparison (`compare.rs`).
+//! 2. *Into both rings.* κ becomes shares mod 2^(L − low) (`bit.rs`). So u = u_c + u_s − 2^low·κ is shared mod 2^L,
+//!    and i = i_c + i_s + κ mod 2^k.
+//! 3. *Look-up.* With a prepared place r (`one_hot.rs`) both open δ = i + r mod 2^k. Then each party adds up its shares of
+//!    the coefficients of piece i, bit by bit, by itself.
+//! 4. *Line.* Each bit of an offset becomes a number (`bit.rs`), each bit of a slope is multiplied by u (`mux.rs`), all with one
+//!    opening. What all pieces have in common, the least offset and slope, is public.
+//! 5. *Shift.* As in a truncation: the client takes ⌊z_c / 2^shift⌋, the server ⌈z_s / 2^shift⌉.
+//!
+//! The corrections of the slopes' multiplications need u, and no coefficient: they go with δ.
+//!
+//! **Error.** Less than one ulp from the line, and no bias, as of a truncation; exact on multiples of 2^shift. How far the lines
+//! are from f is for who makes them. Which piece is taken does not depend on how the shares fall: the comparison takes all bits.
+//! Bits of x above d are left out, so f is that of the domain, repeated.
+//!
+//! **Who learns what.** *Functionality*: the client gets a uniform z_c mod 2^L, the server the rest; each cuts off its part. δ is masked by r, which is
+//! uniform to each party; everything else is as in the parts. So neither learns a thing: `one_hot/tiny.rs` counts all views of a
+//! small place and its opening.
+//! f is public.
+//!
+//! Costs: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`.
+
+use std::sync::Arc;
+
+use jaguar_ot::{CotSource, Role, Width};
+use jaguar_ring::cpu::secret::declassify;
+use jaguar_wire::{Channel, pack};
+use zeroize::Zeroizing;
+
+use crate::block::{self, BLOCK_ELEMENTS, Block, Flights};
+use crate::cost::{self, Cost};
+use crate::error::{MpcError, check_range};
+use crate::gates::bits::Bits;
+use crate::gates::evaluate::{self, Corrections, FormulaMaterial, Running};
+use crate::gates::formula::Formula;
+use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
+use crate::kernels::loops::Level;
+use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
+use crate::party::Party;
+use crate::protocols::bit::{self, BitMaterial};
+use crate::protocols::compare::check_digit;
+use crate::protocols::mux::{self, MuxMaterial, PACKED_AT_ONCE, choose};
+use crate::protocols::one_hot::{self, OneHot};
+use crate::semantics::Pieces;
+use crate::share::Modulus;
+use crate::shares::{WIDEST, ring_mask};
+
+/// What a curve does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CurveParams {
+    /// The shares come mod 2^`bits`: 3 to [`WIDEST`], and at least as many as the pieces' domain has.
+    pub bits: u32,
+    /// And leave mod 2^`out_bits`: with the pieces' shift at most 63, and more than the pieces' domain has.
+    pub out_bits: u32,
+    /// Bits per digit of the comparison: 1..=4.
+    pub digit: u32,
+    /// The curve.
+    pub pieces: Arc<Pieces>,
+}
+
+impl CurveParams {
+    /// L: y is computed mod 2^L.
+    fn ring_bits(&self) -> u32 {
+        self.out_bits + self.pieces.shift
+    }
+
+    fn mask(&self) -> u64 {
+        u64::MAX >> (64 - self.ring_bits())
+    }
+
+    /// Whether the protocol takes these parameters.
+    ///
+    /// # Errors
+    /// When one is out of its range.
+    pub fn check(&self) -> Result<(), MpcError> {
+        check_range("width of shares", self.bits, 3..=WIDEST)?;
+        check_digit(self.digit)?;
+        self.pieces
+            .check()
+            .map_err(|what| MpcError::misuse(what, "another", "what a curve's pieces may have"))?;
+        let domain = self.pieces.domain_bits();
+        check_range("domain of a curve", domain, 3..=self.bits)?;
+        check_range("width of a curve's ring", self.ring_bits(), domain + 1..=63)?;
+        check_range("shift of a curve's offsets", self.pieces.offset_shift, 0..=self.ring_bits() - 1)?;
+        check_range("width of a curve's result", self.out_bits, 1..=62)
+    }
+
+    fn formula(&self) -> Formula {
+        Formula::less(self.pieces.low, self.digit)
+    }
+
+    /// Modulo what the carry is shared.
+    fn carry(&self) -> Modulus {
+        Modulus::power_of_two(self.ring_bits() - self.pieces.low)
+    }
+
+    /// The bits that tell the pieces' coefficients apart.
+    fn tables(&self) -> [Table; 2] {
+        let Pieces { offset_shift, offsets, slopes, .. } = &*self.pieces;
+        [Table::new(offsets, *offset_shift, self.ring_bits()), Table::new(slopes, 0, self.ring_bits())]
+    }
+}
+
+/// What is looked up: numbers, as far as they differ.
+struct Table {
+    /// What all have in common.
+    least: i64,
+    /// Bit j of the rest weighs 2^(`weight` + j).
+    weight: u32,
+    /// How many bits there are.
+    bits: u32,
+    /// The numbers without the least, in the order of the places mod 2^k: the piece of zero first.
+    rest: Vec<u64>,
+}
+
+impl Table {
+    fn new(all: &[i64], weight: u32, ring: u32) -> Self {
+        let least = all.iter().copied().min().unwrap_or_default();
+        let mut rest: Vec<u64> = all.iter().map(|c| c.wrapping_sub(least) as u64).collect();
+        let pieces = rest.len();
+        rest.rotate_left(pieces / 2);
+        let widest = rest.iter().map(|c| 64 - c.leading_zeros()).max().unwrap_or_default();
+        // One at least, so that a curve always takes as many turns.
+        Self { least, weight, bits: widest.clamp(1, ring - weight), rest }
+    }
+
+    /// In how many bits each of its bits is wanted.
+    fn widths(&self, ring: u32) -> impl Iterator<Item = u32> {
+        let whole = ring - self.weight;
+        (0..self.bits).map(move |j| whole - j)
+    }
+
+    /// For each bit the places −w that have it, w as a bit of a word.
+    fn planes(&self) -> Vec<Vec<u64>> {
+        let pieces = self.rest.len();
+        let plane = |j: u32| {
+            let mut plane = vec![0u64; pieces.div_ceil(64)];
+            for w in 0..pieces {
+                plane[w / 64] |= (self.rest[(pieces - w) % pieces] >> j & 1) << (w % 64);
+            }
+            plane
+        };
+        (0..self.bits).map(plane).collect()
+    }
+}
+
+impl Nonlinear for Elementwise<CurveParams> {
+    fn kind(&self) -> NonlinearKind {
+        NonlinearKind::Product
+    }
+
+    fn check(&self) -> Result<(), MpcError> {
+        self.params.check()
+    }
+
+    fn cost(&self) -> Cost {
+        let (count, params) = (self.count, &self.params);
+        let (formula, ring) = (params.formula(), params.ring_bits());
+        let [offsets, slopes] = params.tables();
+        let k = params.pieces.log2();
+        let mut all =
+            evaluate::cost(count, &formula) + bit::cost(count, params.carry()) + one_hot::cost(count, k);
+        for width in offsets.widths(ring) {
+            all = all + bit::cost(count, Modulus::power_of_two(width));
+        }
+        for width in slopes.widths(ring) {
+            all = all + mux::cost(count, &[width]);
+        }
+        let planes = 1 + (offsets.bits + slopes.bits) as usize;
+        let opened = (plane_bytes(count, planes) + pack::packed_len(count, k)) as u64;
+        let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + Turns::MORE);
+        Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
+    }
+
+    /// Rounding.
+    fn error(&self) -> f64 {
+        1.0
+    }
+
+    fn correction_bytes(&self) -> u64 {
+        plane_bytes(self.count, self.params.formula().corrections()) as u64
+    }
+
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        Ok(Curve::prepare(party, chan, self.count, &self.params)?.blocks)
+    }
+}
+
+/// A prepared batch of curves, for one run.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use jaguar_mpc::semantics::Pieces;
+/// use jaguar_mpc::{Curve, CurveParams, Party, reference};
+/// use jaguar_ot::{Role, insecure_test_dealer::InsecureTestDealer};
+///
+/// // |x|, of numbers of ten bits: four pieces are enough.
+/// let offsets = vec![512, 256, 0, 256];
+/// let pieces = Pieces { low: 8, offset_shift: 1, shift: 1, offsets, slopes: vec![-2, -2, 2, 2] };
+/// let params = CurveParams { bits: 16, out_bits: 16, digit: 4, pieces: Arc::new(pieces) };
+/// let (mut to_server, mut to_client) = jaguar_wire::memory_pair();
+/// let one = |role, chan: &mut jaguar_wire::Channel, share: u64| {
+///     let mut party = Party::new(role, InsecureTestDealer::new(1, role));
+///     let curve = Curve::prepare(&mut party, chan, 1, &params).unwrap();
+///     let y = curve.run(chan, &[share]).unwrap()[0];
+///     chan.flush().unwrap();
+///     y
+/// };
+/// let (client, server) = std::thread::scope(|scope| {
+///     let server = scope.spawn(|| one(Role::Server, &mut to_client, 5));
+///     (one(Role::Client, &mut to_server, 65436), server.join().unwrap())
+/// });
+/// assert_eq!(reference::open(65436, 5, 16), -95);
+/// assert_eq!(reference::open(client, server, 16), 95);
+/// ```
+pub struct Curve {
+    blocks: Vec<Block>,
+}
+
+impl Curve {
+    /// Prepares `count` of them: uses up COTs, needs no input.
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: &CurveParams,
+    ) -> Result<Self, MpcError> {
+        params.check()?;
+        let public = Arc::new(Public::new(params));
+        let blocks = Block::each(count, |count| Run::new(party, chan, count, &public))?;
+        Ok(Self { blocks })
+    }
+
+    /// This party's shares mod 2^out of f(x); `x` are its shares mod 2^bits (higher bits are ignored). The client's last
+    /// message may still be in the channel's buffer.
+    ///
+    /// 1. The comparison of κ; 2. κ is opened, masked, and made a number; 3. both open δ and send what the multiplications by u need,
+    ///    and look the coefficients up; 4. both open these, masked; 5. each party shifts.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+        block::run(self.blocks, chan, x)
+    }
+}
+
+/// The parameters, with what follows from them.
+struct Public {
+    params: CurveParams,
+    offsets: Table,
+    slopes: Table,
+    /// Of the offsets' bits, then the slopes'.
+    planes: Vec<Vec<u64>>,
+}
+
+impl Public {
+    fn new(params: &CurveParams) -> Self {
+        let [offsets, slopes] = params.tables();
+        let planes = offsets.planes().into_iter().chain(slopes.planes()).collect();
+        Self { params: params.clone(), offsets, slopes, planes }
+    }
+}
+
+/// What is prepared, but for the comparison.
+struct Material {
+    carry: BitMaterial,
+    place: OneHot,
+    offsets: Vec<BitMaterial>,
+    slopes: Vec<MuxMaterial>,
+}
+
+/// The run of one block.
+struct Run {
+    role: Role,
+    level: Level,
+    count: usize,
+    public: Arc<Public>,
+    /// Until the tables are served or taken.
+    compare: Option<FormulaMaterial>,
+    material: Option<Material>,
+    /// The server's: where its first message comes from.
+    corrections: Corrections,
+    /// The client's: its first message has been sent.
+    corrected: bool,
+    /// This party's shares, of the pieces' domain.
+    x: Zeroizing<Vec<u64>>,
+    /// From then on.
+    turns: Option<Turns>,
+}
+
+impl Run {
+    fn new<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        public: &Arc<Public>,
+    ) -> Result<Self, MpcError> {
+        let params = &public.params;
+        let ring = params.ring_bits();
+        // What all parts take is drawn at one go, kind by kind.
+        if count <= BLOCK_ELEMENTS {
+            let cost = Elementwise { count, params: params.clone() }.cost();
+            party.stock(chan, Role::Server, Width::Vector, cost.from_server().vectors as usize)?;
+            party.stock(chan, Role::Server, Width::Bit, cost.from_server().bits as usize)?;
+            party.stock(chan, Role::Client, Width::Bit, cost.from_client().bits as usize)?;
+        }
+        let compare = FormulaMaterial::new(party, chan, count, params.formula())?;
+        let carry = BitMaterial::new(party, chan, count, params.carry())?;
+        let place = OneHot::new(party, chan, count, params.pieces.log2())?;
+        let mut offsets = Vec::new();
+        for width in public.offsets.widths(ring) {
+            offsets.push(BitMaterial::new(party, chan, count, Modulus::power_of_two(width))?);
+        }
+        let mut slopes = Vec::new();
+        for width in public.slopes.widths(ring) {
+            slopes.push(MuxMaterial::new(party, chan, count, &[width])?);
+        }
+        Ok(Self {
+            role: party.role(),
+            level: party.level,
+            count,
+            public: Arc::clone(public),
+            compare: Some(compare),
+            material: Some(Material { carry, place, offsets, slopes }),
+            corrections: Corrections::Online,
+            corrected: false,
+            x: Zeroizing::default(),
+            turns: None,
+        })
+    }
+
+    fn turn_count(&self) -> usize {
+        self.public.params.formula().depth() + Turns::MORE
+    }
+
+    /// What this party puts into the comparison: the client's operand of ¬x_c < x_s.
+    fn compared(&self, x: &[u64]) -> Zeroizing<Vec<u64>> {
+        let low = u64::MAX >> (64 - self.public.params.pieces.low);
+        let flip = if self.role == Role::Client { low } else { 0 };
+        Zeroizing::new(x.iter().map(|x| (x & low) ^ flip).collect())
+    }
+
+    fn begin(&mut self, running: Running) {
+        let material = self.material.take().expect("the first steps leave it");
+        self.turns = Some(Turns {
+            role: self.role,
+            level: self.level,
+            count: self.count,
+            public: Arc::clone(&self.public),
+            running,
+            state: State::Comparing(Box::new(material)),
+            x: std::mem::take(&mut self.x),
+            left: self.turn_count(),
+        });
+    }
+
+    fn turns(&mut self) -> &mut Turns {
+        self.turns.as_mut().expect("the first steps make it")
+    }
+
+    /// 1. Corrections; then the tables, and the turns: an odd one begins with the server.
+    fn client(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        let all = self.turn_count();
+        if step == 0 {
+            let compare = self.compare.as_ref().expect("at the start");
+            return if self.corrected {
+                Ok(())
+            } else {
+                compare.client_correct(chan, &self.compared(&self.x))
+            };
+        }
+        if step == 1 {
+            let compare = self.compare.take().expect("the first step leaves it");
+            let running = compare.client_take(chan, &self.compared(&self.x))?;
+            self.begin(running);
+        }
+        let turns = self.turns();
+        // The server's half of an even turn, this party's having gone out with the step before.
+        if step > 1 && 2 * step - 2 <= all {
+            let theirs = turns.receive(chan)?;
+            turns.close(chan, theirs)?;
+        }
+        if 2 * step - 1 <= all {
+            let theirs = turns.receive(chan)?;
+            turns.send(chan)?;
+            turns.close(chan, theirs)?;
+        }
+        if 2 * step <= all { turns.send(chan) } else { Ok(()) }
+    }
+
+    /// 1. Takes the client's corrections, answers with tables; then the turns.
+    fn server(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        let all = self.turn_count();
+        if step == 0 {
+            let compare = self.compare.take().expect("at the start");
+            let mut corrections = std::mem::replace(&mut self.corrections, Corrections::Online);
+            let running = compare.server_serve(&mut corrections, chan, &self.compared(&self.x))?;
+            self.begin(running);
+        }
+        let turns = self.turns();
+        if step > 0 {
+            // The client's half of an odd turn, this party's having gone out with the step before.
+            if 2 * step - 1 <= all {
+                let theirs = turns.receive(chan)?;
+                turns.close(chan, theirs)?;
+            }
+            if 2 * step <= all {
+                let theirs = turns.receive(chan)?;
+                turns.send(chan)?;
+                turns.close(chan, theirs)?;
+            }
+        }
+        if 2 * step < all {
+            turns.send(chan)?;
+        }
+        // It has nothing more to say by itself.
+        Ok(chan.flush()?)
+    }
+}
+
+impl Flights for Run {
+    fn steps(&self) -> usize {
+        self.turn_count() / 2 + 2
+    }
+
+    fn start(&mut self, x: &[u64]) {
+        self.x = ring_mask(x, self.public.params.pieces.domain_bits());
+    }
+
+    fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
+        match x {
+            Some(x) => {
+                let compare = self.compare.as_ref().expect("before the start");
+                compare.client_correct(chan, &self.compared(x))?;
+                self.corrected = true;
+            }
+            None => {
+                let params = &self.public.params;
+                let bytes = chan.recv(plane_bytes(self.count, params.formula().corrections()))?;
+                self.corrections = Corrections::Early(bytes, 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        match self.role {
+            Role::Client => self.client(chan, step),
+            Role::Server => self.server(chan, step),
+        }
+    }
+
+    fn finish(&mut self) -> Vec<u64> {
+        self.turns.take().expect("all steps are taken").finish()
+    }
+}
+
+/// The turns: of the comparison's gates, of κ, of δ and of the coefficients. Both parties send as many bytes in each.
+struct Turns {
+    role: Role,
+    level: Level,
+    count: usize,
+    public: Arc<Public>,
+    running: Running,
+    state: State,
+    x: Zeroizing<Vec<u64>>,
+    /// Turns to be closed.
+    left: usize,
+}
+
+/// Between a turn's half that is made and its end, what it needs.
+enum State {
+    /// The gates' turns: before κ.
+    Comparing(Box<Material>),
+    /// c = κ ⊕ β, this party's share.
+    Carry(Box<Material>, Vec<Lanes>),
+    /// u mod 2^L, and i + r.
+    Placed(Box<Placed>),
+    /// The coefficients' bits, looked up, and the slopes' products with u to choose from.
+    LookedUp(Box<LookedUp>),
+    Done(Zeroizing<Vec<u64>>),
+    /// While it changes.
+    None,
+}
+
+struct Placed {
+    place: OneHot,
+    offsets: Vec<BitMaterial>,
+    slopes: Vec<MuxMaterial>,
+    u: Zeroizing<Vec<u64>>,
+    delta: Vec<u64>,
+}
+
+struct LookedUp {
+    offsets: Vec<BitMaterial>,
+    slopes: Vec<[Zeroizing<Vec<u64>>; 2]>,
+    u: Zeroizing<Vec<u64>>,
+    /// Shares of c by bit, the offsets' first.
+    opened: Vec<Vec<Lanes>>,
+}
+
+impl Turns {
+    /// Turns behind the gates'.
+    const MORE: usize = 3;
+
+    /// Sends this party's half of the next turn.
+    fn send(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        if self.running.levels_left() > 0 {
+            return Ok(chan.send(&self.running.opening())?);
+        }
+        self.state = match std::mem::replace(&mut self.state, State::None) {
+            State::Comparing(material) => {
+                let c = material.carry.opening(&self.running.results()[0]);
+                chan.send(&plane_to_bytes(&c, self.count))?;
+                State::Carry(material, c)
+            }
+            State::Placed(placed) => {
+                for delta in placed.delta.chunks(PACKED_AT_ONCE) {
+                    chan.send_packed(delta, self.public.params.pieces.log2())?;
+                }
+                for slope in &placed.slopes {
+                    slope.send_corrections(chan, 0, &placed.u)?;
+                }
+                State::Placed(placed)
+            }
+            State::LookedUp(looked_up) => {
+                for c in &looked_up.opened {
+                    chan.send(&plane_to_bytes(c, self.count))?;
+                }
+                State::LookedUp(looked_up)
+            }
+            other @ (State::Carry(..) | State::Done(_) | State::None) => other,
+        };
+        Ok(())
+    }
+
+    /// The peer's half of the next turn, as it came.
+    fn receive(&mut self, chan: &mut Channel) -> Result<Vec<u8>, MpcError> {
+        let (count, public) = (self.count, &self.public);
+        let ring = public.params.ring_bits();
+        let bytes = match self.left {
+            1 => plane_bytes(count, public.planes.len()),
+            2 => {
+                let corrections = public.slopes.widths(ring).map(|width| pack::packed_len(count, width));
+                pack::packed_len(count, public.params.pieces.log2()) + corrections.sum::<usize>()
+            }
+            3 => plane_bytes(count, 1),
+            left => {
+                let formula = public.params.formula();
+                let level = formula.depth() + Self::MORE - left;
+                let opened = formula.circuit.levels[level].iter().map(|and| and.opened());
+                plane_bytes(count, opened.sum())
+            }
+        };
+        Ok(chan.recv(bytes)?)
+    }
+
+    /// Finishes the turn with the peer's half.
+    fn close(&mut self, chan: &mut Channel, theirs: Vec<u8>) -> Result<(), MpcError> {
+        self.left -= 1;
+        if self.left >= Self::MORE {
+            self.running.close(&theirs);
+            return Ok(());
+        }
+        self.state = match std::mem::replace(&mut self.state, State::None) {
+            State::Carry(material, mut c) => {
+                add_plane(&mut c, self.count, &mut &theirs[..]);
+                State::Placed(Box::new(self.place(*material, &c)))
+            }
+            State::Placed(placed) => State::LookedUp(Box::new(self.look_up(chan, *placed, theirs)?)),
+            State::LookedUp(looked_up) => State::Done(self.lines(*looked_up, &theirs)),
+            other @ (State::Comparing(_) | State::Done(_) | State::None) => other,
+        };
+        Ok(())
+    }
+
+    /// 2. This party's shares of u and of i + r.
+    fn place(&self, material: Material, c: &[Lanes]) -> Placed {
+        let Material { carry, place, offsets, slopes } = material;
+        let Pieces { low, .. } = *self.public.params.pieces;
+        let (ring, places) = (self.public.params.mask(), u64::MAX >> (64 - self.public.params.pieces.log2()));
+        let carry = Zeroizing::new(carry.finish(c));
+        let lowest = u64::MAX >> (64 - low);
+        let shares = self.x.iter().zip(carry.iter());
+        let u = shares.clone().map(|(x, carry)| (x & lowest).wrapping_sub(carry << low) & ring).collect();
+        let delta = shares
+            .zip(place.masks())
+            .map(|((x, carry), r)| (x >> low).wrapping_add(*carry).wrapping_add(*r) & places)
+            .collect();
+        Placed { place, offsets, slopes, u: Zeroizing::new(u), delta }
+    }
+
+    /// 3. The coefficients' bits, and what the slopes' bits choose from.
+    fn look_up(&self, chan: &mut Channel, placed: Placed, theirs: Vec<u8>) -> Result<LookedUp, MpcError> {
+        let Placed { place, offsets, slopes, u, mut delta } = placed;
+        let k = self.public.params.pieces.log2();
+        let opened = pack::packed_len(self.count, k);
+        let places = u64::MAX >> (64 - k);
+        let theirs_delta = pack::unpack(&theirs[..opened], self.count, k);
+        delta.iter_mut().zip(theirs_delta).for_each(|(own, theirs)| *own = own.wrapping_add(theirs) & places);
+        // It was opened.
+        declassify(&mut delta);
+        let mut corrections = Corrections::Early(theirs, opened);
+        let mut candidates = Vec::with_capacity(slopes.len());
+        for slope in &slopes {
+            let products = slope.products(&mut corrections, chan, 0, &u)?;
+            candidates.push(slope.candidates(0, &u, products));
+        }
+        let bits = self.bits(&place, &delta);
+        let opened = bits.iter().enumerate().map(|(j, bits)| match j.checked_sub(offsets.len()) {
+            None => offsets[j].opening(bits),
+            Some(j) => slopes[j].opening(bits),
+        });
+        let opened = opened.collect();
+        Ok(LookedUp { offsets, slopes: candidates, u, opened })
+    }
+
+    /// This party's shares of every bit of the coefficients.
+    fn bits(&self, place: &OneHot, delta: &[u64]) -> Vec<Bits> {
+        let planes = &self.public.planes;
+        let mut lanes = vec![Zeroizing::new(vec![Lanes::ZERO; groups(self.count)]); planes.len()];
+        let mut moved = Zeroizing::new(vec![0; one_hot::words(self.public.params.pieces.log2())]);
+        for g in 0..groups(self.count) {
+            for e in 0..group_len(self.count, g) {
+                let element = g * GROUP + e;
+                place.moved_into(element, delta[element], &mut moved);
+                for (lanes, plane) in lanes.iter_mut().zip(planes) {
+                    let sum = moved.iter().zip(plane).fold(0, |sum, (moved, plane)| sum ^ (moved & plane));
+                    lanes[g].0[e % 8] |= u64::from(sum.count_ones() & 1) << (e / 8);
+                }
+            }
+        }
+        lanes.into_iter().map(|mut lanes| Bits::from_lanes(self.count, std::mem::take(&mut lanes))).collect()
+    }
+
+    /// 4. and 5.
+    fn lines(&self, looked_up: LookedUp, mut theirs: &[u8]) -> Zeroizing<Vec<u64>> {
+        let LookedUp { offsets, slopes, u, mut opened } = looked_up;
+        let Public { params, offsets: first, slopes: second, .. } = &*self.public;
+        opened.iter_mut().for_each(|c| add_plane(c, self.count, &mut theirs));
+        let server = self.role == Role::Server;
+        let mut sum = Zeroizing::new(vec![0u64; self.count]);
+        // (Constants are the server's to add.)
+        let least = if server { (first.least as u64) << first.weight } else { 0 };
+        let slope = second.least as u64;
+        sum.iter_mut().zip(u.iter()).for_each(|(y, u)| *y = slope.wrapping_mul(*u).wrapping_add(least));
+        let mut opened = opened.iter();
+        let mut add = |values: Vec<u64>, weight: u32| {
+            let values = Zeroizing::new(values);
+            sum.iter_mut().zip(values.iter()).for_each(|(y, v)| *y = y.wrapping_add(v << weight));
+        };
+        for (j, (bit, c)) in offsets.into_iter().zip(opened.by_ref()).enumerate() {
+            add(bit.finish(c), first.weight + j as u32);
+        }
+        for (j, (candidates, c)) in slopes.into_iter().zip(opened).enumerate() {
+            add(choose(self.level, candidates, c), second.weight + j as u32);
+        }
+        let (shift, ring, out) = (params.pieces.shift, params.mask(), u64::MAX >> (64 - params.out_bits));
+        // ⌈z / 2^s⌉ = ⌊(z + 2^s − 1) / 2^s⌋, and shares of at most 63 bits leave room for the sum.
+        let up = if server { (1 << shift) - 1 } else { 0 };
+        sum.iter_mut().for_each(|y| *y = ((*y & ring) + up) >> shift & out);
+        sum
+    }
+
+    fn finish(self) -> Vec<u64> {
+        let State::Done(mut results) = self.state else { unreachable!("all turns are closed") };
+        std::mem::take(&mut results)
+    }
+}

@@ -1,0 +1,143 @@
+//! A curve y = f(x) in pieces: what it is on integers.
+//!
+//! The integers −2^(d−1) ≤ x < 2^(d−1) are cut into N = 2^k pieces of 2^low neighbours, d = low + k. In piece j, with u the
+//! distance from its lower end, y = (offset_j·2^a + slope_j·u) / 2^shift, rounded. So N pairs of integers are all that there is
+//! of f: whoever has them computes the same.
+
+use std::ops::RangeInclusive;
+
+/// Lines by piece; public.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    /// Each piece has 2^`low` integers: 1 to 40.
+    pub low: u32,
+    /// Offsets count in units of 2^`offset_shift`, at most 40.
+    pub offset_shift: u32,
+    /// The lines are 2^`shift` times too large: 1 to 40.
+    pub shift: u32,
+    /// Each piece's value at its lower end, from the lowest piece up: as many as a power of two, 4 to 512, in ±2^40.
+    pub offsets: Vec<i64>,
+    /// By how much each piece's line grows from an integer to the next: as many, in ±2^40.
+    pub slopes: Vec<i64>,
+}
+
+/// How many pieces there may be, as a power of two.
+pub const PIECES_LOG2: RangeInclusive<u32> = 2..=9;
+
+/// Bits of a coefficient's size.
+const MOST_BITS: u32 = 40;
+
+impl Pieces {
+    /// Whether all parameters are in their ranges.
+    ///
+    /// # Errors
+    /// The name of one that is not.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let count = self.offsets.len();
+        let known = PIECES_LOG2.map(|log2| 1 << log2).any(|pieces| pieces == count);
+        let fits = |all: &[i64]| all.iter().all(|c| c.unsigned_abs() < 1 << MOST_BITS);
+        for (holds, what) in [
+            (known && self.slopes.len() == count, "number of pieces"),
+            ((1..=MOST_BITS).contains(&self.low), "width of a piece"),
+            (self.offset_shift <= MOST_BITS, "shift of offsets"),
+            ((1..=MOST_BITS).contains(&self.shift), "shift"),
+            (fits(&self.offsets), "offset"),
+            (fits(&self.slopes), "slope"),
+        ] {
+            if !holds {
+                return Err(what);
+            }
+        }
+        Ok(())
+    }
+
+    /// k: there are 2^k pieces.
+    pub fn log2(&self) -> u32 {
+        self.offsets.len().trailing_zeros()
+    }
+
+    /// d: x has so many bits, as a signed number.
+    pub fn domain_bits(&self) -> u32 {
+        self.low + self.log2()
+    }
+
+    /// In which piece x is. Bits above the domain are left out, as the protocol leaves them out.
+    fn piece(&self, x: i64) -> usize {
+        let pieces = self.offsets.len() as i64;
+        // (The piece of zero is the middle one.)
+        ((x >> self.low) + pieces / 2).rem_euclid(pieces) as usize
+    }
+
+    /// By how much y grows from x to the next integer.
+    pub fn slope(&self, x: i64) -> f64 {
+        self.slopes[self.piece(x)] as f64 / f64::from(self.shift).exp2()
+    }
+
+    /// 2^`shift` times y, before rounding.
+    pub fn line(&self, x: i64) -> i128 {
+        let piece = self.piece(x);
+        let u = x & ((1 << self.low) - 1);
+        (i128::from(self.offsets[piece]) << self.offset_shift)
+            + i128::from(self.slopes[piece]) * i128::from(u)
+    }
+
+    /// y, to the nearest.
+    pub fn nearest(&self, x: i64) -> i64 {
+        self.shifted(x, 1 << (self.shift - 1))
+    }
+
+    /// y as shares make it: up where the lowest `shift` bits of `share` carry out of the fraction.
+    pub fn by_share(&self, x: i64, share: u64) -> i64 {
+        self.shifted(x, share & ((1 << self.shift) - 1))
+    }
+
+    fn shifted(&self, x: i64, add: u64) -> i64 {
+        let shifted = (self.line(x) + i128::from(add)) >> self.shift;
+        // (No value of a sound network is so large; it counts as one out of range.)
+        i64::try_from(shifted).unwrap_or(if shifted < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces() -> Pieces {
+        Pieces { low: 3, offset_shift: 1, shift: 2, offsets: vec![-8, -4, 0, 4], slopes: vec![1, 1, 1, 2] }
+    }
+
+    #[test]
+    fn a_line_is_that_of_its_piece() {
+        let pieces = pieces();
+        pieces.check().unwrap();
+        assert_eq!(pieces.domain_bits(), 5);
+        for x in -16i64..16 {
+            let piece = (x.div_euclid(8) + 2) as usize;
+            let want = 2 * [-8, -4, 0, 4][piece] + [1, 1, 1, 2][piece] * x.rem_euclid(8);
+            assert_eq!(pieces.line(x), i128::from(want), "{x}");
+            // What is above the domain is left out.
+            assert_eq!(pieces.line(x + 32), i128::from(want), "{x}");
+            assert_eq!(pieces.nearest(x), (want + 2).div_euclid(4), "{x}");
+            assert_eq!((0..4).map(|share| pieces.by_share(x, share)).sum::<i64>(), want, "{x}: no bias");
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let (good, most) = (pieces(), 1i64 << MOST_BITS);
+        for (bad, what) in [
+            (Pieces { offsets: vec![0; 3], slopes: vec![0; 3], ..good.clone() }, "number of pieces"),
+            (Pieces { slopes: vec![0; 8], ..good.clone() }, "number of pieces"),
+            (Pieces { offsets: vec![0; 1024], slopes: vec![0; 1024], ..good.clone() }, "number of pieces"),
+            (Pieces { low: 0, ..good.clone() }, "width of a piece"),
+            (Pieces { low: 41, ..good.clone() }, "width of a piece"),
+            (Pieces { offset_shift: 41, ..good.clone() }, "shift of offsets"),
+            (Pieces { shift: 0, ..good.clone() }, "shift"),
+            (Pieces { shift: 41, ..good.clone() }, "shift"),
+            (Pieces { offsets: vec![0, 0, 0, most], ..good.clone() }, "offset"),
+            (Pieces { slopes: vec![0, 0, 0, i64::MIN], ..good.clone() }, "slope"),
+        ] {
+            assert_eq!(bad.check(), Err(what));
+        }
+    }
+}
