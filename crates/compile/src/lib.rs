@@ -566,7 +566,8 @@ fn reduce(
     options: &Options,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<ReducedSigns, CompileError> {
-    let plan = Plan::new(&model.network, Choices::standard(&model.network, kit.first()))?;
+    let guarded = model.network.guarded(options.guard_bits).map_err(QuantiseError::from)?;
+    let plan = Plan::new(&guarded, Choices::standard(&guarded, kit.first()))?;
     let chosen = signs::reduce(options.cpu, model, samples, (&plan, options.bound), &mut |stage| {
         tell(Event::Signs(stage));
     })?;

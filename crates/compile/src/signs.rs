@@ -46,7 +46,8 @@ pub struct SignLayer {
     pub bytes_exact: u64,
 }
 
-/// Chooses the bits that signs may leave out, by what they cost in `plan`, and writes the choice into the model.
+/// Chooses the bits that signs may leave out, and writes the choice into the model, which has no guard bits. What they
+/// cost is that in `plan`, of the model with those that it will get.
 pub(crate) fn reduce(
     cpu: Cpu,
     model: &mut Model,
@@ -85,11 +86,12 @@ pub(crate) fn reduce(
     })
 }
 
-/// COTs, and bytes with those of making them, per query of a plan's step if its sign leaves out so many bits.
+/// COTs, and bytes with those of making them, per query of a plan's step if its sign leaves out so many bits besides
+/// the guard bits. Exact signs compare those, too.
 fn sign_cost(plan: &Plan, node: usize, ignored: u32) -> (u64, u64) {
     let step = &plan.steps[node];
     // One bit is left out even of exact signs.
-    let ignored = ignored.max(1);
+    let ignored = if ignored > 1 { step.guard_bits + ignored } else { 1 };
     let reduced = step.nonlinear.as_ref().and_then(|layer| layer.ignoring(ignored));
     let cost = reduced.map_or(step.cost, |layer| layer.cost());
     let drawn = cost.from_client() + cost.from_server();

@@ -1262,7 +1262,7 @@ fn prepared_memory_is_about_thirty_bytes() {
     assert_eq!(figures(cost), (17.125, [5, 8, 6]));
     assert_eq!(figures(priced(1 << 20, ReluParams::new(16))), (15.125, [5, 8, 4]));
     let cost = priced(1 << 20, Relu6Params::new(16, 12));
-    assert_eq!((figures(cost), each(cost.prepare_down)), ((23.125, [6, 6, 5]), 0.375));
+    assert_eq!((figures(cost), each(cost.prepare_down)), ((19.625, [7, 6, 5]), 0.375));
     // At full width, and the truncation's header.
     assert_eq!(figures(priced(1 << 20, ReluParams::new(37))), (38.875, [17, 9, 9]));
     let cut = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::NonNegative };

@@ -366,7 +366,7 @@ const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets:
 
 const RECORDED: [&str; 16] = [
     "relu c3c5a1963e9ec74e",
-    "relu6 369e82737623e143",
+    "relu6 c8830adb46ef0b66",
     "extend 6643fcf405373417",
     "maxpool be6c969b455e8c15",
     "argmax ba21d37891a24723",
@@ -378,7 +378,7 @@ const RECORDED: [&str; 16] = [
     "product 47b002a0bed812d3",
     "curve 477c597b4ea0e5ae",
     "odd relu e44f97dc2919ee26",
-    "odd relu6 9b76ba636d3accf9",
+    "odd relu6 417787b0d940cc2f",
     "odd extend d58ca288435f2b2f",
     "odd extend any a223fdaee3c3fa7e",
 ];

@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "16072d9300acd568e5a6801fe61db08fddf43f623439e62a1dddb426d90e9405",
-            "0bf762c212878f0d1db7f88f3305cb5201b03febaf6928ea0de9c7af715842e1",
+            "a7938d5c5c4096f0427766a8f8b4b098e8ac0de4fd2bca655819b3fcfc76a558",
+            "fb11e3e039708f3687556e5b2e1352c55328cb85771c5c2aac6f4bfeab54e762",
         ],
     ),
     (
         "cheetah",
         [
-            "258b16337f8e9c0612895570c8c29dd9714a0994ae99c3c0649fdf487ad15462",
-            "8c6512c0ec490c245b5e3832a0ddfa7e0277d09ccac5266fc72db7e608396a84",
+            "ef0d405aa63a66b0e120de706d67582120becef862b08838e988b2707e7e601d",
+            "f63ae3cb4cd7393a33fe225c74f092a67295a2a90e97bd6765ba6b52706f2fa9",
         ],
     ),
     (
         "fregata",
         [
-            "4699fd65348ec6900dd2a27317a1efab1e11e3243c5f782e7f961a6b78e9d520",
-            "20035505abfafea4653c6e93dc37e3e9c63af5d37de4adafb93ea0ffa5b8b3ea",
+            "30732cbdbf188a876fa71ad7c71b05c906e3a19c81b56cb7150b9b3863aabb3a",
+            "bb7e345504fc1256dedcef7744b5a68d2fb23017e6c82d5081cb8be5bb907f19",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "acd1dab28879149b42bb0ee51f1547b25b9d6fee7114284c04c4496ef3d59e27",
-            "d7eeb26bebb5221336ccfadb3df376adbc22967e4f5ada3423391c6ada8ddfd2",
+            "860b8b8a3ac45a2f7f7c20a0fa96be59b1ec1746aeb59855f1a8089b89441660",
+            "94ef022fb7a76ccd640eafa1a5bd06cc2b89334cc145b531e0413913fc466b72",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "6db20d0e5b12cdb12d6f10f479d74dcf4a8b82581b36bf2ce7fd057f1e99a209",
-            "0b18293aa1410d8a2ca703456d4b68e480fb92275758538f3b6c149eb9cdf1f4",
+            "1cab5fa8f3a4483bb17b06cd582e26cd5858fe956ea803b0fb30d8b94299f09c",
+            "d861eb656d0bb0c3d9b8a65e59bb8179d14441779cd499ff9cf0f35e1a307e0b",
         ],
     ),
     (
         "hyena",
         [
-            "d982912b6d0b199d666b4fbefc6d6abe660e4e39db63911d49ad6f4022853bac",
-            "74f9301e52cd6115b8f116b9e4f62a37e098a8429a0c6ec0a7e442cf4291195c",
+            "35ca4c11b44601265a76b85048614c9822919f8ce61f99d7f8676d2dbdadcafe",
+            "47fe146419dffeb561ab5f0dd850c90baa63ef652141a21ff568c4105335b75c",
         ],
     ),
     (
         "hyena-padded",
         [
-            "759452706e94e686fc15aca6495f68ef38895ea4235d891ed6c5a19d4d5ecde8",
-            "6778e04e2ce979ffce782c16fef438cf7d51c5ba15ddc08322d31a295a7c03e7",
+            "c3a7ac7a507d8a49f8928069529d84acffdf59e55ad929c32b7a7e4af3a32976",
+            "7c800615a9042070689737c05a8629396575c6ead8fcb5d4e030f271986580e4",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "1c76251237018a1cc3fa496860af0bb993221f30dfc6f69ce6609aafc2253f8e",
-            "77bd585f8c965ad3fcdf3901c49912a7cfa36dc398a1e92b8e1064055203a07e",
+            "7e3c5541d6bf2cfcf7bf7e5356d64695bda52a76701c9678b022f0efdd2cd4b8",
+            "e7e60f390189271969d9b944273ebaf3e09014360c6ee6db19c40e98b519f518",
         ],
     ),
     (
         "cirencode",
         [
-            "3283c86cc14f9b9e3f8d5ffd0af8bbd95080417ca31061c2d45e357160db015b",
-            "caa0aa6146be3a018b5021d989b71e1e82ab0f15548bce7e489954f3f486e7f1",
+            "36f4a3a2fe149f31198f632197a633fffd018c3c169c6abba2b23e9c652baf39",
+            "e08798169267792693f34f65fad255e28474bc840052add71bfe9b47ecb5b1b8",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "d77c751cac3f1d510a12b49d8858d7d329adb957105a10f7ca55f41dd337ceb0",
-            "72099f6174f6a428f66022118afdec93ec200947a5ce6b06fcbac1e3b33dc5a0",
+            "899489df94cc2e08b19eb604e74b9990d2cd2672d3b9843450d3a6ba3430b68e",
+            "665c7864fb3d5fe100f9bd5df97eaa0937914353ca5ea3427cea7594baad62f0",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "cb694fed897b55b5f9c4477c323ed08cd331a7f4e8db448569bf42ad0539ce0e",
-            "bdc7f493055d44234f8be7a00d9b3ff4a3ff30c58640ff0604d7923e4eb9a9d4",
+            "f6f3e7be046d0536dc9c28f496d6185edbf9c81d0e7a7210423373fb707f434d",
+            "6d07ebf218caab169e04b3f179ebccb0bb8368a96bc9e076bdb662427e44c049",
         ],
     ),
 ];
@@ -110,29 +110,29 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "logits",
         [
-            "453298ed964737725c3f9723d36f4b036639497b6fe9d488e214a4b4929f0fe6",
-            "ae8292e6aa5a5cb5047811c7831c949d6a7d0aca4a545a51f7463fd32f88729a",
+            "17cdf81c67586ef1de933b9a7dda915ea8c6fe04a17f7bacb0401d5d4c6b91e2",
+            "32bf883444864055317485a1e876b27d783ba940bafebc69dc9baa0c1b3bdef7",
         ],
     ),
     (
         "guard bits",
         [
-            "27fc1333722bef355fd98939044ceae9609d53793f49ada0780f207fc0b0a47c",
-            "dd593738da1ef1bbe794ef007162138e41a36910de6636d858e29c7524416f05",
+            "7c47253f548cc26ca507c8c90be29fbadd26889c09c8a8c4d6d6b55cb18cb665",
+            "4c53581adf66ae4ad7fd9d03cacd4b13d0a21327f2879f094879b3d82e7e54de",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "3d5536964f44547e1741409f0fdf001f64bb07a6a8d9e30ef1e8c4c26a1b6a41",
-            "48db2fadb29c2d5524c0628b3d4ea59293525d8839b453314a6f7470d3c64842",
+            "83e7a92d5971c577e79e276516e2d6ae6a39917c52c7529168b5760fb6831cfd",
+            "0ee1bef88edc074f3eee5f9a1a5e2f2ce55a706ddb679c68a319a6f73244e614",
         ],
     ),
     (
         "other LPN instances",
         [
-            "6b48c08112f04cc9bfd2ed94a47c9b1689cc21c7684f6f1a1e57187abf20cd65",
-            "b0f5088c16e6b628df0633bd1b83eb7d146086f764c1fc768f492e8081c5510c",
+            "772babe3a6277a6e3836e0ea9b0614547d9ba5359f096ae8ed75ce474e7cb014",
+            "0acdd8fe99c3484cdbdbfdb098e29936ba399349715267b805a459544fa06b77",
         ],
     ),
 ];

@@ -34,8 +34,8 @@ use crate::block::BLOCK_ELEMENTS;
 use crate::cost::Cost;
 use crate::error::MpcError;
 use crate::gates::bits::Bits;
-use crate::gates::formula::Formula;
-use crate::kernels::circuit::{And, Digit, Table};
+use crate::gates::formula::{Addend, Formula};
+use crate::kernels::circuit::{And, Digit, Entry, Table};
 use crate::kernels::lanes::{
     GROUP, Lanes, Planes, group_len, groups, lane_bytes, plane_bytes, read_lanes, write_lanes,
 };
@@ -175,10 +175,10 @@ fn from_server(formula: &Formula) -> usize {
 fn place(digit: &Digit, own: &Planes, out: &mut Vec<Lanes>) {
     let bits = &own[digit.shift..][..digit.operand()];
     match digit.table {
-        Table::Less | Table::Middle { .. } | Table::Top { .. } => out.extend_from_slice(bits),
-        Table::Even => out.extend_from_slice(&bits[1..]),
+        Table::Less => out.extend_from_slice(bits),
+        Table::Even(_) => out.extend_from_slice(&bits[1..]),
         // The upper bits of a − 1.
-        Table::Odd => {
+        Table::Odd(_) => {
             let mut borrow = !bits[0];
             for &bit in &bits[1..] {
                 out.push(bit ^ borrow);
@@ -188,11 +188,16 @@ fn place(digit: &Digit, own: &Planes, out: &mut Vec<Lanes>) {
     }
 }
 
-/// What the client adds to its share of what it has looked up: where a = 0, it has found U\[2^m − 1\] = 0 and not
-/// U\[−1\] = 1.
+/// What the client adds to its shares of what it has looked up: where a = 0, it has found U\[2^m − 1\] = 0 and not
+/// U\[−1\] = 1. (The sum of a digit with the sign on top is one mod 2^m, and a − 1 is there what it is.)
 fn flip(digit: &Digit, own: &Planes) -> Option<Lanes> {
     let bits = &own[digit.shift..][..digit.operand()];
-    (digit.table == Table::Odd).then(|| !bits.iter().fold(Lanes::ZERO, |any, &bit| any | bit))
+    match digit.table {
+        Table::Odd(Entry::Less | Entry::Both { .. }) => {
+            Some(!bits.iter().fold(Lanes::ZERO, |any, &bit| any | bit))
+        }
+        Table::Less | Table::Even(_) | Table::Odd(Entry::Top { .. }) => None,
+    }
 }
 
 /// Planes of a group that `role` keeps.
@@ -307,13 +312,14 @@ impl FormulaMaterial {
             loops::take(self.level, &formula.digits, &choices, masks, &message, shares);
             let mut at = 0;
             for digit in &formula.digits {
+                let shares = &mut shares[at..at + digit.width()];
                 if let Some(flip) = flip(digit, &own) {
-                    shares[at] = shares[at] ^ flip;
+                    shares.iter_mut().for_each(|share| *share = *share ^ flip);
                 }
                 at += digit.width();
             }
-            if let Some((wire, plane)) = formula.local {
-                wires[wire] = own[plane];
+            for local in &formula.locals {
+                wires[local.wire] = own[local.client];
             }
         }
         Ok(Running::new(self, all))
@@ -344,8 +350,12 @@ impl FormulaMaterial {
                 let shares = &mut wires[..formula.looked_up()];
                 let masks = self.group(g);
                 loops::serve(self.level, &formula.digits, &corrections, &own, masks, &mut message, shares);
-                if let Some((wire, plane)) = formula.local {
-                    wires[wire] = own[plane];
+                for local in &formula.locals {
+                    wires[local.wire] = match local.server {
+                        Addend::None => Lanes::ZERO,
+                        Addend::Plane(plane) => own[plane],
+                        Addend::Opposite(plane) => !own[plane],
+                    };
                 }
                 message.iter().for_each(|lanes| write_lanes(&mut out, lanes, x.len()));
                 chan.send(&out)?;
@@ -504,29 +514,142 @@ mod tests {
 
     use super::*;
 
-    /// Tables of a comparison of four bits in digits of two: so many bits of the place, the first one's number among the
-    /// choices, and the first mask's among the masks.
-    const TABLES: [(usize, usize, usize); 3] = [(2, 0, 0), (1, 2, 4), (1, 3, 6)];
-    /// All randomness: four choices, eight masks, five bits of a triple.
-    const RUNS: usize = 1 << 17;
-
     /// A plane over all elements, group by group.
-    fn plane(bit: impl Fn(usize) -> usize) -> Vec<Lanes> {
-        let bits: Vec<bool> = (0..RUNS).map(|e| bit(e) & 1 == 1).collect();
+    fn plane(runs: usize, bit: impl Fn(usize) -> usize) -> Vec<Lanes> {
+        let bits: Vec<bool> = (0..runs).map(|e| bit(e) & 1 == 1).collect();
         bits.chunks(GROUP).map(Lanes::from_bools).collect()
     }
 
-    /// What a party keeps, from its planes.
-    fn material(role: Role, planes: &[Vec<Lanes>]) -> FormulaMaterial {
-        let formula = Formula::less(4, 2);
-        assert_eq!(stride(&formula, role), planes.len());
-        let all = (0..groups(RUNS)).flat_map(|g| planes.iter().map(move |plane| plane[g])).collect();
-        FormulaMaterial {
-            role,
-            count: RUNS,
-            formula,
-            level: Level::of(Cpu::detect()),
-            planes: Zeroizing::new(all),
+    /// What is tried: with all randomness of the tables, and of the gates where there is `gates`.
+    struct Trial {
+        formula: fn() -> Formula,
+        gates: bool,
+        want: fn(u64, u64) -> Vec<bool>,
+        /// The client's choices for the second table of a digit are those for the first.
+        weak: bool,
+    }
+
+    impl Trial {
+        /// What a party keeps, from its planes.
+        fn material(&self, role: Role, runs: usize, planes: &[Vec<Lanes>]) -> FormulaMaterial {
+            let formula = (self.formula)();
+            assert_eq!(stride(&formula, role), planes.len());
+            let all = (0..groups(runs)).flat_map(|g| planes.iter().map(move |plane| plane[g])).collect();
+            let level = Level::of(Cpu::detect());
+            FormulaMaterial { role, count: runs, formula, level, planes: Zeroizing::new(all) }
+        }
+
+        /// How often each party sees what, over all randomness, when the client has `a` and the server `b`: all that it
+        /// keeps and receives.
+        fn views(&self, a: u64, b: u64) -> [Vec<u32>; 2] {
+            let formula = (self.formula)();
+            let (choices, masks) = (formula.corrections(), formula.table_planes());
+            let ands: Vec<usize> = formula.circuit.ands().map(|and| and.b.len()).collect();
+            // Of a triple α and β of either party, and γ of the client.
+            let gates = if self.gates { ands.iter().map(|n| 2 + 3 * n).sum() } else { 0 };
+            let runs = 1usize << (choices + masks + gates);
+            let bit = |e: usize, i: usize| e >> i & 1;
+            let mut client: Vec<Vec<Lanes>> = Vec::new();
+            let mut chosen = Vec::new();
+            let (mut choice, mut mask) = (0, 0);
+            for digit in &formula.digits {
+                let from = match digit.table {
+                    Table::Odd(_) if self.weak => choice - digit.choices(),
+                    _ => choice,
+                };
+                let (n, width) = (digit.choices(), digit.width());
+                client.extend((0..n).map(|i| plane(runs, |e| bit(e, from + i))));
+                let place = move |e: usize| if n == 0 { 0 } else { e >> from & ((1 << n) - 1) };
+                let known = usize::from(n > 0);
+                let at = choices + mask;
+                chosen.extend((0..width).map(|o| plane(runs, |e| known * bit(e, at + place(e) * width + o))));
+                (choice, mask) = (choice + n, mask + digit.planes());
+            }
+            client.extend(chosen);
+            let mut server: Vec<Vec<Lanes>> =
+                (0..masks).map(|i| plane(runs, |e| bit(e, choices + i))).collect();
+            let mut at = choices + masks;
+            for n in ands {
+                let random = |e: usize, i: usize| if self.gates { bit(e, at + i) } else { 0 };
+                client.extend((0..=2 * n).map(|i| plane(runs, |e| random(e, i))));
+                server.extend((0..=n).map(|i| plane(runs, |e| random(e, 2 * n + 1 + i))));
+                let sum = |e: usize, i: usize| random(e, i) ^ random(e, 2 * n + 1 + i);
+                let gamma = |e: usize, i: usize| sum(e, 0) & sum(e, 1 + i) ^ random(e, 1 + n + i);
+                server.extend((0..n).map(|i| plane(runs, |e| gamma(e, i))));
+                at += if self.gates { 2 + 3 * n } else { 0 };
+            }
+            // What is zero for want of randomness is not counted among what is seen.
+            let random = |planes: &[Vec<Lanes>]| -> Vec<Vec<Lanes>> {
+                let zero = |plane: &[Lanes]| plane.iter().all(|lanes| lanes.0 == [0; 8]);
+                planes.iter().filter(|plane| !zero(plane)).cloned().collect()
+            };
+            let own = |planes: &[Vec<Lanes>]| -> Vec<usize> {
+                let bit = |e: usize, plane: &[Lanes]| plane[e / GROUP].bit(e % GROUP) as usize;
+                (0..runs).map(|e| planes.iter().fold(0, |view, plane| view << 1 | bit(e, plane))).collect()
+            };
+            let mut seen = [&client, &server].map(|planes| own(&random(planes)));
+            let client = self.material(Role::Client, runs, &client);
+            let server = self.material(Role::Server, runs, &server);
+
+            // By turns in one thread; what comes is looked at and put back.
+            let (x_c, x_s) = (vec![a; runs], vec![b; runs]);
+            let carry = |from: &mut Channel, to: &mut Channel, bytes: usize| {
+                let bytes = from.recv(bytes).unwrap();
+                to.send(&bytes).unwrap();
+                to.flush().unwrap();
+                bytes
+            };
+            let (mut sent, mut at_server) = memory_pair();
+            client.client_correct(&mut sent, &x_c).unwrap();
+            sent.flush().unwrap();
+            let (mut again, mut to_server) = memory_pair();
+            let corrections = carry(&mut at_server, &mut again, plane_bytes(runs, choices));
+            see(&mut seen[1], choices, &corrections);
+            let mut server = server.server_serve(&mut Corrections::Online, &mut to_server, &x_s).unwrap();
+            to_server.flush().unwrap();
+            let (mut to_client, mut at_client) = memory_pair();
+            let tables = carry(&mut again, &mut to_client, plane_bytes(runs, formula.message_planes()));
+            see(&mut seen[0], formula.message_planes(), &tables);
+            let mut client = client.client_take(&mut at_client, &x_c).unwrap();
+            for level in &formula.circuit.levels {
+                let (from_client, from_server) = (client.opening(), server.opening());
+                if self.gates {
+                    let opened = level.iter().map(And::opened).sum();
+                    see(&mut seen[0], opened, &from_server);
+                    see(&mut seen[1], opened, &from_client);
+                }
+                client.close(&from_server);
+                server.close(&from_client);
+            }
+            for ((c, s), want) in client.results().iter().zip(server.results()).zip((self.want)(a, b)) {
+                let want = if want { u64::MAX } else { 0 };
+                let right = c.lanes.iter().zip(s.lanes.iter()).all(|(c, s)| (*c ^ *s).0 == [want; 8]);
+                assert!(right, "{a} and {b}");
+            }
+            seen.map(|views| {
+                let mut counts = vec![0; runs];
+                views.into_iter().for_each(|view| counts[view] += 1);
+                counts
+            })
+        }
+
+        /// Every view is as likely as any other, whatever both parties hold: so it says nothing of the peer's number.
+        /// (A view has as many bits as there is randomness.)
+        fn all_are_alike(&self, pairs: impl Iterator<Item = (u64, u64)>) {
+            for (a, b) in pairs {
+                for (view, party) in self.views(a, b).into_iter().zip(["client", "server"]) {
+                    assert!(view.into_iter().all(|count| count == 1), "{a} and {b} at the {party}");
+                }
+            }
+        }
+
+        /// The check has teeth: with one choice for both tables of a digit, the server sees whether both places are the
+        /// same, which is the parity of the client's digit. The first two of `numbers` have one parity, the others
+        /// another.
+        fn one_choice_shows_the_parity(self, numbers: [u64; 4]) {
+            let weak = Self { weak: true, ..self };
+            let [a, b, c, d] = numbers.map(|a| weak.views(a, 0)[1].clone());
+            assert!(a == b && c == d && a != c);
         }
     }
 
@@ -543,88 +666,52 @@ mod tests {
         assert!(bytes.is_empty());
     }
 
-    /// How often each party sees what, over all randomness, when the client has `a` and the server `b`: all that it
-    /// keeps and receives. The client's choice for the odd table is that for the even one if `weak`.
-    fn views(a: u64, b: u64, weak: bool) -> [Vec<u32>; 2] {
-        let choices = |e: usize| if weak { e & 7 | (e & 4) << 1 } else { e & 15 };
-        let masks = |e: usize| e >> 4 & 255;
-        // α and β of the client, α and β of the server, γ of the client.
-        let triple = |e: usize, i: usize| e >> (12 + i);
-        let product = |e: usize| (triple(e, 0) ^ triple(e, 2)) & (triple(e, 1) ^ triple(e, 3));
-        let chosen = |e: usize, (bits, choice, mask): (usize, usize, usize)| {
-            masks(e) >> (mask + (choices(e) >> choice & ((1 << bits) - 1)))
-        };
-        let client: Vec<Vec<Lanes>> = (0..4)
-            .map(|i| plane(|e| choices(e) >> i))
-            .chain(TABLES.map(|table| plane(|e| chosen(e, table))))
-            .chain([0, 1, 4].map(|i| plane(|e| triple(e, i))))
-            .collect();
-        let server: Vec<Vec<Lanes>> = (0..8)
-            .map(|i| plane(|e| masks(e) >> i))
-            .chain([2, 3].map(|i| plane(|e| triple(e, i))))
-            .chain([plane(|e| product(e) ^ triple(e, 4))])
-            .collect();
-        let own = |planes: &[Vec<Lanes>]| -> Vec<usize> {
-            let bit = |e: usize, plane: &[Lanes]| plane[e / GROUP].bit(e % GROUP) as usize;
-            (0..RUNS).map(|e| planes.iter().fold(0, |view, plane| view << 1 | bit(e, plane))).collect()
-        };
-        let mut seen = [own(&client), own(&server)];
-        let (client, server) = (material(Role::Client, &client), material(Role::Server, &server));
-        let formula = Formula::less(4, 2);
-
-        // By turns in one thread; what comes is looked at and put back.
-        let (a, b) = (vec![a; RUNS], vec![b; RUNS]);
-        let carry = |from: &mut Channel, to: &mut Channel, bytes: usize| {
-            let bytes = from.recv(bytes).unwrap();
-            to.send(&bytes).unwrap();
-            to.flush().unwrap();
-            bytes
-        };
-        let (mut sent, mut at_server) = memory_pair();
-        client.client_correct(&mut sent, &a).unwrap();
-        sent.flush().unwrap();
-        let (mut again, mut to_server) = memory_pair();
-        let corrections = carry(&mut at_server, &mut again, plane_bytes(RUNS, formula.corrections()));
-        see(&mut seen[1], formula.corrections(), &corrections);
-        let mut server = server.server_serve(&mut Corrections::Online, &mut to_server, &b).unwrap();
-        to_server.flush().unwrap();
-        let (mut to_client, mut at_client) = memory_pair();
-        let tables = carry(&mut again, &mut to_client, plane_bytes(RUNS, formula.message_planes()));
-        see(&mut seen[0], formula.message_planes(), &tables);
-        let mut client = client.client_take(&mut at_client, &a).unwrap();
-        assert_eq!(client.levels_left(), 1);
-        let (from_client, from_server) = (client.opening(), server.opening());
-        see(&mut seen[0], 2, &from_server);
-        see(&mut seen[1], 2, &from_client);
-        client.close(&from_server);
-        server.close(&from_client);
-
-        let (result_c, result_s) = (client.results().remove(0), server.results().remove(0));
-        let results = result_c.lanes.iter().zip(result_s.lanes.iter());
-        let want = if a[0] < b[0] { u64::MAX } else { 0 };
-        assert!(results.into_iter().all(|(c, s)| (*c ^ *s).0 == [want; 8]), "{} < {}", a[0], b[0]);
-        seen.map(|views| {
-            let mut counts = vec![0; RUNS];
-            views.into_iter().for_each(|view| counts[view] += 1);
-            counts
-        })
+    /// All pairs of numbers below `numbers`.
+    fn pairs(numbers: u64) -> impl Iterator<Item = (u64, u64)> {
+        (0..numbers).flat_map(move |a| (0..numbers).map(move |b| (a, b)))
     }
 
-    /// Every view is as likely as any other, whatever both parties hold: so it says nothing of the peer's number. (The
-    /// client's has its 4 choices, 3 masks and 3 bits of a triple, 5 entries of tables and 2 opened bits; the server's has 8
-    /// masks, 3 bits of the triple, 4 corrections and 2 opened bits: 17 bits, as much as there is randomness.)
+    /// The two results of a clip of n bits at 2^j.
+    fn clipped(x_c: u64, x_s: u64, n: u32, j: u32) -> Vec<bool> {
+        let x = (x_c.wrapping_add(x_s) << (64 - n)) as i64 >> (64 - n);
+        vec![(0..1 << j).contains(&x), x >= 1 << j]
+    }
+
+    /// Four bits in digits of two: tables and gates.
     #[test]
-    fn views_are_uniform() {
-        for a in 0..16 {
-            for b in 0..16 {
-                for (view, party) in views(a, b, false).into_iter().zip(["client", "server"]) {
-                    assert!(view.into_iter().all(|count| count == 1), "{a} and {b} at the {party}");
-                }
-            }
-        }
-        // The check has teeth: with one choice for both tables of a digit, the server sees whether both places are the
-        // same, which is the parity of the client's digit.
-        let [a, b, c, d] = [0, 8, 4, 12].map(|a| views(a, 0, true)[1].clone());
-        assert!(a == b && c == d && a != c);
+    fn views_of_a_comparison_are_uniform() {
+        let less =
+            Trial { formula: || Formula::less(4, 2), gates: true, want: |a, b| vec![a < b], weak: false };
+        less.all_are_alike(pairs(16));
+        less.one_choice_shows_the_parity([0, 8, 4, 12]);
+    }
+
+    /// The upper part one digit, with the carry and the parity in one AND: the tables of all numbers, and with the
+    /// gates each number once.
+    #[test]
+    fn views_of_a_clip_are_uniform() {
+        let clip = |gates| Trial {
+            formula: || Formula::clip(3, 1, 2, 0),
+            gates,
+            want: |a, b| clipped(a, b, 3, 1),
+            weak: false,
+        };
+        clip(false).all_are_alike(pairs(8));
+        clip(true).all_are_alike((0..8).map(|a| (a, (3 * a + 1) % 8)));
+        clip(false).one_choice_shows_the_parity([7, 3, 5, 1]);
+    }
+
+    /// The upper part of several digits: the tables, whose results go into gates as any others do.
+    #[test]
+    fn views_of_a_clips_tables_are_uniform() {
+        let clip = Trial {
+            formula: || Formula::clip(5, 1, 2, 0),
+            gates: false,
+            want: |a, b| clipped(a, b, 5, 1),
+            weak: false,
+        };
+        clip.all_are_alike(pairs(32));
+        // The digit's upper bit and parity are bits 2 and 1 of ¬x.
+        clip.one_choice_shows_the_parity([31, 27, 29, 25]);
     }
 }

@@ -16,15 +16,15 @@
 //!
 //! | node | bits | meaning | node ∘ lower |
 //! |---|---|---|---|
-//! | low | u, d | one of U\[a\], U\[a − 1\]; their sum | u ⊕ d·(u ⊕ u'), d·d' |
-//! | middle | lt, eq, z | a < b, a = b, and a = b − 1, where b is the server's bits from j up | lt ⊕ eq·lt', eq·eq', z·z' |
-//! | top | p, e, z, f | see [`Formula::clip`] | p ⊕ e·lt', e·eq', z·z', f·eq' |
-//! | signed | p, e, i, d, u | p and i if the carry is u; what another carry flips in them | p ⊕ e·(u ⊕ u'), i ⊕ d·(u ⊕ u'), e·d', d·d', u' |
+//! | low | u, d | one of U\[a\], U\[a − 1\]; their sum, a = b | u ⊕ d·(u ⊕ u'), d·d' |
+//! | middle | u, d, w | the same; and a = b − 1, where b is the server's bits from j up | u ⊕ d·(u ⊕ u'), d·d', w·w' |
+//! | sign | p, f, w | the sign bit alone: see [`Formula::clip`] | with e = d': p ⊕ u', e, u', f·d', w·w' |
+//! | top | p, e, u, f, w | p if the carry is u; what another carry flips in it; a = b; a = b − 1 | p ⊕ e·(u ⊕ u'), e·d', u', f·d', w·w' |
+//! | signed | p, e, u, i, d, v | p if the carry is u, i if it is v; what another carry flips in them | p ⊕ e·(u ⊕ u'), i ⊕ d·(v ⊕ u'), e·d', d·d', u', u' |
 //!
-//! At first the signed node's u is zero. The lowest digit is no pair: its u is the result. ANDs with a common operand open
-//! it once and share its OTs.
+//! The lowest digit is no pair: its u is the result. ANDs with a common operand open it once and share its OTs.
 
-use crate::kernels::circuit::{And, Digit, Table};
+use crate::kernels::circuit::{And, Digit, Entry, Table};
 
 /// Gates by level, wires numbered from 0, the inputs first.
 #[derive(Default)]
@@ -88,23 +88,42 @@ pub struct Formula {
     kind: FormulaKind,
     bits: u32,
     pub(crate) digits: Vec<Digit>,
-    /// Wire and plane of a bit that each party XORs in by itself.
-    pub(crate) local: Option<(usize, usize)>,
+    /// Shared bits that nobody looks up.
+    pub(crate) locals: Vec<Local>,
     pub(crate) circuit: Circuit,
     /// Wires of the results.
     pub(crate) outputs: Vec<usize>,
 }
 
+/// A bit that each party has its share of by itself: planes of the operands.
+pub(crate) struct Local {
+    pub(crate) wire: usize,
+    pub(crate) client: usize,
+    pub(crate) server: Addend,
+}
+
+/// The server's share of a [`Local`].
+#[derive(Clone, Copy)]
+pub(crate) enum Addend {
+    /// Zero: the client knows the bit.
+    None,
+    /// The bit of a plane.
+    Plane(usize),
+    /// Its opposite.
+    Opposite(usize),
+}
+
 /// A partial result over a range of digits; see the module's table.
 enum Node {
     Low { u: usize, d: Option<usize> },
-    Middle { lt: usize, eq: usize, z: usize },
-    Top { p: usize, e: usize, z: usize, f: usize },
-    Signed { p: usize, e: usize, i: usize, d: usize, u: Option<usize> },
+    Middle { u: usize, d: usize, w: usize },
+    Sign { p: usize, f: usize, w: usize },
+    Top { p: usize, e: usize, u: usize, f: usize, w: usize },
+    Signed { p: usize, e: usize, u: usize, i: usize, d: usize, v: Option<usize> },
 }
 
 fn combine(c: &mut Circuit, high: Node, low: Node) -> Node {
-    use Node::{Low, Middle, Signed, Top};
+    use Node::{Low, Middle, Sign, Signed, Top};
     match (high, low) {
         (Low { u, d }, Low { u: u2, d: d2 }) => {
             let d = d.expect("only the lowest digit is no pair");
@@ -112,22 +131,32 @@ fn combine(c: &mut Circuit, high: Node, low: Node) -> Node {
             let products = c.and(d, &both);
             Low { u: c.xor(u, products[0]), d: products.get(1).copied() }
         }
-        (Middle { lt, eq, z }, Middle { lt: lt2, eq: eq2, z: z2 }) => {
-            let products = c.and(eq, &[lt2, eq2]);
-            Middle { lt: c.xor(lt, products[0]), eq: products[1], z: c.and(z, &[z2])[0] }
+        (Middle { u, d, w }, Middle { u: u2, d: d2, w: w2 }) => {
+            let carry = c.xor(u, u2);
+            let products = c.and(d, &[carry, d2]);
+            Middle { u: c.xor(u, products[0]), d: products[1], w: c.and(w, &[w2])[0] }
         }
-        (Top { p, e, z, f }, Middle { lt, eq, z: z2 }) => {
-            let flip = c.and(lt, &[e])[0];
-            let products = c.and(eq, &[e, f]);
-            Top { p: c.xor(p, flip), e: products[0], z: c.and(z, &[z2])[0], f: products[1] }
+        (Sign { p, f, w }, Middle { u, d, w: w2 }) => {
+            Top { p: c.xor(p, u), e: d, u, f: c.and(d, &[f])[0], w: c.and(w, &[w2])[0] }
         }
-        (Signed { p, e, i, d, u }, Low { u: u2, d: d2 }) => {
-            let carry = u.map_or(u2, |u| c.xor(u, u2));
-            let flips = c.and(carry, &[e, d]);
+        (Top { p, e, u, f, w }, Middle { u: u2, d, w: w2 }) => {
+            let carry = c.xor(u, u2);
+            let flips = c.and(e, &[carry, d]);
+            let f = c.and(d, &[f])[0];
+            Top { p: c.xor(p, flips[0]), e: flips[1], u: u2, f, w: c.and(w, &[w2])[0] }
+        }
+        (Signed { p, e, u, i, d, v }, Low { u: u2, d: d2 }) => {
+            let carry = c.xor(u, u2);
+            let flips = if v == Some(u) {
+                c.and(carry, &[e, d])
+            } else {
+                let other = v.map_or(u2, |v| c.xor(v, u2));
+                [c.and(carry, &[e]), c.and(other, &[d])].concat()
+            };
             let (p, i) = (c.xor(p, flips[0]), c.xor(i, flips[1]));
             // Below the lowest digit there is no carry, so e and d have done their work.
             let rest = d2.map_or(flips, |d2| c.and(d2, &[e, d]));
-            Signed { p, e: rest[0], i, d: rest[1], u: Some(u2) }
+            Signed { p, e: rest[0], u: u2, i, d: rest[1], v: Some(u2) }
         }
         _ => unreachable!("ranges are combined in order"),
     }
@@ -146,6 +175,11 @@ fn halve(c: &mut Circuit, nodes: Vec<Node>) -> Vec<Node> {
     out
 }
 
+/// The two tables of a digit.
+fn adjacent(shift: usize, bits: usize, entry: Entry) -> [Digit; 2] {
+    [Table::Even(entry), Table::Odd(entry)].map(|table| Digit { shift, bits: bits - 1, table })
+}
+
 /// Bits `from..to` in as few digits as digits of at most `m` bits allow, `(shift, bits)` from the bottom: as even as
 /// can be, for a table's size doubles with each bit, and the longer ones below, where there is one table and not two.
 fn split(from: u32, to: u32, m: u32) -> impl Iterator<Item = (usize, usize)> {
@@ -159,37 +193,58 @@ fn split(from: u32, to: u32, m: u32) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Formula {
-    fn start(kind: FormulaKind, bits: u32, digits: Vec<Digit>, local: Option<usize>) -> Self {
+    fn start(kind: FormulaKind, bits: u32, digits: Vec<Digit>) -> Self {
         let mut circuit = Circuit::default();
         for _ in 0..digits.iter().map(Digit::width).sum() {
             circuit.wire(0);
         }
-        let local = local.map(|plane| (circuit.wire(0), plane));
-        Self { kind, bits, digits, local, circuit, outputs: Vec::new() }
+        Self { kind, bits, digits, locals: Vec::new(), circuit, outputs: Vec::new() }
+    }
+
+    /// The wire of a bit that each party has its share of by itself.
+    fn local(&mut self, client: usize, server: Addend) -> usize {
+        let wire = self.circuit.wire(0);
+        self.locals.push(Local { wire, client, server });
+        wire
     }
 
     fn low_digits(from: u32, to: u32, m: u32) -> Vec<Digit> {
-        let adjacent = [(1, Table::Even), (1, Table::Odd)];
-        let tables = |shift| if shift == from as usize { &[(0, Table::Less)][..] } else { &adjacent };
-        split(from, to, m)
-            .flat_map(|(shift, bits)| {
-                tables(shift).iter().map(move |&(less, table)| Digit { shift, bits: bits - less, table })
-            })
-            .collect()
+        let mut digits = Vec::new();
+        for (shift, bits) in split(from, to, m) {
+            if shift == from as usize {
+                digits.push(Digit { shift, bits, table: Table::Less });
+            } else {
+                digits.extend(adjacent(shift, bits, Entry::Less));
+            }
+        }
+        digits
     }
 
     /// The digits' outputs as nodes, lowest first.
     fn leaves(&mut self) -> Vec<Node> {
         let mut at = 0;
         let mut leaves = Vec::new();
-        for digit in &self.digits {
+        for digit in self.digits.clone() {
             leaves.extend(match digit.table {
                 Table::Less => Some(Node::Low { u: at, d: None }),
                 // Its odd one follows.
-                Table::Even => None,
-                Table::Odd => Some(Node::Low { u: at, d: Some(self.circuit.xor(at - 1, at)) }),
-                Table::Middle { .. } => Some(Node::Middle { lt: at, eq: at + 1, z: at + 2 }),
-                Table::Top { .. } => Some(Node::Top { p: at, e: at + 1, z: at + 2, f: at + 3 }),
+                Table::Even(_) => None,
+                Table::Odd(entry) => {
+                    let even = at - digit.width();
+                    let first = self.circuit.xor(even, at);
+                    Some(match entry {
+                        Entry::Less => Node::Low { u: at, d: Some(first) },
+                        Entry::Both { .. } => {
+                            Node::Middle { u: at, d: first, w: self.circuit.xor(even + 1, at + 1) }
+                        }
+                        Entry::Top { .. } => {
+                            // Which of the two is that of a: the even one if a is.
+                            let u = self.local(digit.shift, Addend::None);
+                            let d = self.circuit.xor(even + 1, at + 1);
+                            Node::Signed { p: even, e: first, u, i: even + 1, d, v: Some(u) }
+                        }
+                    })
+                }
             });
             at += digit.width();
         }
@@ -198,7 +253,7 @@ impl Formula {
 
     /// One result: the client's operand < the server's, both of `bits` bits.
     pub(crate) fn less(bits: u32, m: u32) -> Self {
-        let mut this = Self::start(FormulaKind::Less, bits, Self::low_digits(0, bits, m), None);
+        let mut this = Self::start(FormulaKind::Less, bits, Self::low_digits(0, bits, m));
         this.outputs = vec![this.reduce_low()];
         this
     }
@@ -207,11 +262,11 @@ impl Formula {
     /// carry out of the lower n − 1 bits is ¬x_c < x_s there. The carry out of the lowest `ignored` bits is taken
     /// for zero. n is at least 3, m from 1 to 4, `ignored` at most n - 2.
     pub fn sign(n: u32, m: u32, ignored: u32) -> Self {
-        let mut this =
-            Self::start(FormulaKind::Sign, n, Self::low_digits(ignored, n - 1, m), Some(n as usize - 1));
+        let mut this = Self::start(FormulaKind::Sign, n, Self::low_digits(ignored, n - 1, m));
+        let top = n as usize - 1;
+        let top = this.local(top, Addend::Plane(top));
         let carry = this.reduce_low();
-        let (local, _) = this.local.expect("just made");
-        this.outputs = vec![this.circuit.xor(carry, local)];
+        this.outputs = vec![this.circuit.xor(carry, top)];
         this
     }
 
@@ -230,36 +285,52 @@ impl Formula {
     ///
     /// Let U_c, U_s be the shares from bit j up and κ the carry into bit j, ¬x_c < x_s on the low j bits. The
     /// first result is U_c + U_s + κ = 0, which is a = U_s − 1 when κ = 0 and a = U_s when κ = 1, with
-    /// a = ¬U_c as everywhere. "Not negative" is known for no carry (p) together with what a carry flips (e).
-    /// The second result is "not negative" ⊕ the first. All of it needs one pass over the digits, and the low
-    /// j bits are those of a plain comparison. The carry out of the lowest `ignored` bits is taken for zero.
+    /// a = ¬U_c as everywhere. "Not negative" is that of a sum whose carry is κ. The second result is "not negative" ⊕
+    /// the first. The low j bits are those of a plain comparison. The carry out of the lowest `ignored` bits is taken
+    /// for zero.
+    ///
+    /// *Of at most m bits*, U is one digit. A carry of one makes of a what a − 1 is without one: so both results are
+    /// looked up for a and a − 1 at once, as two thresholds are, in one table of the even ones and one of the odd ones.
+    /// The even one is right if κ is the lowest bit of a, which the client knows.
+    ///
+    /// *Of more*, the sign bit needs no table: of it "not negative" (without the carry into it), a = b and a = b − 1
+    /// are sums of a bit that the client knows and one that the server knows. The others are digits with two
+    /// thresholds: the pair of b differs where a = b, and that of b − 1 (borrowed from digit to digit by the server)
+    /// where a = b − 1.
     ///
     /// The server's two operands, of n and n − j bits, share 64 planes: 1 ≤ j ≤ n − 2, and j ≥ 2n − 64; m from 1 to 4, `ignored` < j.
     pub fn clip(n: u32, j: u32, m: u32, ignored: u32) -> Self {
         let mut digits = Self::low_digits(ignored, j, m);
         let lows = split(ignored, j, m).count();
-        for (shift, bits) in split(j, n, m) {
-            // The server's second operand lies above its first.
-            let z = (n - j) as usize + shift;
-            let top = shift + bits == n as usize;
-            digits.push(Digit {
-                shift,
-                bits,
-                table: if top { Table::Top { z } } else { Table::Middle { z } },
-            });
+        // The server's second operand lies above its first.
+        let z = |shift: usize| (n - j) as usize + shift;
+        let one_digit = n - j <= m;
+        if one_digit {
+            digits.extend(adjacent(j as usize, (n - j) as usize, Entry::Top { z: z(j as usize) }));
+        } else {
+            let both = |(shift, bits)| adjacent(shift, bits, Entry::Both { z: z(shift) });
+            digits.extend(split(j, n - 1, m).flat_map(both));
         }
-        let mut this = Self::start(FormulaKind::Clip { j }, n, digits, None);
+        let mut this = Self::start(FormulaKind::Clip { j }, n, digits);
         let mut low = this.leaves();
         let mut high = low.split_off(lows);
+        if !one_digit {
+            let top = n as usize - 1;
+            let p = this.local(top, Addend::Plane(top));
+            let f = this.local(top, Addend::Opposite(top));
+            let w = this.local(top, Addend::Opposite(z(top)));
+            high.push(Node::Sign { p, f, w });
+        }
         let c = &mut this.circuit;
         while high.len() > 1 {
             high = halve(c, high);
             low = halve(c, low);
         }
-        let Some(Node::Top { p, e, z, f }) = high.pop() else {
-            unreachable!("the top digit absorbs the others")
-        };
-        low.push(Node::Signed { p, e, i: z, d: c.xor(z, f), u: None });
+        low.push(match high.pop() {
+            Some(signed @ Node::Signed { .. }) => signed,
+            Some(Node::Top { p, e, u, f, w }) => Node::Signed { p, e, u, i: w, d: c.xor(w, f), v: None },
+            _ => unreachable!("the sign absorbs the digits below"),
+        });
         while low.len() > 1 {
             low = halve(c, low);
         }
@@ -345,27 +416,37 @@ mod tests {
             let part = |v: u64, at: usize, bits: usize| v >> at & ((1 << bits) - 1);
             let (ad, bd) = (part(a, d.shift, d.operand()), part(b, d.shift, d.operand()));
             let bit = u64::from;
-            // U[a] and U[a − 1], the latter 1 for a = 0: which of them is the even one depends on a.
-            let (at, before) = (bit(ad < bd), bit(ad == 0 || ad - 1 < bd));
-            match d.table {
-                Table::Less => wires.push(at),
-                Table::Even => wires.push(if ad % 2 == 0 { at } else { before }),
-                Table::Odd => wires.push(if ad % 2 == 0 { before } else { at }),
-                Table::Middle { z } => {
-                    wires.extend([bit(ad < bd), bit(ad == bd), bit(ad == part(b, z, d.bits))]);
+            let less = bit(ad < bd);
+            let (entry, first) = match d.table {
+                Table::Less => {
+                    wires.push(less);
+                    continue;
                 }
-                Table::Top { z } => {
-                    let u_c = part(!ad, 0, d.bits);
-                    let sum = |carry| (u_c + bd + carry) >> (d.bits - 1) & 1;
-                    let p = 1 - sum(0);
-                    wires.extend([p, p ^ (1 - sum(1)), bit(ad == part(b, z, d.bits)), bit(ad == bd)]);
+                Table::Even(entry) => (entry, ad % 2 == 0),
+                Table::Odd(entry) => (entry, ad % 2 == 1),
+            };
+            // U[a] or U[a − 1] for this b.
+            let threshold = |b: u64| if first { bit(ad < b) } else { bit(ad == 0 || ad - 1 < b) };
+            match entry {
+                Entry::Less => wires.push(threshold(bd)),
+                Entry::Both { z } => wires.extend([bd, part(b, z, d.operand())].map(threshold)),
+                Entry::Top { z } => {
+                    let carry = u64::from(!first);
+                    let sum = part(!ad, 0, d.operand()) + bd + carry;
+                    let v = part(ad.wrapping_sub(carry), 0, d.operand());
+                    wires.extend([1 - (sum >> d.bits & 1), bit(v == part(b, z, d.operand()))]);
                 }
             }
         }
-        if let Some((_, plane)) = formula.local {
-            wires.push((a ^ b) >> plane & 1);
-        }
         wires.resize(formula.circuit.wires(), 0);
+        for local in &formula.locals {
+            let server = match local.server {
+                Addend::None => 0,
+                Addend::Plane(plane) => b >> plane & 1,
+                Addend::Opposite(plane) => 1 - (b >> plane & 1),
+            };
+            wires[local.wire] = a >> local.client & 1 ^ server;
+        }
         let no_xors = Vec::new();
         for level in 0..=formula.depth() {
             for &[out, a, b] in formula.circuit.xors.get(level).unwrap_or(&no_xors) {

@@ -9,22 +9,38 @@ use jaguar_ot::Width;
 pub(crate) enum Table {
     /// a < b, at the place a.
     Less,
-    /// v < b, for the even one v of a and a − 1, at the place ⌊a / 2⌋.
-    Even,
-    /// v < b, for the odd one v of a and a − 1 mod 2^m, at the place ⌊(a − 1) / 2⌋ mod 2^(m − 1). Where a = 0 the client
-    /// flips what it gets: −1 < b.
-    Odd,
-    /// a < b, a = b, a = z, with the server's second operand z from plane `z` up.
-    Middle {
+    /// For the even one v of a and a − 1, at the place ⌊a / 2⌋.
+    Even(Entry),
+    /// For the odd one v of a and a − 1 mod 2^m, at the place ⌊(a − 1) / 2⌋ mod 2^(m − 1).
+    Odd(Entry),
+}
+
+/// What is looked up of v, which is a or a − 1.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// v < b. Where a = 0 the client flips what it gets of the odd v: −1 < b.
+    Less,
+    /// v < b, and v < z with the server's second operand z. The client flips both.
+    Both {
         /// First plane of z.
         z: usize,
     },
-    /// With the sign bit on top, without a carry: the sum is not negative; all bits below the sign are ones;
-    /// a = z; a = b.
+    /// With the sign bit on top: whether the sum is not negative, without a carry if v = a and with one if v = a − 1; v
+    /// = z.
     Top {
         /// First plane of z.
         z: usize,
     },
+}
+
+impl Entry {
+    /// Shared bits that come of it.
+    pub(crate) const fn width(self) -> usize {
+        match self {
+            Self::Less => 1,
+            Self::Both { .. } | Self::Top { .. } => 2,
+        }
+    }
 }
 
 /// Choice bits of a vector correlation.
@@ -38,7 +54,8 @@ const MOST_BITS: usize = 2;
 pub(crate) struct Digit {
     /// First plane of the digit in both operands.
     pub(crate) shift: usize,
-    /// Bits of the place in the table: those of the digit, 1..=4, or with [`Table::Even`] and [`Table::Odd`] one less.
+    /// Bits of the place in the table, at most 4: those of the digit, or with [`Table::Even`] and [`Table::Odd`] one
+    /// less.
     pub(crate) bits: usize,
     pub(crate) table: Table,
 }
@@ -47,17 +64,16 @@ impl Digit {
     /// Shared bits that come of it.
     pub(crate) const fn width(&self) -> usize {
         match self.table {
-            Table::Less | Table::Even | Table::Odd => 1,
-            Table::Middle { .. } => 3,
-            Table::Top { .. } => 4,
+            Table::Less => 1,
+            Table::Even(entry) | Table::Odd(entry) => entry.width(),
         }
     }
 
     /// Bits of the operands that it compares.
     pub(crate) const fn operand(&self) -> usize {
         match self.table {
-            Table::Even | Table::Odd => self.bits + 1,
-            Table::Less | Table::Middle { .. } | Table::Top { .. } => self.bits,
+            Table::Even(_) | Table::Odd(_) => self.bits + 1,
+            Table::Less => self.bits,
         }
     }
 

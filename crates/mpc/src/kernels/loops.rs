@@ -9,7 +9,7 @@ use jaguar_ring::cpu::Cpu;
 use jaguar_ring::cpu::Feature;
 use jaguar_ring::cpu::secret::BitMasks;
 
-use crate::kernels::circuit::{And, Digit, Table};
+use crate::kernels::circuit::{And, Digit, Entry, Table};
 use crate::kernels::lanes::{Lanes, Planes};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,46 +187,59 @@ fn compare_with_all(b: &[Lanes]) -> ([Lanes; 16], [Lanes; 16]) {
 
 #[inline(always)]
 fn add_table(digit: &Digit, own: &Planes, words: &mut [Lanes; 64]) {
-    let bits = digit.bits;
     let b = &own[digit.shift..digit.shift + digit.operand()];
-    let (less, equal) = compare_with_all(b);
     match digit.table {
         Table::Less => {
+            let (less, _) = compare_with_all(b);
+            for v in 0..1 << digit.bits {
+                words[v] = words[v] ^ less[v];
+            }
+        }
+        Table::Even(entry) => add_entries(digit.bits, entry, false, own, b, words),
+        Table::Odd(entry) => add_entries(digit.bits, entry, true, own, b, words),
+    }
+}
+
+/// Entry `v` of the table is 2·`v` < b, or with `odd` 2·`v` + 1 < b; b has one bit more than `v`.
+#[inline(always)]
+fn thresholds(b: &[Lanes], odd: bool) -> [Lanes; 16] {
+    let (mut less, equal) = compare_with_all(&b[1..]);
+    if !odd {
+        for v in 0..1 << (b.len() - 1) {
+            less[v] = less[v] ^ equal[v] & b[0];
+        }
+    }
+    less
+}
+
+/// The entries of a table of every second threshold, at places of `bits` bits.
+#[inline(always)]
+fn add_entries(bits: usize, entry: Entry, odd: bool, own: &Planes, b: &[Lanes], words: &mut [Lanes; 64]) {
+    match entry {
+        Entry::Less => {
+            let less = thresholds(b, odd);
             for v in 0..1 << bits {
                 words[v] = words[v] ^ less[v];
             }
         }
-        Table::Even => {
+        Entry::Both { z } => {
+            let (less, second) = (thresholds(b, odd), thresholds(&own[z..z + b.len()], odd));
             for v in 0..1 << bits {
-                words[v] = words[v] ^ less[2 * v];
+                words[2 * v] = words[2 * v] ^ less[v];
+                words[2 * v + 1] = words[2 * v + 1] ^ second[v];
             }
         }
-        Table::Odd => {
-            for v in 0..1 << bits {
-                words[v] = words[v] ^ less[2 * v + 1];
-            }
-        }
-        Table::Middle { z } => {
-            let (_, zero) = compare_with_all(&own[z..z + bits]);
-            for v in 0..1 << bits {
-                words[3 * v] = words[3 * v] ^ less[v];
-                words[3 * v + 1] = words[3 * v + 1] ^ equal[v];
-                words[3 * v + 2] = words[3 * v + 2] ^ zero[v];
-            }
-        }
-        Table::Top { z } => {
-            let (_, zero) = compare_with_all(&own[z..z + bits]);
-            // The client's digit is v = ¬U_c, so below the sign a carry leaves iff v < b there, and one that
-            // comes in runs through iff v = b there.
-            let (carry, through) = compare_with_all(&b[..bits - 1]);
+        Entry::Top { z } => {
+            // The client's digit is ¬U_c, so below the sign a carry leaves iff v < b there.
+            let carry = thresholds(&b[..bits], odd);
+            let (_, equal) = compare_with_all(&own[z + 1..z + b.len()]);
+            let parity = if odd { own[z] } else { !own[z] };
             for v in 0..1 << bits {
                 let below = v & ((1 << (bits - 1)) - 1);
                 // sign = ¬v_top ⊕ b_top ⊕ carry; "not negative" is its opposite.
-                let top = if v >> (bits - 1) == 1 { b[bits - 1] ^ Lanes::ONES } else { b[bits - 1] };
-                words[4 * v] = words[4 * v] ^ top ^ carry[below];
-                words[4 * v + 1] = words[4 * v + 1] ^ through[below];
-                words[4 * v + 2] = words[4 * v + 2] ^ zero[v];
-                words[4 * v + 3] = words[4 * v + 3] ^ equal[v];
+                let top = if v >> (bits - 1) == 1 { !b[bits] } else { b[bits] };
+                words[2 * v] = words[2 * v] ^ top ^ carry[below];
+                words[2 * v + 1] = words[2 * v + 1] ^ equal[v] & parity;
             }
         }
     }

@@ -2,13 +2,13 @@
 //!
 //! The scale is chosen so that six is 2^j. Then "0 ≤ x < 2^j" and "x ≥ 2^j" depend on the bits from j up and
 //! on the carry into bit j only, so one comparison of the low j bits serves both, and the few bits above are
-//! looked up once in a table with four bits an entry; see `Formula::clip`. With in and clip for the two
-//! results, y = in·x + 2^j·clip: a multiplication as in `mux.rs` (with its extension), and a conversion as in
+//! looked up once, by adjacent places, in tables with two bits an entry; see `Formula::clip`. With in and clip for the
+//! two results, y = in·x + 2^j·clip: a multiplication as in `mux.rs` (with its extension), and a conversion as in
 //! `bit.rs`.
 //!
-//! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 23.125
-//! bytes, 6 vector correlations and 11 COTs, against 15.125, 5 and 12 for a ReLU, in the same five flights, and another 3/8 byte
-//! in preparation. Exact figures: [`crate::Nonlinear::cost`].
+//! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 19.625
+//! bytes, 7 vector correlations and 11 COTs, against 15.125, 5 and 12 for a ReLU, in the same five flights, and another
+//! 3/8 byte in preparation. Exact figures: [`crate::Nonlinear::cost`].
 //!
 //! *Ignoring low bits* works as for the ReLU: with s = [`Relu6Params::ignored`] > 0 the result may be 0
 //! instead of x where 0 ≤ x < 2^s − 1, and x instead of 2^j where 2^j < x < 2^j + 2^s − 1, and is exact
