@@ -151,7 +151,7 @@ impl Table {
 
 impl Nonlinear for Elementwise<CurveParams> {
     fn kind(&self) -> Kind {
-        Kind::Product
+        Kind::Curve
     }
 
     fn check(&self) -> Result<(), MpcError> {
