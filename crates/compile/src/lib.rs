@@ -546,8 +546,10 @@ pub fn compile(
     }
 
     // 3. Signs.
-    let signs =
-        if options.reduced_signs { Some(reduce(kit, &mut model, samples, options, tell)?) } else { None };
+    let signs = match options.reduced_signs {
+        true => Some(reduce(kit, &mut model, samples, (options, width.hiding), tell)?),
+        false => None,
+    };
     // 4. What clients will see of it.
     for (node, other) in model.network.nodes.iter_mut().zip(for_clients.nodes) {
         node.name = other.name;
@@ -563,10 +565,10 @@ fn reduce(
     kit: &Kit,
     model: &mut Model,
     samples: &[Vec<f32>],
-    options: &Options,
+    (options, hiding): (&Options, Hiding),
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<ReducedSigns, CompileError> {
-    let guarded = model.network.guarded(options.guard_bits).map_err(QuantiseError::from)?;
+    let guarded = model.network.guarded(hiding).map_err(QuantiseError::from)?;
     let plan = Plan::new(&guarded, Choices::standard(&guarded, kit.first()))?;
     let chosen = signs::reduce(options.cpu, model, samples, (&plan, options.bound), &mut |stage| {
         tell(Event::Signs(stage));

@@ -161,6 +161,11 @@ pub trait FloatOperator: Instance {
     /// there during an import only, and becomes another operation or part of one.
     fn integer(&self, known: &Known<'_>) -> Option<network::Op>;
 
+    /// How far the integer operation is from this one at most, roundings aside, in units of the last place.
+    fn coarseness(&self, _known: &Known<'_>) -> f64 {
+        0.0
+    }
+
     /// What it demands of the scale of its value.
     fn demands(&self) -> Demand;
 

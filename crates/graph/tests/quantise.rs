@@ -2,7 +2,7 @@
 use jaguar_graph::agreement::{agreement, beyond, logit_error};
 use jaguar_graph::float::{
     Add, Affine, AveragePool, Bias, Clip, Concat, Function, Graph, Input, Linear, MaxPool, Node, Op, Prelu,
-    Relu,
+    Primitive, Relu,
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
@@ -91,6 +91,21 @@ fn curves_go_on_beyond_what_was_seen() {
             let off = (values[2][0] as f64 - want).abs();
             assert!(off <= 2.0, "{function:?} of {x}: off by {off} units");
         }
+    }
+}
+
+/// A tanh of values far beyond its bend has a warning; of others there is none.
+#[test]
+fn curves_that_are_coarse_are_named() {
+    let image = vec![1.0, -1.0, 0.5, 0.25];
+    for (weight, named) in [(2.0, false), (8.0, true)] {
+        let tanh = Function::Of(Primitive::Tanh, Box::new(Function::Value));
+        let graph = chain(weight, Op::from(tanh), 1.0);
+        let images = std::slice::from_ref(&image);
+        let (_, report) = calibrate(Cpu::detect(), &graph, images, &Options::default()).expect("quantises");
+        let found =
+            |w: &Warning| matches!(w, Warning::Coarse { node, units } if node == "n2" && *units > 2.0);
+        assert_eq!(report.warnings.iter().any(found), named, "{:?}", report.warnings);
     }
 }
 

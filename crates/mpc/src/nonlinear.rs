@@ -30,11 +30,14 @@ pub enum NonlinearKind {
     Extension,
     /// A product of two shared values.
     Product,
+    /// A public curve in pieces.
+    Curve,
 }
 
 impl NonlinearKind {
     /// All kinds, in the order of their numbers (`kind as usize`).
-    pub const ALL: [Self; 5] = [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension, Self::Product];
+    pub const ALL: [Self; 6] =
+        [Self::Relu, Self::Relu6, Self::MaxPool, Self::Extension, Self::Product, Self::Curve];
 }
 
 /// A nonlinear layer: public parameters, its size included.

@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use jaguar_linear::constants::{Measured, Probe};
 use jaguar_linear::timing::{REPEATS, solve, timed};
+use jaguar_mpc::semantics::Pieces;
 use jaguar_mpc::{
-    Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape, Pooling,
+    Block, CurveParams, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape, Pooling,
     ProductParams, Range, Relu6Params, ReluParams, run_blocks,
 };
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
@@ -174,6 +175,13 @@ fn probe(kind: NonlinearKind, digit: u32) -> Arc<dyn Nonlinear> {
             // Each takes as many correlations as ten others.
             let params = ProductParams { out_bits: 16, shift: 12, offsets: [0; 2] };
             Arc::new(Elementwise { count: VALUES / 16, params })
+        }
+        NonlinearKind::Curve => {
+            // 256 lines, of values of 16 bits and eight guard bits.
+            let (offsets, slopes) = ((-128..128).map(|j| j << 9).collect(), (0..256).collect());
+            let pieces = Pieces { low: 15, offset_shift: 14, shift: 8, offsets, slopes };
+            let params = CurveParams { bits: 24, out_bits: 24, digit, pieces: Arc::new(pieces) };
+            Arc::new(Elementwise { count: VALUES / 8, params })
         }
     }
 }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
-const FORMAT: u32 = 6;
+const FORMAT: u32 = 7;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

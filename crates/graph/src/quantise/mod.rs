@@ -233,6 +233,13 @@ pub enum Warning {
         /// How many bits its largest value has.
         bits: f64,
     },
+    /// A curve whose pieces are not fine enough.
+    Coarse {
+        /// The node.
+        node: String,
+        /// How far its lines are from it at most, in units of its value's last place.
+        units: f64,
+    },
     /// A layer that no input reached.
     Dead {
         /// What the graph calls the node.
@@ -256,10 +263,17 @@ impl fmt::Display for Warning {
                     "node {node}: its values have {bits:.1} bits only, since it shares a scale with larger ones"
                 )
             }
+            Warning::Coarse { node, units } => write!(
+                f,
+                "node {node}: its lines are up to {units:.1} units from the curve, since values go far beyond where it bends"
+            ),
             Warning::Dead { node } => write!(f, "node {node}: all zero on the calibration images"),
         }
     }
 }
+
+/// How far an operation may be from what it stands for, in units of the last place, without a warning.
+const MOST_UNITS: f64 = 2.0;
 
 /// Disjoint sets of nodes: those of one set share a scale.
 struct Classes(Vec<NodeId>);
@@ -350,6 +364,10 @@ pub fn quantise(
         let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
         let known = Known { bits: n, input, scales: Some((&own, scales[id])) };
         network.nodes[id].op = integer(node, &known)?;
+        let units = node.op.coarseness(&known);
+        if units > MOST_UNITS {
+            warnings.push(Warning::Coarse { node: node.name.clone(), units });
+        }
         let (quantised, report) = match (node.op.linear(), network.nodes[id].op.linear_mut()) {
             (Some(linear), Some(spec)) => {
                 let (input, scale) = (node.inputs[0], scales[id] / scales[node.inputs[0]]);

@@ -151,7 +151,7 @@ impl Table {
 
 impl Nonlinear for Elementwise<CurveParams> {
     fn kind(&self) -> NonlinearKind {
-        NonlinearKind::Product
+        NonlinearKind::Curve
     }
 
     fn check(&self) -> Result<(), MpcError> {

@@ -12,6 +12,14 @@ pub struct Curve {
     pub function: Function,
 }
 
+impl Curve {
+    /// The integer curve and how far it is from this one, where calibration knows the scales.
+    fn fitted(&self, known: &Known<'_>) -> Option<(super::Curve, f64)> {
+        let (&[input], own) = known.scales? else { return None };
+        Some(super::Curve::fitted(&self.function, [input, own], known.bits))
+    }
+}
+
 impl From<Function> for Op {
     /// The function of each value.
     fn from(function: Function) -> Self {
@@ -21,14 +29,16 @@ impl From<Function> for Op {
 
 impl FloatOperator for Curve {
     fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
-        let curve = match known.scales {
-            Some((&[input], own)) => super::Curve::fitted(&self.function, [input, own], known.bits).0,
-            Some(_) => return None,
-            None => {
-                super::Curve { low: 1, offset_shift: 0, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }
-            }
+        let nothing = || {
+            let (offsets, slopes) = (vec![0; 4], vec![0; 4]);
+            (super::Curve { low: 1, offset_shift: 0, shift: 1, offsets, slopes }, 0.0)
         };
+        let (curve, _) = if known.scales.is_some() { self.fitted(known)? } else { nothing() };
         Some(network::Op::new(curve))
+    }
+
+    fn coarseness(&self, known: &Known<'_>) -> f64 {
+        self.fitted(known).map_or(0.0, |(_, error)| error)
     }
 
     fn demands(&self) -> Demand {

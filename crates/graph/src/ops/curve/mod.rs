@@ -69,7 +69,7 @@ impl Operator for Curve {
         let pieces = self.pieces();
         pieces.check().map_err(NodeError::Range)?;
         check((3..=WIDEST).contains(&pieces.domain_bits()), "width of a piece")?;
-        check(self.offset_shift <= WORD - 1, "shift of offsets")?;
+        check(self.offset_shift < WORD, "shift of offsets")?;
         Ok(inputs[0])
     }
 

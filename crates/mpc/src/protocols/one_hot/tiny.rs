@@ -169,10 +169,10 @@ fn the_server_learns_nothing_and_the_place_is_right() {
         let views = (0..rho.len()).map(|e| pads(e).0 | ((client.r[e] + i) % 4) << bits);
         assert!(uniform(views, bits + 2));
     }
-    for e in 0..rho.len() {
+    for (e, rho) in rho.iter().enumerate() {
         let chosen = u64::from(ots[0].choices[e]) | u64::from(ots[1].choices[e]) << 1;
         let r = (client.r[e] + server.r[e]) % 4;
-        assert_eq!(r, chosen ^ rho[e]);
+        assert_eq!(r, chosen ^ rho);
         let [mut c, mut s] = [[0], [0]];
         client.moved_into(e, 0, &mut c);
         server.moved_into(e, 0, &mut s);
