@@ -289,6 +289,8 @@ pub enum Demand {
     Power(f32),
     /// That it is its factors' scales' product over this and a power of two.
     Shifted(f32),
+    /// That it and its inputs' are powers of two, where nothing else fixes them: the operation's public numbers tell them.
+    Told,
 }
 
 /// A convolution (a fully connected layer has the kernel `[H, W]` of its whole input).

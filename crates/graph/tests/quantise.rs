@@ -84,6 +84,8 @@ fn curves_go_on_beyond_what_was_seen() {
         let (model, report) =
             calibrate(Cpu::detect(), &graph, std::slice::from_ref(&image), &options).expect("quantises");
         let [layer, curve] = [1, 2].map(|i| report.nodes[i].scale);
+        // (Of scales that clients are told no more than an order of magnitude.)
+        assert!([layer, curve].iter().all(|scale| scale.log2().fract() == 0.0), "{layer}, {curve}");
         for x in [-3.9f32, -2.0, -1.0, -0.4, -0.1, 0.0, 0.07, 0.3, 0.9, 1.7, 3.8] {
             let input = vec![(f64::from(x) * model.scales[0]).round() as i64; 4];
             let values = reference::run(Cpu::detect(), &model, &input).expect("runs").values;

@@ -528,6 +528,13 @@ fn choose_scales(
         }
     }
 
+    // What clients are told of a scale is no more than an order of magnitude.
+    for (id, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.op.demands() == Demand::Told) {
+        for class in node.inputs.iter().chain([&id]).map(|&told| class[told]).filter(|&c| clip[c].is_none()) {
+            scale[class] = scale[class].log2().floor().exp2();
+        }
+    }
+
     anchor_products(graph, network, &class, &mut scale, &clip)?;
 
     // A layer whose weights would not fit at shift 1 takes a lower output scale, and so does a product that would not be
@@ -550,7 +557,7 @@ fn choose_scales(
                     let excess = 1.0 - product_shift(gain, factors, scales[id]).round();
                     (excess > 0.0).then_some((id, excess, None))
                 }
-                Demand::Nothing | Demand::Power(_) => None,
+                Demand::Nothing | Demand::Power(_) | Demand::Told => None,
             }
         });
         let Some((id, excess, linear)) = too_large else { break };
@@ -641,8 +648,10 @@ fn typical_input(graph: &Graph, id: NodeId, scales: &[f64], options: &Options) -
     let highest = f64::from(options.activation_bits - 2).exp2() / options.headroom;
     match op.demands() {
         Demand::Power(ceiling) => f64::from(ceiling) * scales[id] / 2.0,
-        Demand::Nothing | Demand::Shifted(_) if graph.nodes[id].inputs.is_empty() => highest / 2.0,
-        Demand::Nothing | Demand::Shifted(_) => highest / 8.0,
+        Demand::Nothing | Demand::Shifted(_) | Demand::Told if graph.nodes[id].inputs.is_empty() => {
+            highest / 2.0
+        }
+        Demand::Nothing | Demand::Shifted(_) | Demand::Told => highest / 8.0,
     }
 }
 

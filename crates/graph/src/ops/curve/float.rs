@@ -42,7 +42,7 @@ impl FloatOperator for Curve {
     }
 
     fn demands(&self) -> Demand {
-        Demand::Nothing
+        Demand::Told
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {

@@ -238,19 +238,8 @@ mod tests {
     /// A learned factor stays a layer's.
     #[test]
     fn only_numbers_that_everybody_knows_are_part_of_a_curve() {
-        let known = [
-            0.5,
-            1.0,
-            -1.0,
-            1.0 / 6.0,
-            3.0,
-            0.25,
-            2f32.sqrt(),
-            0.5f32.sqrt(),
-            0.797_884_6,
-            0.044_715,
-            1.702,
-        ];
+        let known =
+            [0.5, 1.0, -1.0, 1.0 / 6.0, 3.0, 0.25, 2f32.sqrt(), 0.5f32.sqrt(), 0.797_884_6, 0.044_715, 1.702];
         assert!(known.iter().all(|&c| Function::Value.mapped(c, 0.0).is_some()));
         for learned in [0.891_356, 1.23, -0.017, 3.001, 1e9, f32::NAN, f32::INFINITY] {
             assert_eq!(Function::Value.mapped(learned, 0.0), None, "{learned}");
