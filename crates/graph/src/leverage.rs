@@ -152,8 +152,8 @@ mod tests {
 
     use super::*;
     use crate::network::{
-        Add, Bias, Concat, Input, InputSpec, Linear, MaxPool, Node, Op, OutputSpec, Product, Rearrange, Relu,
-        Relu6, SumPool, Weights, Window,
+        Add, Bias, Concat, Curve, Input, InputSpec, Linear, MaxPool, Node, Op, OutputSpec, Product,
+        Rearrange, Relu, Relu6, SumPool, Weights, Window,
     };
     use crate::ops::linear::linear_exact;
     use crate::ops::output_shape;
@@ -218,6 +218,17 @@ mod tests {
             (Op::new(SumPool { window: window(2, 2, 0), count_real_places: None }), vec![first], first),
             (Op::new(Product { shift: 9, offsets: [3, -70_000] }), vec![first; 2], first),
             (Op::new(Product { shift: 9, offsets: [-90_000, 5] }), vec![first, [4, 1, 1]], first),
+            (
+                Op::new(Curve {
+                    low: 18,
+                    offset_shift: 0,
+                    shift: 2,
+                    offsets: vec![9; 4],
+                    slopes: vec![3, -5, 70, 0],
+                }),
+                vec![first],
+                first,
+            ),
             (Op::new(Rearrange::Transpose { perm: [2, 0, 1] }), vec![first], first),
             (Op::new(Rearrange::Slice { start: [1, 0, 1], step: [2, 1, 3] }), vec![first], [2, 5, 2]),
             (Op::new(Rearrange::Pad { before: [0, 1, 2], after: [3, 0, 0] }), vec![first], first),
@@ -257,7 +268,8 @@ mod tests {
                     let found = (moved(8) - moved(-8)) / 16.0;
                     let slope = f64::from(slopes[input][element]);
                     // Of each value that is rounded half a unit is left, on either side.
-                    let rounded = if op.is::<Product>() { 7.5 / 8.0 * 30.0 } else { 1e-9 };
+                    let rounded =
+                        if op.is::<Product>() || op.is::<Curve>() { 7.5 / 8.0 * 30.0 } else { 1e-9 };
                     let what = op.describe();
                     assert!((found - slope).abs() <= rounded, "{what}: {input} {element} {found} {slope}");
                 }
