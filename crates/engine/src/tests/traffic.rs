@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "a7938d5c5c4096f0427766a8f8b4b098e8ac0de4fd2bca655819b3fcfc76a558",
-            "fb11e3e039708f3687556e5b2e1352c55328cb85771c5c2aac6f4bfeab54e762",
+            "eb94b8756dd5960a613a5bc54567d8785e78126b58f7211e2bdf340197abca7e",
+            "e6c7944e07f3ee5a7b20cdd5dfb3902998e4f9731f61a4ee7a687bf625eccaac",
         ],
     ),
     (
         "cheetah",
         [
-            "ef0d405aa63a66b0e120de706d67582120becef862b08838e988b2707e7e601d",
-            "f63ae3cb4cd7393a33fe225c74f092a67295a2a90e97bd6765ba6b52706f2fa9",
+            "870b42c46f51eabea5223fc61de1c6e44020fd9b3acb51b01d19929236089797",
+            "cdee0820d311a6f9c0a5c1bd79874127b8fd125cb8d16fdcd24a5362174a0597",
         ],
     ),
     (
         "fregata",
         [
-            "30732cbdbf188a876fa71ad7c71b05c906e3a19c81b56cb7150b9b3863aabb3a",
-            "bb7e345504fc1256dedcef7744b5a68d2fb23017e6c82d5081cb8be5bb907f19",
+            "7e7256d9ee2752a96b088a245804cdce725c3638ecf7115599ebfb88be8c6efe",
+            "bd8b4e876fafdde4ec84ecea64105ca02aaff8c61d9eab42d47b25b68f89980d",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "860b8b8a3ac45a2f7f7c20a0fa96be59b1ec1746aeb59855f1a8089b89441660",
-            "94ef022fb7a76ccd640eafa1a5bd06cc2b89334cc145b531e0413913fc466b72",
+            "3afb1e120546ed183120a3f162b73ce798fb9da7755a4e2bc872b550b80059d9",
+            "fe7a8726ec615f954ed74e6957da0912d6e750c579dce63a477748a389f73ce7",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "1cab5fa8f3a4483bb17b06cd582e26cd5858fe956ea803b0fb30d8b94299f09c",
-            "d861eb656d0bb0c3d9b8a65e59bb8179d14441779cd499ff9cf0f35e1a307e0b",
+            "30745428f30959e6eaa258c3b96e152a12c1412eafadb141be35f220af6b933c",
+            "8f51bba2435682d729d8b2d521b9a38e62fedb9f7e14e970cd4d1394fd53a311",
         ],
     ),
     (
         "hyena",
         [
-            "35ca4c11b44601265a76b85048614c9822919f8ce61f99d7f8676d2dbdadcafe",
-            "47fe146419dffeb561ab5f0dd850c90baa63ef652141a21ff568c4105335b75c",
+            "85ec0a59132d43f0efada931c475213258d823053d6561bb69aae4519855c33a",
+            "13f8a249bf1f9c0794e757831aca71d83796bcb4f52c159d55944fcea290a944",
         ],
     ),
     (
         "hyena-padded",
         [
-            "c3a7ac7a507d8a49f8928069529d84acffdf59e55ad929c32b7a7e4af3a32976",
-            "7c800615a9042070689737c05a8629396575c6ead8fcb5d4e030f271986580e4",
+            "f27896fb3f0df0899ee72820f6ec9a6bf643d78252ac057708cfa09af0ffd8f3",
+            "22a8868f2c859b99870994a38d4230df17edfc6e4c2201cf6f5769421c07eb20",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "7e3c5541d6bf2cfcf7bf7e5356d64695bda52a76701c9678b022f0efdd2cd4b8",
-            "e7e60f390189271969d9b944273ebaf3e09014360c6ee6db19c40e98b519f518",
+            "2886634e3b0bee1e764434f0b19b2bc18962b79b72b10142b1f6eb1971774bab",
+            "5ebd1d2f3b50bf524d461ed0e7003a79d856ca10c5c781d94cb308720f3fe952",
         ],
     ),
     (
         "cirencode",
         [
-            "36f4a3a2fe149f31198f632197a633fffd018c3c169c6abba2b23e9c652baf39",
-            "e08798169267792693f34f65fad255e28474bc840052add71bfe9b47ecb5b1b8",
+            "b0ac0cae4f43c8efa4c95681271785b67431b1cdacb90b5eb35e87edde9ee11a",
+            "42e659a84e6547edbdfc3b1a12676e80d77506f55e0bfdd248e12acf4568b146",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "899489df94cc2e08b19eb604e74b9990d2cd2672d3b9843450d3a6ba3430b68e",
-            "665c7864fb3d5fe100f9bd5df97eaa0937914353ca5ea3427cea7594baad62f0",
+            "5293e2358633f1356e79eb5900221a1cac45c6f3c4c8f76c45039a86ee0d4b53",
+            "fdd65ac849152a13d3483ac4b8486d9fe8d804e01c793b547792eb963478a1b9",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "f6f3e7be046d0536dc9c28f496d6185edbf9c81d0e7a7210423373fb707f434d",
-            "6d07ebf218caab169e04b3f179ebccb0bb8368a96bc9e076bdb662427e44c049",
+            "51b705fff576f1f624746cf31d513b645eb074e9858b093437b9bf9bfc6ddc0c",
+            "f0f21dc3ff6e52c0e4a7a15938d52f6f3683a5d23db4d658aab4917f4b29e503",
         ],
     ),
 ];
@@ -110,29 +110,29 @@ const OTHERS: [(&str, [&str; 2]); 4] = [
     (
         "logits",
         [
-            "17cdf81c67586ef1de933b9a7dda915ea8c6fe04a17f7bacb0401d5d4c6b91e2",
-            "32bf883444864055317485a1e876b27d783ba940bafebc69dc9baa0c1b3bdef7",
+            "76f2a88a9da42a4e6c864a72a3cbb5df8b1771144fbf554b8ed3bcaa92a8f836",
+            "86d232de8af226ee7ab47e087b49bc13e60d4bcd91507d3328fc23fac441da19",
         ],
     ),
     (
         "guard bits",
         [
-            "7c47253f548cc26ca507c8c90be29fbadd26889c09c8a8c4d6d6b55cb18cb665",
-            "4c53581adf66ae4ad7fd9d03cacd4b13d0a21327f2879f094879b3d82e7e54de",
+            "ca606f9ad798fbc57d25e3e32abd0a71cb35964f543cf4158adb4dfd77795e59",
+            "5d78829148cf98a69c993aa776cbc71c46c4305196f348c6713da3745e716eab",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "83e7a92d5971c577e79e276516e2d6ae6a39917c52c7529168b5760fb6831cfd",
-            "0ee1bef88edc074f3eee5f9a1a5e2f2ce55a706ddb679c68a319a6f73244e614",
+            "83f7204f3487c198136f11b951a40a11987534bcfa48c3efe7d942e1f498ef7d",
+            "d7c9e40c5cbeba6e0c5b4150ed2b775af328466c934fc813878cef54288e52b4",
         ],
     ),
     (
         "other LPN instances",
         [
-            "772babe3a6277a6e3836e0ea9b0614547d9ba5359f096ae8ed75ce474e7cb014",
-            "0acdd8fe99c3484cdbdbfdb098e29936ba399349715267b805a459544fa06b77",
+            "7cae0207c540a612320a989f542eed42b22f894f47cd8df606f6246ccc4a255c",
+            "6c0846e49e17ff4913c647dd2a7ca0aea445aa316d3ec937bba6f4f50c5d930f",
         ],
     ),
 ];
