@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jaguar::float::{self, Demand, FloatOperator};
 use jaguar::network::{self, NodeError, Shape};
-use jaguar::nonlinear::{Elementwise, Formula, NonlinearKind, Modulus, MpcError, Nonlinear, Selection};
+use jaguar::nonlinear::{Elementwise, Formula, Modulus, MpcError, Nonlinear, NonlinearKind, Selection};
 use jaguar::ops::operator::{
     Effort, Excess, Interactive, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale, Shares,
     Sign, Signs, Source, Takes, Value, Work,

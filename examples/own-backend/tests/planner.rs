@@ -7,7 +7,7 @@ use jaguar::linear::backend::{Backend, BackendId, ChosenRing, LayerError, Layers
 use jaguar::linear::constants::{Measured, Probe};
 use jaguar::network::{Input, InputSpec, Linear, Network, Node, Op, OutputSpec, Relu};
 use jaguar::nonlinear::cost::{Bin, Width};
-use jaguar::plan::machine::{DIGITS, NonlinearKind, Link, Machine, PerByte, PerCot, Placement};
+use jaguar::plan::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot, Placement};
 use jaguar::plan::planner::{choose, explain};
 use jaguar::plan::predict::{Aim, Session, Site, predict};
 use jaguar::plan::{Choices, Kit, Plan};
