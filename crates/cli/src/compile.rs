@@ -436,9 +436,9 @@ impl Shown<'_> {
             | Event::TryingSamples(done, of) => self.steps.done(*done, *of),
             Event::Quantising => self.steps.begin("quantising"),
             Event::Trying(widths) => {
-                if let [first, .., last] = widths {
-                    self.steps.begin(format!("trying activations of {first} to {last}"));
-                }
+                let [first, last] =
+                    [widths.first(), widths.last()].map(|w| w.map_or_else(String::new, Width::to_string));
+                self.steps.begin(format!("trying activations of {first} to {last}"));
             }
             Event::Tried(width, found) => {
                 self.tried.push((*width, found.map(|f| f.worst_relative_error)));

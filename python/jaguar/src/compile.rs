@@ -145,9 +145,9 @@ fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
         Event::Checking(done, of) => task.at("checking against the float network", *done, *of, ""),
         Event::Quantising => task.at("quantising", 0, 0, ""),
         Event::Trying(widths) => {
-            if let [first, .., last] = widths {
-                task.at("trying activation bits", 0, 0, &format!("{first} to {last}"));
-            }
+            let [first, last] =
+                [widths.first(), widths.last()].map(|w| w.map_or_else(String::new, ToString::to_string));
+            task.at("trying activation bits", 0, 0, &format!("{first} to {last}"));
         }
         Event::TryingSamples(done, of) => task.at("imitating private runs", *done, *of, ""),
         Event::Tried(width, _) => task.at("trying activation bits", 0, 0, &width.to_string()),
