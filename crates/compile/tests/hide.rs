@@ -82,6 +82,10 @@ fn a_compiled_model_is_hidden_for_other_numbers() {
     assert_eq!(bundle.clone().hidden_for(1.0).expect("possible").model.network.hiding(), Hiding::NONE);
     let again = longer.hidden_for(1e6).expect("possible");
     assert_eq!(again.model, bundle.model);
-    let error = bundle.hidden_for(1e30).err().expect("too many").to_string();
-    assert!(error.contains("more noise than answers may have"), "{error}");
+    for (queries, why) in
+        [(1e30, "more noise than answers may have"), (1e9, "more guard bits than values may have")]
+    {
+        let error = bundle.clone().hidden_for(queries).err().expect("too many").to_string();
+        assert!(error.contains(why), "{queries}: {error}");
+    }
 }

@@ -1,6 +1,6 @@
 //! How much a single hidden value weighs in what is opened.
 //!
-//! A rounding moves a hidden value by one unit or by none, and the client knows which ([`crate::ir::guard`]). What is opened moves by
+//! A rounding moves a hidden value by one unit or by none, and the client knows which ([`Hiding`](crate::network::Hiding)). What is opened moves by
 //! the value's column J of the Jacobian. The longer the longest column is, the more noise it takes to hide the rounding.
 
 use jaguar_ring::cpu::Cpu;

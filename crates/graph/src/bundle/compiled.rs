@@ -109,7 +109,7 @@ impl Bundle {
     /// one query or less, with neither guard bits nor noise. Answers keep their accuracy: the guard bits grow and shrink with the noise.
     ///
     /// # Errors
-    /// When nobody measured the leverage, or it takes more noise than a network may have.
+    /// When nobody measured the leverage, or it takes more noise, or more guard bits, than a network may have.
     pub fn hidden_for(self, queries: f64) -> Result<Self, BundleError> {
         if queries <= 1.0 {
             return self.guarded(Hiding::NONE);
@@ -121,8 +121,13 @@ impl Bundle {
             .ok_or_else(|| unusable("that takes more noise than answers may have"))?;
         let old = self.model.network.hiding();
         let old = if old == Hiding::NONE { Hiding::default() } else { old };
-        let guard_bits = (old.guard_bits + noise_bits).saturating_sub(old.noise_bits);
-        self.guarded(Hiding { guard_bits: guard_bits.clamp(2, MAX_GUARD_BITS), noise_bits })
+        let guard_bits = (old.guard_bits + noise_bits).saturating_sub(old.noise_bits).max(2);
+        if guard_bits > MAX_GUARD_BITS {
+            return Err(unusable(
+                "that takes more guard bits than values may have; compile the model for so many",
+            ));
+        }
+        self.guarded(Hiding { guard_bits, noise_bits })
     }
 
     /// The model's public name, which tells compiled models apart.
