@@ -92,19 +92,19 @@ pub struct Args {
     /// (--hide-for 1) the fewest up to 21 that keep it.
     #[arg(long, help_heading = PRECISION, value_name = "BITS", default_value = "auto", value_parser = parse_width)]
     activation_bits: Widths,
-    /// Hide hidden values for so many queries of one image.
+    /// Hide values between layers for so many queries (default: 1e6).
     ///
-    /// Noise in the answers and guard bits below the activations' last place do that. How much noise it takes is measured: by how much a
+    /// Of one image. Noise in the answers and guard bits below the activations' last place do that. How much noise it takes is measured: by how much a
     /// hidden unit moves the answer. Guard bits make the noise small beside the answer, as --accuracy-bound asks for. 1 has neither: a
     /// client that repeats its queries then learns hidden values and weights.
-    #[arg(long, help_heading = PRECISION, value_name = "QUERIES", default_value_t = DEFAULT_HIDDEN_FOR, value_parser = parse_queries)]
+    #[arg(long, help_heading = PRECISION, value_name = "QUERIES", hide_default_value = true, default_value_t = DEFAULT_HIDDEN_FOR, value_parser = parse_queries)]
     hide_for: f64,
     /// Whether comparisons are exact.
     ///
     /// They are unless this says otherwise. `reduced` lets activations and max-pools leave out low bits where calibration finds that --accuracy-bound is kept: small positive values may
     /// become zero, a value slightly below a window's largest may be taken for it, and a query costs less. What it does to the results is
     /// printed.
-    #[arg(long, help_heading = PRECISION, hide_default_value = true, value_enum, default_value_t = Signs::Exact)]
+    #[arg(long, help_heading = PRECISION, hide = true, hide_default_value = true, value_enum, default_value_t = Signs::Exact)]
     signs: Signs,
     /// By how much logits may be off, in percent.
     ///
