@@ -52,10 +52,10 @@ save(
     "unsupported",
     [
         helper.make_node("Conv", ["image", "w1"], ["c1"], name="conv1"),
-        helper.make_node("Tanh", ["c1"], ["t1"], name="squash"),
+        helper.make_node("Sqrt", ["c1"], ["t1"], name="sqroot"),
         helper.make_node("GlobalAveragePool", ["t1"], ["g"], name="average"),
         helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
-        helper.make_node("Erf", ["f"], ["logits"], name="error function"),
+        helper.make_node("Exp", ["f"], ["logits"], name="exponentiation"),
     ],
     [weights("w1", 4, 3, 3, 3)],
     4,
