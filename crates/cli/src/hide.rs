@@ -40,11 +40,10 @@ pub fn describe(bundle: &Bundle) -> String {
                 (docs/attacks.md, rounding coins)"
             .into();
     }
-    let deviation = network.noise_deviation();
-    let places = deviation / f64::from(network.guard_bits).exp2();
     let noise = format!(
-        "answers get noise of {:.2e} ({places:.1} last places), and values have {} guard bits",
-        deviation / network.output.scale,
+        "answers get noise of {:.2e} ({:.1} last places), and values have {} guard bits",
+        network.noise_deviation() / network.output.scale,
+        network.hiding().noise_places(),
         network.guard_bits
     );
     match model.hidden_for() {

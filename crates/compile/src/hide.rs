@@ -10,8 +10,10 @@
 //! so the leverage says how much noise there is, the accuracy that is wanted how many guard bits, and both together the bytes.
 
 use jaguar_graph::leverage::leverage;
-use jaguar_graph::network::{DEFAULT_HIDDEN_FOR, Hiding, Model, NOISE_MARGIN};
-use jaguar_graph::quantise::{self, QuantiseError, Report, Samples, Width};
+use jaguar_graph::network::{
+    DEFAULT_HIDDEN_FOR, Hiding, LEAST_NOISE_BITS, MAX_NOISE_BITS, Model, NOISE_MARGIN,
+};
+use jaguar_graph::quantise::{self, Chosen, QuantiseError, Report, Samples, Trial, Width, narrowest};
 
 use crate::{CompileError, Event, Options, Widths};
 
@@ -38,10 +40,42 @@ const WEIGHED: usize = 3;
 /// not.
 const MOST_GUARD_BITS: u32 = 8;
 
-/// How much a hidden unit weighs, and the widths that are to be tried, narrow ones first.
-pub(crate) fn widths(
+/// How much a hidden unit weighs, and the model that hides it, of the width that was chosen.
+pub(crate) fn chosen(
     options: &Options,
-    with_bits: &dyn Fn(u32) -> quantise::Options,
+    but_for_width: &quantise::Options,
+    calibrated: &Samples<'_>,
+    samples: &[Vec<f32>],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(f64, Chosen), CompileError> {
+    let (leverage, widths) = widths(options, but_for_width, calibrated, samples, tell)?;
+    let hides = matches!(options.hide, Hide::For(queries) if queries > 1.0);
+    let searches = hides || widths.len() > 1;
+    tell(if searches { Event::Trying(&widths) } else { Event::Quantising });
+    let mut tried = |trial: Trial<'_>| match trial {
+        Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
+        Trial::Width(width, found) if searches => tell(Event::Tried(width, found)),
+        Trial::Width(..) => (),
+    };
+    let mut chosen = narrowest(calibrated, but_for_width, &widths, options.bound, &mut tried)?;
+    // Answers come first: what hides less is told.
+    while hides && !chosen.kept {
+        let error = chosen.held_out.worst_relative_error;
+        let Some(width) = with_less_noise(chosen.width, error, options.bound) else { break };
+        let quieter = narrowest(calibrated, but_for_width, &[width], options.bound, &mut tried)?;
+        if quieter.held_out.worst_relative_error > 0.75 * error {
+            // It was not the noise.
+            break;
+        }
+        chosen = quieter;
+    }
+    Ok((leverage, chosen))
+}
+
+/// How much a hidden unit weighs, and the widths that are to be tried, narrow ones first.
+fn widths(
+    options: &Options,
+    but_for_width: &quantise::Options,
     calibrated: &Samples<'_>,
     samples: &[Vec<f32>],
     tell: &mut dyn FnMut(Event<'_>),
@@ -50,7 +84,7 @@ pub(crate) fn widths(
         Widths::Bits(bits) => vec![*bits],
         Widths::Among(bits) => bits.clone().collect(),
     };
-    let (model, report) = first_that_can_be(&bits, with_bits, calibrated)?;
+    let (model, report) = first_that_can_be(&bits, but_for_width, calibrated)?;
     let every = samples.len().div_ceil(WEIGHED).max(1);
     let network = &model.network;
     let inputs = samples.iter().step_by(every).map(|s| network.input.quantise(s, network.activation_bits));
@@ -64,7 +98,7 @@ pub(crate) fn widths(
         Hide::As(hiding) => bits.into_iter().map(with(hiding)).collect(),
         Hide::For(queries) if queries <= 1.0 => bits.into_iter().map(with(Hiding::NONE)).collect(),
         Hide::For(queries) => {
-            let noise_bits = Hiding::noise_bits_for(queries, leverage).unwrap_or(MOST_NOISE_BITS);
+            let noise_bits = Hiding::noise_bits_for(queries, leverage).unwrap_or(MAX_NOISE_BITS);
             let first = fewest_guard_bits(&model, &report, noise_bits, options.bound);
             let narrow = network.activation_bits;
             // (More noise than values are wide is none.)
@@ -82,7 +116,7 @@ pub(crate) fn widths(
 
 /// The width with less noise, where answers are off by `error`: as much less as keeps them within `bound`, if it is the noise that they
 /// are off by. `None` where there is none to take away.
-pub(crate) fn with_less_noise(width: Width, error: f64, bound: f64) -> Option<Width> {
+fn with_less_noise(width: Width, error: f64, bound: f64) -> Option<Width> {
     let Hiding { guard_bits, noise_bits } = width.hiding;
     let excess = (error / bound).log2().ceil().clamp(1.0, 32.0) as u32;
     let noise_bits = noise_bits.saturating_sub(excess).max(LEAST_NOISE_BITS.min(noise_bits));
@@ -90,20 +124,16 @@ pub(crate) fn with_less_noise(width: Width, error: f64, bound: f64) -> Option<Wi
         .then_some(Width { hiding: Hiding { guard_bits, noise_bits }, ..width })
 }
 
-/// With less noise than this hardly anything is hidden.
-const LEAST_NOISE_BITS: u32 = 5;
-/// The most bits of noise that are asked for.
-const MOST_NOISE_BITS: u32 = 20;
-
 /// The model at the narrowest of these widths where there is one.
 fn first_that_can_be(
     bits: &[u32],
-    with_bits: &dyn Fn(u32) -> quantise::Options,
+    but_for_width: &quantise::Options,
     calibrated: &Samples<'_>,
 ) -> Result<(Model, Report), CompileError> {
+    let of = |activation_bits| quantise::Options { activation_bits, ..but_for_width.clone() };
     let mut last = None;
     for &bits in bits {
-        match calibrated.quantise(&with_bits(bits)) {
+        match calibrated.quantise(&of(bits)) {
             Ok(found) => return Ok(found),
             Err(error) => last = Some(error),
         }
@@ -119,10 +149,9 @@ fn first_that_can_be(
 /// From how many guard bits on the noise may be within the bound: its deviation is at most half the bound, beside the largest answer.
 fn fewest_guard_bits(model: &Model, report: &Report, noise_bits: u32, bound: f64) -> u32 {
     let largest = report.nodes.last().map_or(0.0, |node| node.range * node.scale);
-    let places = |guard_bits: u32| f64::from(noise_bits).exp2() / 3f64.sqrt() / f64::from(guard_bits).exp2();
-    let fine = |guard_bits: &u32| {
+    let fine = |&guard_bits: &u32| {
         let room = model.network.activation_bits + guard_bits >= noise_bits + NOISE_MARGIN;
-        room && places(*guard_bits) <= 0.5 * bound * largest
+        room && Hiding { guard_bits, noise_bits }.noise_places() <= 0.5 * bound * largest
     };
     (2..MOST_GUARD_BITS).find(fine).unwrap_or(MOST_GUARD_BITS)
 }

@@ -22,7 +22,7 @@ use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, privat
 use jaguar_graph::bundle::{Bundle, BundleError};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Hiding, ImageSpec, Model, Network, Seen, hidden_for, may_guard};
-use jaguar_graph::quantise::{self, Oddity, QuantiseError, Report, Samples, Trial, Width, narrowest};
+use jaguar_graph::quantise::{self, Chosen, Oddity, QuantiseError, Report, Samples, Width};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SearchStage, SignsError};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
@@ -436,13 +436,7 @@ pub fn compile(
     let (moved, input_map) = place_input_map(options.cpu, graph, samples, options.input_map);
     let scales_itself = !graph.affine.is_empty();
     let graph = moved.as_ref().unwrap_or(graph);
-    let with_bits = |activation_bits| quantise::Options {
-        activation_bits,
-        // (Shifts leave room for as many as there may be.)
-        hiding: match options.hide {
-            Hide::As(hiding) => hiding,
-            Hide::For(_) => Hiding::default(),
-        },
+    let but_for_width = quantise::Options {
         weight_bits: options.weight_bits,
         headroom: options.headroom,
         image: options.image.clone(),
@@ -462,38 +456,8 @@ pub fn compile(
     });
     let mut warnings: Vec<Warning> = public.into_iter().chain(few).chain(odd).collect();
     warnings.iter().for_each(|w| tell(Event::Warning(w)));
-    let (leverage, widths) = hide::widths(options, &with_bits, &calibrated, samples, tell)?;
-    let (width, mut model, report, held_out) = match widths[..] {
-        [width] if width.hiding == Hiding::NONE || matches!(options.hide, Hide::As(_)) => {
-            tell(Event::Quantising);
-            let options = width.of(&with_bits(width.activation_bits));
-            let (model, report) = calibrated.quantise(&options)?;
-            let mut heard = |done, of| tell(Event::TryingSamples(done, of));
-            (width, model, report, calibrated.held_out_heard(&options, &mut heard)?)
-        }
-        _ => {
-            tell(Event::Trying(&widths));
-            let mut tried = |trial: Trial<'_>| match trial {
-                Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
-                Trial::Width(width, found) => tell(Event::Tried(width, found)),
-            };
-            let options_of = with_bits(widths.first().map_or(0, |width| width.activation_bits));
-            let mut chosen = narrowest(&calibrated, &options_of, &widths, options.bound, &mut tried)?;
-            // Answers come first: what hides less is told.
-            while let (false, Hide::For(_)) = (chosen.kept, options.hide)
-                && let error = chosen.held_out.worst_relative_error
-                && let Some(width) = hide::with_less_noise(chosen.width, error, options.bound)
-            {
-                let quieter = narrowest(&calibrated, &options_of, &[width], options.bound, &mut tried)?;
-                // (It was not the noise.)
-                if quieter.held_out.worst_relative_error > 0.75 * error {
-                    break;
-                }
-                chosen = quieter;
-            }
-            (chosen.width, chosen.model, chosen.report, chosen.held_out)
-        }
-    };
+    let (leverage, chosen) = hide::chosen(options, &but_for_width, &calibrated, samples, tell)?;
+    let Chosen { width, mut model, report, held_out, .. } = chosen;
     model.leverage = Some(leverage);
     if let Hide::For(asked) = options.hide
         && let found = hidden_for(width.hiding.noise_bits, leverage)

@@ -73,10 +73,7 @@ fn what_cannot_be_hidden_is_told() {
 #[test]
 fn a_compiled_model_is_hidden_for_other_numbers() {
     let bundle = compiled(|_| ()).bundle;
-    let places = |bundle: &Bundle| {
-        let network = &bundle.model.network;
-        network.noise_deviation() / f64::from(network.guard_bits).exp2()
-    };
+    let places = |bundle: &Bundle| bundle.model.network.hiding().noise_places();
     let longer = bundle.clone().hidden_for(1e7).expect("possible");
     assert!(hidden_for(&longer) >= 1e7 && (places(&longer) / places(&bundle) - 1.0).abs() < 0.01);
     assert_eq!(bundle.clone().hidden_for(1.0).expect("possible").model.network.hiding(), Hiding::NONE);

@@ -19,8 +19,8 @@ pub const DEFAULT_HIDDEN_FOR: f64 = 1e6;
 /// standard deviation is `2^3 / sqrt(3)`, 4.6 of the last places above the guard bits.
 const NOISE_PLACES: u32 = 3;
 
-/// The fewest bits of noise, where there is any: the sum of four numbers of so many bits looks like a Gaussian's.
-const LEAST_NOISE_BITS: u32 = 5;
+/// The fewest bits of noise that are chosen, where there is any: the sum of four numbers of so many bits looks like a Gaussian's.
+pub const LEAST_NOISE_BITS: u32 = 5;
 
 /// How the rounding of hidden values is hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,11 @@ impl Hiding {
     /// With so many guard bits, and noise of 4.6 last places; none without guard bits.
     pub const fn by_guard_bits(guard_bits: u32) -> Self {
         if guard_bits == 0 { Self::NONE } else { Self { guard_bits, noise_bits: guard_bits + NOISE_PLACES } }
+    }
+
+    /// The standard deviation of the noise, in last places above the guard bits.
+    pub fn noise_places(&self) -> f64 {
+        deviation(self.noise_bits) / f64::from(self.guard_bits).exp2()
     }
 
     /// The fewest bits of noise that hide every unit of a network of this [`leverage`](crate::leverage::leverage) for so many queries
