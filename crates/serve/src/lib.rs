@@ -21,7 +21,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -339,12 +339,28 @@ impl Shared {
             let (clients, time) = (self.places.taken(), left(&deadline));
             if clients == 0 || time.is_zero() {
                 self.ending.over.store(true, Ordering::SeqCst);
+                self.wait_for_last_words(deadline);
                 return Drained { cut: clients };
             }
-            // (Looks by itself too: a place is given back without this lock.)
-            let woken = self.left.wait_timeout(deadline, time.min(PAUSE));
-            deadline = woken.unwrap_or_else(PoisonError::into_inner).0;
+            deadline = self.wait_for_one(deadline, time);
         }
+    }
+
+    /// Waits for those that are cut off to be told so, but for no computation.
+    fn wait_for_last_words(&self, mut deadline: MutexGuard<'_, Option<Instant>>) {
+        let start = Instant::now();
+        while self.places.taken() > 0 && start.elapsed() < watched::LAST_WORDS {
+            deadline = self.wait_for_one(deadline, PAUSE);
+        }
+    }
+
+    /// Waits until a client leaves, or a while. (Looks by itself too: a place is given back without this lock.)
+    fn wait_for_one<'a>(
+        &self,
+        deadline: MutexGuard<'a, Option<Instant>>,
+        time: Duration,
+    ) -> MutexGuard<'a, Option<Instant>> {
+        self.left.wait_timeout(deadline, time.min(PAUSE)).unwrap_or_else(PoisonError::into_inner).0
     }
 }
 

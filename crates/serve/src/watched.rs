@@ -13,8 +13,8 @@ use crate::limits::{AFTER_RESTART, Limits, Refusal};
 /// How often a wait looks whether it should go on.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a client has to take its leave when the server is ending.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long a client has to take its leave when the server is ending, and the server to tell those that it cuts off.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What a session's thread and its connection tell each other.
 #[derive(Default)]
