@@ -57,10 +57,12 @@ class Session:
 
 TINY = "python/jaguar/tests/tiny.onnx"
 GATES = "crates/graph/tests/fixtures/mobilenet_v3_14.onnx"
+CURVES = "crates/graph/tests/fixtures/named_curves_20.onnx"
 
 SESSIONS = [
     Session("jaguar", TINY, client=REJECTED | TERNARY),
     Session("jaguar, with products of values", GATES, client=REJECTED | TERNARY),
+    Session("jaguar, with curves", CURVES, client=REJECTED | TERNARY),
     Session("jaguar, the label only", TINY, ("--reveal", "label"), client=REJECTED | TERNARY),
     Session("cheetah", TINY, ("--backends", "cheetah"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
     Session("fregata", TINY, ("--backends", "fregata"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),

@@ -21,9 +21,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jaguar_fuzz::doubles::{Recording, Replay};
+use jaguar_mpc::semantics::Pieces;
 use jaguar_mpc::{
-    ArgmaxParams, Block, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape,
-    Pooling, ProductParams, Range, Relu6Params, ReluParams, TruncateParams, run_blocks,
+    ArgmaxParams, Block, CurveParams, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams,
+    PoolShape, Pooling, ProductParams, Range, Relu6Params, ReluParams, TruncateParams, run_blocks,
 };
 use jaguar_net::TokenFile;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
@@ -520,11 +521,16 @@ impl Online {
         let shape = PoolShape { channels: 2, size: [16; 2], kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
         // (Each takes as much as ten others to prepare.)
         let product = ProductParams { out_bits: 24, shift: 20, offsets: [-3, 5] };
+        // |x| in 64 pieces.
+        let offsets = (0..64).map(|piece: i64| (piece - 32).abs() * 32).collect();
+        let slopes = (0..64).map(|piece| if piece < 32 { -4 } else { 4 }).collect();
+        let pieces = Arc::new(Pieces { low: 10, offset_shift: 7, shift: 2, offsets, slopes });
+        let curve = CurveParams { bits: 16, out_bits: 16, digit: 4, pieces };
         let (odd, wide) = (Modulus::odd(65537).expect("odd"), Modulus::power_of_two(28));
         let full = Range::Full { digit: 4 };
         let signed = Range::Signed;
         let cut = TruncateParams { bits: 16, out_bits: 16, shift: 4, range: signed };
-        let layers: [(&str, Arc<dyn Nonlinear>, u32); 10] = [
+        let layers: [(&str, Arc<dyn Nonlinear>, u32); 11] = [
             ("ReLU", each(VALUES, ReluParams::new(16)), 16),
             ("ReLU to an odd modulus", each(VALUES, ReluParams { output: odd, ..ReluParams::new(16) }), 16),
             ("clip", each(VALUES, Relu6Params::new(16, 11)), 16),
@@ -532,6 +538,7 @@ impl Online {
             // (Of 16 places: with other shares than the recorded ones, any place may come out.)
             ("argmax", Arc::new(ArgmaxParams { count: 16, bits: 16, digit: 4 }), 16),
             ("product of values", each(VALUES / 8, product), product.ring_bits()),
+            ("curve", each(VALUES / 8, curve), 16),
             ("truncation", each(VALUES, cut), 16),
             ("extension", each(VALUES, ExtendParams { bits: 16, output: wide, range: signed }), 16),
             (

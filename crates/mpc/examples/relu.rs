@@ -1,14 +1,17 @@
-//! Measures a batch of ReLUs between two threads: `cargo run --release -p jaguar-mpc --example relu -- --help`.
+//! Measures a batch of ReLUs, clips or curves between two threads: `cargo run --release -p jaguar-mpc --example relu -- --help`.
 //!
 //! Prints, for each party, seconds per stage without the time spent waiting for the other, bytes and COTs per
 //! element. COTs come from a stand-in without security that costs next to nothing, or with `--real` from the
 //! real source, whose own time is shown apart.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use jaguar_mpc::semantics::Pieces;
 use jaguar_mpc::{
-    Elementwise, Modulus, MpcError, Nonlinear, Party, Relu, Relu6, Relu6Params, ReluParams, reference,
+    Curve, CurveParams, Elementwise, Modulus, MpcError, Nonlinear, Party, Relu, Relu6, Relu6Params,
+    ReluParams, reference,
 };
 use jaguar_ot::{Bin, Block, CotSource, Cots, Drawn, Instances, OtError, Role, Width, combinations};
 use jaguar_wire::{Channel, Stage, memory_pair};
@@ -112,7 +115,7 @@ impl<S: CotSource> CotSource for Timed<S> {
     }
 }
 
-/// What a batch of ReLUs costs between two threads.
+/// What a batch of ReLUs, clips or curves costs between two threads.
 #[derive(Clone, Copy, Parser)]
 struct Options {
     /// How many.
@@ -133,6 +136,9 @@ struct Options {
     /// ReLU6, with 6 at 2^SIX.
     #[arg(long)]
     six: Option<u32>,
+    /// SiLU in so many pieces, a power of two.
+    #[arg(long, conflicts_with_all = ["six", "ignored"])]
+    curve: Option<u32>,
     /// Correlations from the real source.
     #[arg(long)]
     real: bool,
@@ -170,10 +176,39 @@ impl Options {
         }
     }
 
+    /// SiLU of -8 to 8 over all values but for the highest bit, as calibration leaves room: nine bits of slope and 16 of offset.
+    fn curve(&self, pieces: u32) -> CurveParams {
+        let low = self.bits - 1 - pieces.ilog2();
+        let (shift, offset_shift) = (8, self.bits - 10);
+        let unit = 8.0 / f64::from(self.bits - 2).exp2();
+        let silu = |x: f64| x / (1.0 + (-x).exp());
+        let end = |piece: u32| (f64::from(piece) - f64::from(pieces) / 2.0) * f64::from(low).exp2() * unit;
+        let offset =
+            |piece| silu(end(piece)) / unit * f64::from(shift).exp2() / f64::from(offset_shift).exp2();
+        let slope = |piece| {
+            let rise = silu(end(piece + 1)) - silu(end(piece));
+            rise / (end(piece + 1) - end(piece)) * f64::from(shift).exp2()
+        };
+        let offsets = (0..pieces).map(|piece| offset(piece).round() as i64).collect();
+        let slopes = (0..pieces).map(|piece| slope(piece).round() as i64).collect();
+        let pieces = Arc::new(Pieces { low, offset_shift, shift, offsets, slopes });
+        CurveParams { bits: self.bits, out_bits: self.out, digit: self.digit, pieces }
+    }
+
+    fn name(&self) -> &'static str {
+        match (self.curve, self.six) {
+            (Some(_), _) => "curve",
+            (None, Some(_)) => "relu6",
+            (None, None) => "relu",
+        }
+    }
+
     fn layer(&self) -> Box<dyn Nonlinear> {
-        match self.six {
-            None => Box::new(Elementwise { count: self.count, params: self.relu() }),
-            Some(six) => Box::new(Elementwise { count: self.count, params: self.relu6(six) }),
+        let count = self.count;
+        match (self.curve, self.six) {
+            (Some(pieces), _) => Box::new(Elementwise { count, params: self.curve(pieces) }),
+            (None, Some(six)) => Box::new(Elementwise { count, params: self.relu6(six) }),
+            (None, None) => Box::new(Elementwise { count, params: self.relu() }),
         }
     }
 }
@@ -194,6 +229,7 @@ struct Figures {
 enum Prepared {
     Relu(Relu),
     Relu6(Relu6),
+    Curve(Curve),
 }
 
 fn party<S: CotSource>(
@@ -214,9 +250,12 @@ fn party<S: CotSource>(
         party.promise(o.layer().cost().bits_from_client);
     }
     let start = Instant::now();
-    let prepared = match o.six {
-        None => Prepared::Relu(Relu::prepare(&mut party, &mut chan, o.count, o.relu())?),
-        Some(six) => Prepared::Relu6(Relu6::prepare(&mut party, &mut chan, o.count, o.relu6(six))?),
+    let prepared = match (o.curve, o.six) {
+        (Some(pieces), _) => {
+            Prepared::Curve(Curve::prepare(&mut party, &mut chan, o.count, &o.curve(pieces))?)
+        }
+        (None, Some(six)) => Prepared::Relu6(Relu6::prepare(&mut party, &mut chan, o.count, o.relu6(six))?),
+        (None, None) => Prepared::Relu(Relu::prepare(&mut party, &mut chan, o.count, o.relu())?),
     };
     chan.flush()?;
     let cots = party.source().time;
@@ -228,6 +267,7 @@ fn party<S: CotSource>(
     let result = match prepared {
         Prepared::Relu(relu) => relu.run(&mut chan, x)?,
         Prepared::Relu6(relu6) => relu6.run(&mut chan, x)?,
+        Prepared::Curve(curve) => curve.run(&mut chan, x)?,
     };
     chan.flush()?;
     let wall = start.elapsed();
@@ -268,12 +308,18 @@ fn main() {
         (client.join().expect("the client ends"), server.join().expect("the server ends"))
     });
 
+    let pieces = o.curve.map(|pieces| o.curve(pieces).pieces);
     let results = client.result.iter().zip(&server.result);
     for ((&x_c, &x_s), (&y_c, &y_s)) in shares[0].iter().zip(&shares[1]).zip(results) {
         let (x, y) = (reference::open(x_c, x_s, o.bits), reference::open(y_c, y_s, o.out));
-        let want = o.six.map_or(reference::relu(x), |j| reference::relu6(x, j));
-        // Where low bits are ignored, values next to the borders may err.
-        assert!(y == want || o.ignored > 0 && (y - want).abs() < 1 << o.ignored, "{x} gave {y}");
+        let want = match (&pieces, o.six) {
+            (Some(pieces), _) => pieces.nearest(x),
+            (None, Some(j)) => reference::relu6(x, j),
+            (None, None) => reference::relu(x),
+        };
+        // Where low bits are ignored, values next to the borders may err; a curve is rounded by chance.
+        let rounded = pieces.is_some() && (y - want).abs() <= 1;
+        assert!(y == want || rounded || o.ignored > 0 && (y - want).abs() < 1 << o.ignored, "{x} gave {y}");
     }
 
     let per = |t: Duration| t.as_secs_f64() * 1e9 / o.count as f64;
@@ -289,7 +335,7 @@ fn main() {
             })
         };
         let all = serde_json::json!({
-            "protocol": if o.six.is_some() { "relu6" } else { "relu" }, "count": o.count, "bits": o.bits,
+            "protocol": o.name(), "pieces": o.curve, "count": o.count, "bits": o.bits,
             "out_bits": o.out, "digit": o.digit, "ignored": o.ignored, "log2_six": o.six, "link": "memory", "threads": o.threads,
             "cot_source": if o.real { "real" } else { "stand-in" },
             "client": side(&client), "server": side(&server),
@@ -300,7 +346,7 @@ fn main() {
     println!(
         "{} x {} from {} to {} bits, digits of {}, in-memory link; ns per element",
         o.count,
-        if o.six.is_some() { "ReLU6" } else { "ReLU" },
+        o.name(),
         o.bits,
         o.out,
         o.digit
