@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use jaguar::bundle::Bundle;
+use jaguar::compile::samples::labelled::{Labelled, labelled};
 use jaguar::float::Graph;
 use jaguar::import::{self, import_file};
 use jaguar::network::Model;
 use jaguar::plan::Choices;
 use jaguar::progress::NoProgress;
-use jaguar::reports::accuracy::labelled::{Labelled, labelled};
 use jaguar::reports::accuracy::{
     AccuracyError, Ranking, Run, Score, classes, measure, private, same_network, spread, tops,
 };

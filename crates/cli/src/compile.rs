@@ -6,11 +6,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use jaguar::Cpu;
 use jaguar::agreement::{Agreement, Beyond};
 use jaguar::bundle::Bundle;
+use jaguar::compile::samples::labelled::labelled;
 use jaguar::compile::samples::{self as samples, Axes, Source};
 use jaguar::compile::{
-    CompileError, Event, Hide, MapPlace, Options, Preprocessing, PreprocessingError, ReducedSigns, Warning,
-    Widths, compile,
+    ByClass, Classes, CompileError, Counted, Event, Hide, MapPlace, Options, Preprocessing,
+    PreprocessingError, ReducedSigns, Ruled, Warning, Widths, compile,
 };
+use jaguar::float::Graph;
 use jaguar::import::{self, import_file};
 use jaguar::network::{DEFAULT_HIDDEN_FOR, Filter, ImageSpec, Network, Resize, Shape};
 use jaguar::quantise::{Report, Width, layers};
@@ -71,7 +73,7 @@ pub struct Args {
     #[arg(long, help_heading = PICTURES, hide = true, default_value = "bilinear", value_parser = str::parse::<Filter>)]
     filter: Filter,
     /// The network takes blue, green, red.
-    #[arg(long, help_heading = PICTURES)]
+    #[arg(long, help_heading = PICTURES, hide = true)]
     bgr: bool,
     /// Multiply pixels (0 to 255) by this first.
     ///
@@ -112,6 +114,17 @@ pub struct Args {
     /// out of the scales. `--signs reduced` may use as much again, on every calibration input; its class must stay the same.
     #[arg(long, help_heading = PRECISION, value_name = "PERCENT", default_value_t = 1.0)]
     accuracy_bound: f64,
+    /// Labelled pictures: take the fewest bits that find their classes.
+    ///
+    /// As often as the float network does, less --loss. Otherwise, and beside it in what is told, bits are chosen by --accuracy-bound.
+    /// Pictures are in folders, one a class, or in a list, as `jaguar accuracy` takes them; they have no part in calibration.
+    #[arg(long, help_heading = PRECISION, value_name = "FOLDER|LIST", conflicts_with = "activation_bits")]
+    data: Option<PathBuf>,
+    /// Which part of the labelled pictures may be lost, in percent.
+    ///
+    /// Pictures whose class the float network finds and the compiled one does not, less those where it is the other way round.
+    #[arg(long, help_heading = PRECISION, hide = true, value_name = "PERCENT", requires = "data", default_value_t = 100.0 * ByClass::LOSS)]
+    loss: f64,
     /// Other inputs, to see how it does on them.
     ///
     /// They have no part in calibration.
@@ -267,6 +280,7 @@ pub fn run(args: &Args) -> Result<()> {
         image,
         labels,
         bound: args.accuracy_bound / 100.0,
+        by_class: None,
         reduced_signs: args.signs == Signs::Reduced,
         raw_pixels: false,
         keep_names: args.keep_names,
@@ -274,8 +288,13 @@ pub fn run(args: &Args) -> Result<()> {
         force: args.force,
         cpu,
     };
+    if let Some(data) = &args.data {
+        options.by_class = Some(by_class(data, args.loss, &graph, &options.labels)?);
+    }
     options.check(&graph).map_err(|error| match error {
         CompileError::Bound => anyhow!("--accuracy-bound must be more than 0 percent"),
+        CompileError::Loss => anyhow!("--loss must be from 0 to less than 100 percent"),
+        CompileError::NoClasses(_) | CompileError::NoPictures => anyhow!("--data: {error}"),
         other => other.into(),
     })?;
     steps.finish();
@@ -368,6 +387,9 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
+    if let Some(classes) = &compiled.classes {
+        say_classes(classes, options.bound);
+    }
     say!("{}", hide::describe(&compiled.bundle));
     say!(
         "a client will fetch {} once and send {} of ciphertexts per query",
@@ -405,6 +427,14 @@ pub fn run(args: &Args) -> Result<()> {
         page::write(path, &page)?;
     }
     Ok(())
+}
+
+/// The pictures of `--data`, as far as can be told before any is read.
+fn by_class(data: &Path, loss: f64, graph: &Graph, labels: &[String]) -> Result<ByClass> {
+    let classes = graph.nodes.last().map_or(0, |n| n.shape.iter().product());
+    let found = labelled(data, labels, classes).context("--data")?;
+    found.skipped.iter().for_each(|skipped| eprintln!("note: {skipped}"));
+    Ok(ByClass { pictures: found.pictures, loss: loss / 100.0 })
 }
 
 /// Shows the steps and warnings of compiling as they come.
@@ -455,6 +485,12 @@ impl Shown<'_> {
                 eprintln!("warning: {warning}");
                 self.warnings.push(warning);
             }
+            Event::Judging(width, 0, of) => self.steps.begin(match width {
+                None => format!("running the float network on {of} labelled pictures"),
+                Some(width) => format!("activations of {width}: imitating runs of {of} labelled pictures"),
+            }),
+            Event::Judging(_, done, of) => self.steps.done(*done, *of),
+            Event::Judged(counted) => say_counted(counted),
             Event::Signs(stage) => self.search.stage(*stage),
             Event::SignsChosen(chosen) => {
                 self.search.finish();
@@ -507,6 +543,7 @@ fn with_options(warning: &Warning, files: &[PathBuf]) -> String {
         Warning::HiddenFor { found, .. } => format!(
             "{warning} (--hide-for {found:.0} asks for no more; a larger --accuracy-bound hides longer)"
         ),
+        Warning::FewPictures { .. } | Warning::Lost(_) => format!("{warning} (--data, --loss)"),
         Warning::Samples(oddity) => oddity.words(&|i| files[i].display().to_string()),
         Warning::PublicMap(_) => {
             format!("{warning} (--input-map secret keeps them so; --input-map public says that they may be)")
@@ -621,6 +658,61 @@ fn say_width(width: Width, found: Option<&Agreement>) {
             100.0 * found.worst_relative_error
         ),
     }
+}
+
+/// How often a width was found to give the right class.
+fn say_counted(counted: &Counted) {
+    let Counted { width, pictures, right, lost, won, overflows, kept } = counted;
+    let beyond =
+        if *overflows > 0 { format!(", {overflows} values leave their range") } else { String::new() };
+    let verdict = if *kept { "enough" } else { "too few" };
+    say!(
+        "activations of {width}: right class on {right} of {pictures} labelled pictures, {lost} lost and {won} won beside the float \
+         network{beyond}: {verdict}"
+    );
+}
+
+/// What labelled pictures chose, beside what the bound on logits would.
+fn say_classes(found: &Classes, bound: f64) {
+    let Classes { pictures, float_right, loss, by_logits, by_class } = found;
+    let part = |n: usize, of: usize| format!("{:.2} %", 100.0 * n as f64 / of.max(1) as f64);
+    say!(
+        "{pictures} labelled pictures; the float network has the right class on {float_right} ({})",
+        part(*float_right, *pictures)
+    );
+    let mut table = plain(
+        &[
+            "chosen by",
+            "activations",
+            "right class",
+            "lost",
+            "won",
+            "logits off by",
+            "bytes before the input",
+            "with it",
+        ],
+        2,
+    );
+    let logits = (format!("logits within {} %", 100.0 * bound), by_logits);
+    let class = by_class.as_ref().map(|ruled| (format!("at most {} % lost", 100.0 * loss), ruled));
+    for (rule, Ruled { width, error, bytes: [before, with], counted }) in std::iter::once(logits).chain(class)
+    {
+        // (Fewer pictures are counted where they settled it.)
+        let right = part(counted.right, counted.pictures);
+        let of =
+            if counted.pictures < *pictures { format!(" of {}", counted.pictures) } else { String::new() };
+        table.add_row([
+            rule,
+            width.to_string(),
+            format!("{right}{of}"),
+            counted.lost.to_string(),
+            counted.won.to_string(),
+            format!("{:.2} %", 100.0 * error),
+            bytes(*before),
+            bytes(*with),
+        ]);
+    }
+    say!("{}", trimmed(&table));
 }
 
 /// What reduced-precision signs save, layer by layer, and what they do.

@@ -38,7 +38,7 @@ const WEIGHED: usize = 3;
 /// The most guard bits that are chosen. More would be below the noise of encryption, which is some hundredths of the activations' last
 /// place, moves hidden values as coins do, and is the server's or known to the client: wider activations make it smaller, guard bits do
 /// not.
-const MOST_GUARD_BITS: u32 = 8;
+pub(crate) const MOST_GUARD_BITS: u32 = 8;
 
 /// How much a hidden unit weighs, and the model that hides it, of the width that was chosen.
 pub(crate) fn chosen(

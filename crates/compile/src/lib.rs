@@ -10,6 +10,7 @@
 //! Nothing here prints. How far it is, and what a person should know meanwhile, is told as an [`Event`]; all of it is
 //! in [`Compiled`] too.
 
+mod classes;
 mod hide;
 mod input_map;
 mod preprocessing;
@@ -17,17 +18,19 @@ pub mod samples;
 mod signs;
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, private_agreement};
 use jaguar_graph::bundle::{Bundle, BundleError};
 use jaguar_graph::float::Graph;
-use jaguar_graph::network::{Hiding, ImageSpec, Model, Network, Seen, hidden_for, may_guard};
+use jaguar_graph::network::{Hiding, ImageSpec, Model, Network, Seen, Shape, hidden_for, may_guard};
 use jaguar_graph::quantise::{self, Chosen, Oddity, QuantiseError, Report, Samples, Width};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SearchStage, SignsError};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
 use jaguar_ring::cpu::Cpu;
 
+pub use classes::{ByClass, Classes, Counted, Ruled};
 pub use hide::Hide;
 pub use input_map::{InputMap, MOST_LOST_BITS, MapFound, MapPlace, place_input_map};
 pub use preprocessing::{Preprocessing, PreprocessingError};
@@ -52,6 +55,8 @@ pub struct Options {
     /// By how much logits may be off, as a part of their spread over the classes: more than 0. Widths are chosen by it;
     /// reduced signs may use as much again.
     pub bound: f64,
+    /// Labelled pictures: bits are then chosen by how often the right class comes out, and beside it is told what the bound would take.
+    pub by_class: Option<ByClass>,
     /// Whether activations and max-pools may leave low bits out of their comparisons where calibration finds the bound
     /// kept.
     pub reduced_signs: bool,
@@ -96,6 +101,7 @@ impl Default for Options {
             image: ImageSpec::default(),
             labels: Vec::new(),
             bound: 0.01,
+            by_class: None,
             reduced_signs: false,
             raw_pixels: false,
             keep_names: false,
@@ -110,7 +116,8 @@ impl Options {
     /// Whether they can be of use for this network; [`compile`] asks too, but only after the samples were read.
     ///
     /// # Errors
-    /// When labels and outputs differ in number, the bound is none, or there cannot be so many guard bits.
+    /// When labels and outputs differ in number, the bound is none, there cannot be so many guard bits, or classes are asked for of a
+    /// network that has none.
     pub fn check(&self, graph: &Graph) -> Result<(), CompileError> {
         let classes: usize = graph.nodes.last().map_or(0, |n| n.shape.iter().product());
         if !self.labels.is_empty() && self.labels.len() != classes {
@@ -126,7 +133,7 @@ impl Options {
             }
             Hide::For(_) | Hide::As(_) => (),
         }
-        Ok(())
+        self.by_class.as_ref().map_or(Ok(()), |by_class| by_class.check(graph))
     }
 }
 
@@ -160,6 +167,26 @@ pub enum CompileError {
     /// A bound that nothing can keep.
     #[error("the bound must be more than 0")]
     Bound,
+    /// Classes of a network whose output is no list of them.
+    #[error("an output of {0:?} is no list of classes: labelled pictures say nothing of it")]
+    NoClasses(Shape),
+    /// No labelled pictures.
+    #[error("there are no labelled pictures")]
+    NoPictures,
+    /// A part that is none.
+    #[error("the part of the pictures that may be lost must be from 0 to below 1")]
+    Loss,
+    /// A labelled picture that cannot be read.
+    #[error(transparent)]
+    Open(#[from] samples::OpenError),
+    /// A labelled picture that cannot be brought to the network's shape.
+    #[error("{}: {error}", path.display())]
+    Picture {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: samples::FitError,
+    },
     /// A number of queries that is none.
     #[error("for how many queries hidden units are hidden must be a number")]
     Queries,
@@ -208,6 +235,10 @@ pub enum Event<'a> {
     Quantised(&'a Report, &'a Network),
     /// What may cost accuracy.
     Warning(&'a Warning),
+    /// So many of so many labelled pictures went through the float network, or through the one that is this wide.
+    Judging(Option<Width>, usize, usize),
+    /// How often a width finds the right class.
+    Judged(&'a Counted),
     /// The search for the bits that signs may leave out.
     Signs(SearchStage),
     /// What that search chose.
@@ -245,6 +276,15 @@ pub enum Warning {
         /// For how many it is.
         found: f64,
     },
+    /// So few labelled pictures that a single one is more than may be lost.
+    FewPictures {
+        /// How many pictures.
+        pictures: usize,
+        /// Which part may be lost.
+        loss: f64,
+    },
+    /// No width loses as little as was asked for; what the bound on logits chose was taken.
+    Lost(Classes),
     /// The integer network is another function than the float network, and a model was asked for all the same.
     Disagrees(Disagreement),
     /// The file's own map of the input becomes public, and nobody asked for that.
@@ -287,6 +327,24 @@ impl std::fmt::Display for Warning {
                 f,
                 "hidden units weigh much in the answer: they stay hidden for {found:.0} queries of one image, not for {asked:.0}, \
                  unless answers may be less exact"
+            ),
+            Self::FewPictures { pictures, loss } => write!(
+                f,
+                "one of {pictures} labelled pictures is {:.2} % of them: none may be lost, and what is lost of others is not known to be \
+                 {:.2} % or less; {:.0} or more would tell",
+                100.0 / *pictures as f64,
+                100.0 * loss,
+                (1.0 / loss).ceil()
+            ),
+            Self::Lost(found) => write!(
+                f,
+                "no width to {} loses {:.2} % of the labelled pictures or less: what the bound on logits chose is taken, which loses {} \
+                 and wins {} of {}",
+                found.by_logits.width,
+                100.0 * found.loss,
+                found.by_logits.counted.lost,
+                found.by_logits.counted.won,
+                found.by_logits.counted.pictures
             ),
             Self::FewSamples(samples) => write!(
                 f,
@@ -371,6 +429,8 @@ pub struct Compiled {
     pub agreement: Agreement,
     /// An imitated private run beside it, scales from either half of the samples, on the other half.
     pub held_out: Agreement,
+    /// What labelled pictures said, if there were any.
+    pub classes: Option<Classes>,
     /// What was chosen, if reduced-precision signs were asked for.
     pub signs: Option<ReducedSigns>,
     /// What may cost accuracy.
@@ -457,6 +517,15 @@ pub fn compile(
     let mut warnings: Vec<Warning> = public.into_iter().chain(few).chain(odd).collect();
     warnings.iter().for_each(|w| tell(Event::Warning(w)));
     let (leverage, chosen) = hide::chosen(options, &but_for_width, &calibrated, samples, tell)?;
+    let (chosen, classes) = match &options.by_class {
+        None => (chosen, None),
+        Some(by_class) => {
+            let (but_for_width, calibrated) = (&but_for_width, &calibrated);
+            let search = classes::Search { kit, graph, options, by_class, but_for_width, calibrated };
+            let (chosen, classes) = search.chosen(chosen, leverage, tell)?;
+            (chosen, Some(classes))
+        }
+    };
     let Chosen { width, mut model, report, held_out, .. } = chosen;
     model.leverage = Some(leverage);
     if let Hide::For(asked) = options.hide
@@ -468,7 +537,11 @@ pub fn compile(
         tell(Event::Warning(&warning));
         warnings.push(warning);
     }
-    for warning in of_held_out(&held_out, samples.len(), options.bound) {
+    // What labelled pictures chose may leave the bound, on purpose (and is asked below for more than that).
+    let bound =
+        if classes.as_ref().is_some_and(|c| c.by_class.is_some()) { f64::INFINITY } else { options.bound };
+    let judged = classes.iter().flat_map(of_classes);
+    for warning in judged.chain(of_held_out(&held_out, samples.len(), bound)) {
         tell(Event::Warning(&warning));
         warnings.push(warning);
     }
@@ -522,7 +595,7 @@ pub fn compile(
     let bundle = Bundle::with_hiding(model, width.hiding)?;
     let network = &bundle.model.network;
     let plan = Plan::new(network, Choices::standard(network, kit.first()))?;
-    Ok(Compiled { bundle, moved, input_map, plan, report, agreement, held_out, signs, warnings })
+    Ok(Compiled { bundle, moved, input_map, plan, report, agreement, held_out, classes, signs, warnings })
 }
 
 fn reduce(
@@ -546,6 +619,15 @@ fn reduce(
 fn looks_raw(network: &Network, largest_logit: f64) -> bool {
     let large = network.input.seen.is_some_and(|s| s.highest > RAW);
     large && largest_logit > f64::from(RAW)
+}
+
+/// What labelled pictures do not say.
+fn of_classes(classes: &Classes) -> Vec<Warning> {
+    let Classes { pictures, loss, by_class, .. } = classes;
+    let few = (*loss * *pictures as f64) < 1.0 && *loss > 0.0;
+    let few = few.then_some(Warning::FewPictures { pictures: *pictures, loss: *loss });
+    let none = by_class.is_none().then(|| Warning::Lost(classes.clone()));
+    few.into_iter().chain(none).collect()
 }
 
 /// Where inputs that the scales were not made from come out worse than they should.

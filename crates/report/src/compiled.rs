@@ -1,13 +1,14 @@
 //! What compiling did to a network: how it agrees with the float network, layer by layer and image by image.
 
 use askama::Template;
-use jaguar_compile::{Compiled, MapFound};
+use jaguar_compile::{Classes, Compiled, MapFound, Ruled};
 use jaguar_graph::agreement::{Agreement, OutputAgreement};
 use jaguar_graph::network::{Filter, ImageSpec, Model, Resize, argmax};
 use jaguar_graph::quantise::layers::{BARS, Clipped, Image, LayerStatistics};
 use jaguar_graph::quantise::{NodeReport, Width};
 
 use crate::draw::{histogram, thumbnail};
+use crate::terminal::table::bytes;
 use crate::{Frame, NodeKind, ReportError, number, percent, render, thousands};
 
 /// How many of the images that agree least are shown.
@@ -34,6 +35,8 @@ pub struct Found {
     /// Activation bits that were tried, and by which part of their spread logits were off at most on inputs left out of calibration;
     /// `None` where there are no scales.
     pub tried: Vec<(Width, Option<f64>)>,
+    /// What labelled pictures chose, if there were any.
+    pub classes: Option<Classes>,
     /// The exact integer network beside the float network, by part of the output, each judged by its own spread: on the calibration
     /// inputs.
     pub outputs: Vec<OutputAgreement>,
@@ -55,7 +58,8 @@ impl Found {
     ) -> Self {
         let (nodes, held_out) = (compiled.report.nodes.clone(), compiled.held_out.clone());
         let (outputs, input_map) = (compiled.agreement.outputs.clone(), compiled.input_map.clone());
-        Self { nodes, held_out, outputs, input_map, tried, warnings, bound }
+        let classes = compiled.classes.clone();
+        Self { nodes, held_out, classes, outputs, input_map, tried, warnings, bound }
     }
 }
 
@@ -103,6 +107,8 @@ struct Page<'a> {
     bound: String,
     verdict: &'static str,
     tried: Vec<Tried>,
+    /// What labelled pictures said, and what either rule chose.
+    labelled: Option<(&'a Classes, Vec<Rule>)>,
     warnings: &'a [String],
     preprocessing: Vec<(&'static str, String)>,
     layers: Vec<Row<'a>>,
@@ -136,6 +142,21 @@ struct Output<'a> {
     typical: String,
     worst: String,
     keeps: bool,
+}
+
+/// What a rule chose, and how often the right class comes out of it.
+struct Rule {
+    name: String,
+    bits: String,
+    right: String,
+    /// On how many pictures.
+    of: String,
+    lost: usize,
+    won: usize,
+    error: String,
+    before: String,
+    with: String,
+    taken: bool,
 }
 
 struct Tried {
@@ -255,6 +276,7 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
                 taken: (tried.activation_bits, tried.hiding) == (bits, network.hiding()),
             })
             .collect(),
+        labelled: of.found.classes.as_ref().map(|classes| (classes, rules(classes, bound))),
         warnings: &of.found.warnings,
         outputs: outputs(of.found),
         preprocessing: preprocessing(&network.input.image, network.nodes[0].shape[0])
@@ -272,6 +294,29 @@ pub fn page(of: &Subject<'_>) -> Result<String, ReportError> {
         kinds: NodeKind::ALL,
     };
     render(&page)
+}
+
+fn rules(classes: &Classes, bound: f64) -> Vec<Rule> {
+    let rule = |name: String, ruled: &Ruled, taken: bool| {
+        let Ruled { width, error, bytes: [before, with], counted } = ruled;
+        Rule {
+            name,
+            bits: width.to_string(),
+            right: percent(counted.right as f64 / counted.pictures.max(1) as f64),
+            of: thousands(counted.pictures as u64),
+            lost: counted.lost,
+            won: counted.won,
+            error: percent(*error),
+            before: bytes(*before),
+            with: bytes(*with),
+            taken,
+        }
+    };
+    let by_class = classes.by_class.as_ref();
+    let logits = format!("logits within {} % of their spread", percent(bound));
+    let class = format!("at most {} % of the pictures lost", percent(classes.loss));
+    let logits = rule(logits, &classes.by_logits, by_class.is_none());
+    std::iter::once(logits).chain(by_class.map(|ruled| rule(class, ruled, true))).collect()
 }
 
 impl Group {

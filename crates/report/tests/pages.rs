@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use jaguar_compile::{Compiled, Options, Widths, compile};
+use jaguar_compile::{Classes, Compiled, Counted, Options, Ruled, Widths, compile};
 use jaguar_graph::float::Graph;
 use jaguar_graph::import;
 use jaguar_graph::network::Operators;
@@ -385,6 +385,49 @@ fn preprocessing_is_in_words() {
             assert!(page.contains(word), "{resize}, {filter}: {word}");
         }
     }
+}
+
+/// What labelled pictures chose stands beside what the bound on logits would have.
+#[test]
+fn both_rules_are_shown() {
+    let (graph, images, mut compiled) = network();
+    let (layers, outputs) =
+        layers::compare(Cpu::detect(), &graph, &compiled.bundle.model, [&images[..4], &[]], &mut |_| ())
+            .unwrap();
+    let ruled = |activation_bits, right, lost, mib: u64| {
+        let width = Width { activation_bits, hiding: compiled.bundle.model.network.hiding() };
+        let counted = Counted { width, pictures: 1000, right, lost, won: 3, overflows: 0, kept: true };
+        Ruled { width, error: 0.07, bytes: [mib << 20, (2 * mib) << 20], counted }
+    };
+    let (by_logits, by_class) = (ruled(17, 781, 2, 7), ruled(11, 779, 4, 5));
+    let mut page = |by_class: Option<Ruled>| {
+        let by_logits = by_logits.clone();
+        compiled.classes =
+            Some(Classes { pictures: 1000, float_right: 780, loss: 0.002, by_logits, by_class });
+        let found = compiled::Found::new(&compiled, 0.01, vec![], vec![]);
+        compiled::page(&compiled::Subject {
+            model: &compiled.bundle.model,
+            id: "x",
+            found: &found,
+            layers: &layers,
+            images: &outputs,
+            inputs: &[],
+            calibration: 4,
+        })
+        .unwrap()
+    };
+    let both = page(Some(by_class));
+    for word in
+        ["on 780 of which", "logits within 1.00 %", "at most 0.20 %", "77.9", "78.1", "5.00 MiB", "14.00 MiB"]
+    {
+        assert!(both.contains(word), "{word}");
+    }
+    let taken = |page: &str, rule: &str| {
+        let row = page.split("<tr").find(|row| row.contains(rule)).unwrap().to_owned();
+        row.contains("taken")
+    };
+    assert!(taken(&both, "of the pictures lost") && !taken(&both, "logits within"));
+    assert!(taken(&page(None), "logits within"));
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! From an ONNX network and samples to a compiled model.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jaguar::Cpu;
 use jaguar::agreement::Agreement;
 use jaguar::compile::samples::Axes;
-use jaguar::compile::{Event, Hide, InputMap, Options, Preprocessing, Warning, Widths, compile};
+use jaguar::compile::samples::labelled::labelled;
+use jaguar::compile::{ByClass, Event, Hide, InputMap, Options, Preprocessing, Warning, Widths, compile};
+use jaguar::float::Graph;
 use jaguar::reports::compiled::Found;
 use jaguar::signs::SearchStage;
 use pyo3::prelude::*;
@@ -38,6 +41,10 @@ pub struct Settings {
     reduced_signs: bool,
     /// In percent.
     accuracy_bound: f64,
+    /// Labelled pictures: a folder or a list.
+    data: Option<PathBuf>,
+    /// In percent of the pictures.
+    loss: f64,
     headroom: f64,
     keep_names: bool,
     /// `auto`, `secret` or `public`.
@@ -81,6 +88,13 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
         mean: settings.mean,
         std: settings.std,
     };
+    let labels = settings.labels;
+    if settings.data.is_some() && settings.activation_bits != "auto" {
+        return Err(Failure::option(
+            "data: labelled pictures choose activation_bits, so these must be \"auto\"",
+        ));
+    }
+    let by_class = settings.data.map(|data| by_class(&data, settings.loss, &graph, &labels)).transpose()?;
     let options = Options {
         widths: match settings.activation_bits.as_str() {
             "auto" => Widths::AUTO,
@@ -93,8 +107,9 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
         weight_bits: settings.weight_bits,
         headroom: settings.headroom,
         image: preprocessing.spec(shape[0])?,
-        labels: settings.labels,
+        labels,
         bound: settings.accuracy_bound / 100.0,
+        by_class,
         reduced_signs: settings.reduced_signs,
         raw_pixels: given.iter().any(Given::is_picture) && preprocessing.is_identity(),
         keep_names: settings.keep_names,
@@ -151,6 +166,12 @@ fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
         }
         Event::TryingSamples(done, of) => task.at("imitating private runs", *done, *of, ""),
         Event::Tried(width, _) => task.at("trying activation bits", 0, 0, &width.to_string()),
+        Event::Judging(None, done, of) => {
+            task.at("running the float network on labelled pictures", *done, *of, "")
+        }
+        Event::Judging(Some(width), done, of) => {
+            task.at("imitating runs of labelled pictures", *done, *of, &width.to_string());
+        }
         Event::Warning(warning) => task.warning(with_options(warning, given)),
         Event::Signs(SearchStage::Layers(done, of)) => task.at("measuring layers", *done, *of, ""),
         Event::Signs(SearchStage::Check(number, done, of)) => {
@@ -158,6 +179,13 @@ fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
         }
         _ => {}
     }
+}
+
+/// The labelled pictures of `data`.
+fn by_class(data: &Path, loss: f64, graph: &Graph, labels: &[String]) -> Result<ByClass, Failure> {
+    let classes = graph.nodes.last().map_or(0, |n| n.shape.iter().product());
+    let found = labelled(data, labels, classes).map_err(|error| Failure::option(format!("data: {error}")))?;
+    Ok(ByClass { pictures: found.pictures, loss: loss / 100.0 })
 }
 
 /// A warning with what would help, and the inputs that it is about.

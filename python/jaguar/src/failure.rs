@@ -5,6 +5,7 @@ use std::error::Error;
 use jaguar::EngineError;
 use jaguar::bundle::BundleError;
 use jaguar::compile::samples::folder::FolderError;
+use jaguar::compile::samples::labelled::LabelError;
 use jaguar::compile::samples::{FitError, OpenError};
 use jaguar::compile::{CompileError, PreprocessingError};
 use jaguar::import::ImportError;
@@ -14,7 +15,6 @@ use jaguar::plan::PlanError;
 use jaguar::reference::ReferenceError;
 use jaguar::reports::ReportError;
 use jaguar::reports::accuracy::AccuracyError;
-use jaguar::reports::accuracy::labelled::LabelError;
 use jaguar::reports::terminal::in_one_line;
 use jaguar::wire::WireError;
 use pyo3::prelude::*;
@@ -130,8 +130,13 @@ impl From<ImportError> for Failure {
 impl From<CompileError> for Failure {
     fn from(error: CompileError) -> Self {
         let kind = match error {
-            CompileError::Labels { .. } | CompileError::Bound | CompileError::GuardBits(_) => "OptionError",
-            CompileError::Reference(_) => "InputError",
+            CompileError::Labels { .. }
+            | CompileError::Bound
+            | CompileError::GuardBits(_)
+            | CompileError::NoClasses(_)
+            | CompileError::NoPictures
+            | CompileError::Loss => "OptionError",
+            CompileError::Reference(_) | CompileError::Open(_) | CompileError::Picture { .. } => "InputError",
             _ => "CompileError",
         };
         Self::new(kind, in_one_line(&error))

@@ -202,6 +202,21 @@ def test_wrong_networks() -> None:
         jaguar.compile("x.jaguar", x)
 
 
+def test_labelled_pictures_choose_the_width(model: jaguar.Model, tmp_path: Path) -> None:
+    x = images(40)
+    rows = []
+    for i, answer in enumerate(model.simulate(x)):
+        np.save(tmp_path / f"{i}.npy", x[i])
+        rows.append(f"{i}.npy,{answer.label}")
+    data = tmp_path / "list.csv"
+    data.write_text("\n".join(rows), encoding="utf-8")
+    chosen = jaguar.compile(TINY, images(10), data=data, loss=10)
+    assert chosen.activation_bits < model.activation_bits
+    for loss in (-1, 100):
+        with pytest.raises(jaguar.OptionError, match="from 0 to below 1"):
+            jaguar.compile(TINY, images(10), data=data, loss=loss)
+
+
 def test_wrong_options(model: jaguar.Model, tmp_path: Path) -> None:
     x = images(10)
     latin = tmp_path / "latin.txt"
@@ -213,6 +228,8 @@ def test_wrong_options(model: jaguar.Model, tmp_path: Path) -> None:
         ({"hide_for": 0.5}, "1 or more"),
         ({"hide_for": "many"}, "a number of queries"),
         ({"signs": "no"}, "reduced"),
+        ({"data": "absent"}, "data: absent: "),
+        ({"data": "absent", "activation_bits": 16}, "labelled pictures choose activation_bits"),
         ({"preprocessing": jaguar.Preprocessing(mean=(1.0, 2.0))}, "mean has 2 numbers"),
         ({"preprocessing": jaguar.Preprocessing(resize="wide")}, "resize='wide'"),
         ({"preprocessing": jaguar.Preprocessing(resize=0)}, "resize='0'"),

@@ -16,6 +16,8 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
             "hide_for",
             "signs",
             "accuracy_bound",
+            "data",
+            "loss",
             "weight_bits",
             "headroom",
             "verbose",

@@ -76,6 +76,38 @@ fn labelled_pictures_are_counted() {
     assert_eq!((part(&told, "/failed"), part(&told, "/integer/pictures")), (1.0, 6.0));
 }
 
+/// `compile --data`: labels decide, and what the bound on logits would take stands beside it.
+#[test]
+fn labelled_pictures_choose_the_width() {
+    let folder = Scratch::new("by-class");
+    tiny::compile(&folder);
+    let [source, data, output] = ["tiny.onnx", "list.csv", "by-class.jaguar"].map(|f| folder.path(f));
+    let photos = repository("demo/calibration");
+    let names = ["astronaut", "cat", "china", "flower", "hubble", "rocket"];
+    let list: String = names.map(|name| format!("{photos}/{name}.jpg,0\n")).concat();
+    std::fs::write(&data, list).unwrap();
+    let arguments = ["compile", &source, "--calibrate", &photos, "--data", &data, "-o", &output];
+    let told = run(&[&arguments[..], &["--loss", "20", "--force"]].concat());
+    let text = told.succeeded();
+    for part in [
+        "6 labelled pictures",
+        "logits within 1 %",
+        "at most 20 % lost",
+        "right class on",
+        "bytes before the input",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing:\n{text}");
+    }
+    for (wrong, part) in [
+        (&["--loss", "100"][..], "--loss must be from 0 to less than 100 percent"),
+        (&["--activation-bits", "16"], "cannot be used with"),
+        (&["--protocol", "convfhe"], "--data is for --protocol interactive"),
+    ] {
+        let refused = run(&[&arguments[..], wrong].concat());
+        assert!(!refused.status.success() && refused.stderr.contains(part), "{wrong:?}: {}", refused.stderr);
+    }
+}
+
 #[test]
 fn labels_that_do_not_match_are_named() {
     let folder = Scratch::new("mislabelled");

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod folder;
+pub mod labelled;
 pub mod npy;
 mod source;
 

@@ -13,8 +13,8 @@ pub use crate::ir::convolution::{Bias, Weights, block_size, possible_sizes};
 pub use crate::ir::error::{NetworkError, NodeError};
 pub use crate::ir::guard::{DEFAULT_GUARD_BITS, DEFAULT_HIDDEN_FOR, Hiding, LEAST_NOISE_BITS, hidden_for};
 pub use crate::ir::limits::{
-    MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_NOISE_BITS, MAX_TOTAL_ELEMENTS, MAX_WEIGHTS,
-    NOISE_MARGIN, may_guard,
+    ACTIVATION_BITS, MAX_ELEMENTS, MAX_MULTIPLY_ADDS, MAX_NODES, MAX_NOISE_BITS, MAX_TOTAL_ELEMENTS,
+    MAX_WEIGHTS, NOISE_MARGIN, may_guard,
 };
 pub use crate::ir::reading::ReadError;
 pub use crate::ir::seen::Seen;

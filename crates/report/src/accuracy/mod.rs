@@ -1,10 +1,8 @@
 //! How often the right class comes out of a compiled model: of the integer network, of the float network that it was made from,
 //! and of private runs.
 //!
-//! Nothing here prints. [`labelled`] finds pictures and their classes, [`measure`] runs one of them through both networks,
-//! [`private`] runs some privately, and a [`Score`] says what came of it.
-
-pub mod labelled;
+//! Nothing here prints. [`jaguar_compile::samples::labelled`] finds pictures and their classes, [`measure`] runs one of them through both
+//! networks, [`private`] runs some privately, and a [`Score`] says what came of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

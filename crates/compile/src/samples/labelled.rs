@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use jaguar_compile::samples::folder::{self, Skipped};
+use super::folder::{self, Skipped};
 
 /// A picture and its class.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labelled {
     /// The file of the picture or the tensor.
     pub path: PathBuf,
