@@ -448,9 +448,9 @@ def compile(
     `activation_bits`: 8 to 24, "auto" for 16 or as many as keep `accuracy_bound`, "fewest" for 12 or as many as keep it.
     `hide_for`: for how many queries of one image hidden units stay hidden, by noise in the answers and guard bits below the activations';
     1 has neither, and lets a client that repeats its queries learn hidden values and weights.
-    `accuracy_bound`: by how much logits may be off, in percent of their spread over the classes. `data`: labelled pictures, a folder with one
-    folder a class, or a list of files and classes; the fewest bits are then taken that find the right class as often as the float network
-    does, less `loss` percent of the pictures. `signs`: "reduced" lets comparisons
+    `accuracy_bound`: by how much logits may be off, in percent of their spread over the classes. `data`: labelled pictures, a folder with
+    one folder a class, or a list of files and classes; the fewest bits are then taken that find the right class as often as the float
+    network does, less `loss` percent of the pictures. `signs`: "reduced" lets comparisons
     leave out low bits where the bound is kept. `keep_names`: clients get the names that the file has for nodes and outputs, instead of
     kinds and numbers. `input_map`: what becomes of factors and offsets that the network has right behind the input, as a batch
     normalisation there: "secret" in the weights, "public" for every client, "auto" for secret where that costs nothing.
