@@ -216,6 +216,26 @@ impl View {
         Some(places)
     }
 
+    /// The node's values in runs, in their order: whether the dimensions that a run lies in are among `kept` (by dimension), and how many
+    /// places it has. And the kept dimensions that are larger than one, as they follow each other there. `None` if one of these is no
+    /// consecutive part of what is kept.
+    pub(crate) fn runs(&self, kept: &[bool]) -> Option<(Vec<(bool, usize)>, Vec<usize>)> {
+        let mut is_kept = vec![false; self.atoms.len()];
+        self.dims.iter().zip(kept).for_each(|(dim, &kept)| dim.iter().for_each(|&a| is_kept[a] = kept));
+        let mut runs: Vec<(bool, usize)> = Vec::new();
+        for (&kept, &size) in is_kept.iter().zip(&self.atoms) {
+            match runs.last_mut() {
+                Some((own, places)) if *own == kept => *places *= size,
+                _ => runs.push((kept, size)),
+            }
+        }
+        let mut order: Vec<usize> =
+            (0..self.dims.len()).filter(|&d| kept[d] && !self.dims[d].is_empty()).collect();
+        order.sort_unstable_by_key(|&d| self.dims[d][0]);
+        let atoms = order.iter().flat_map(|&d| self.dims[d].iter().copied());
+        atoms.eq((0..self.atoms.len()).filter(|&a| is_kept[a])).then_some((runs, order))
+    }
+
     /// Whether dimension `dim` is exactly the node's channels.
     pub(crate) fn is_channels(&self, dim: usize, shape: Shape) -> bool {
         self.dims[dim] == self.by_axis(shape)[0]

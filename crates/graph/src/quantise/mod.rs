@@ -353,6 +353,7 @@ pub fn quantise(
     let by_channel = ranges;
     let ranges: Vec<f64> = by_channel.iter().map(|r| r.iter().copied().fold(0.0, f64::max)).collect();
     let n = options.activation_bits;
+    tell(&mut graph, &ranges, n);
     let mut network = skeleton(&graph, options)?;
     let mut warnings = Vec::new();
     let scales = choose_scales(&graph, &network, &ranges, options, &mut warnings)?;
@@ -420,6 +421,15 @@ pub fn quantise(
     let model = Model { network, weights, scales, leverage: None };
     model.validate()?;
     Ok((model, Report { nodes, warnings }))
+}
+
+/// Tells each operation what calibration saw of its first input, in a network of n = `bits` bits, guard bits not among them.
+fn tell(graph: &mut Graph, ranges: &[f64], bits: u32) {
+    for node in &mut graph.nodes {
+        if let Some(&input) = node.inputs.first() {
+            node.op.seen(ranges[input], bits);
+        }
+    }
 }
 
 fn check_options(options: &Options) -> Result<(), QuantiseError> {
