@@ -209,8 +209,10 @@ pub trait FloatOperator: Instance {
     }
 
     /// Told when calibration is through: the largest absolute value of its first input, and n, the bits of an activation without guard
-    /// bits. What it takes from that is public: the order of magnitude at most.
-    fn seen(&mut self, _largest: f64, _bits: u32) {}
+    /// bits. What it takes from that is public: the order of magnitude at most. Says whether it makes something else now.
+    fn seen(&mut self, _largest: f64, _bits: u32) -> bool {
+        false
+    }
 
     /// If it is 0 below zero, and changes nothing between zero and this bound: infinity of a ReLU.
     fn clips_at(&self) -> Option<f32> {

@@ -36,7 +36,7 @@ use crate::network::{
     Bias, Hiding, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
     may_guard,
 };
-use crate::ops::operator::{Known, Scale, Work};
+use crate::ops::operator::{Known, Scale, Source, Work};
 use crate::ops::product::product_shift;
 
 /// The largest sum of activation bits and shift.
@@ -369,11 +369,14 @@ pub fn quantise(
         if units > MOST_UNITS {
             warnings.push(Warning::Coarse { node: node.name.clone(), units });
         }
+        let many = node.inputs.first().map_or(1, |&input| summed(&network, input));
         let (quantised, report) = match (node.op.linear(), network.nodes[id].op.linear_mut()) {
             (Some(linear), Some(spec)) => {
                 let (input, scale) = (node.inputs[0], scales[id] / scales[node.inputs[0]]);
                 let terms = linear.weights.len() / spec.out_channels;
-                let typical = typical_input(&graph, input, &scales, options);
+                // (One weight that stands for many values is worth the bits of all of them.)
+                let many = if terms == 1 { many } else { 1 };
+                let typical = typical_input(&graph, input, &scales, options) * many as f64;
                 (spec.shift, spec.max_exponent) = shift(linear, scale, terms, typical, options);
                 let quantised = round_weights(linear, scale, scales[id], spec.shift, options)
                     .ok_or_else(|| QuantiseError::Bias(node.name.clone()))?;
@@ -423,13 +426,14 @@ pub fn quantise(
     Ok((model, Report { nodes, warnings }))
 }
 
-/// Tells each operation what calibration saw of its first input, in a network of n = `bits` bits, guard bits not among them.
-fn tell(graph: &mut Graph, ranges: &[f64], bits: u32) {
-    for node in &mut graph.nodes {
-        if let Some(&input) = node.inputs.first() {
-            node.op.seen(ranges[input], bits);
-        }
-    }
+/// Tells each operation what calibration saw of its first input, in a network of n = `bits` bits, guard bits not among them. Says whether
+/// any makes something else then.
+fn tell(graph: &mut Graph, ranges: &[f64], bits: u32) -> bool {
+    let told = graph.nodes.iter_mut().map(|node| match node.inputs.first() {
+        Some(&input) => node.op.seen(ranges[input], bits),
+        None => false,
+    });
+    told.fold(false, |any, one| any | one)
 }
 
 fn check_options(options: &Options) -> Result<(), QuantiseError> {
@@ -645,6 +649,16 @@ fn anchor_products(
         factors.into_iter().chain([class[id]]).for_each(|c| fixed[c] = true);
     }
     Ok(())
+}
+
+/// Of how many values each of node `id`'s is the sum, moved at most.
+fn summed(network: &Network, id: NodeId) -> u64 {
+    let Node { op, inputs, .. } = &network.nodes[id];
+    match (op.scale(), op.value().source, &inputs[..]) {
+        (Scale::Gained(gain), _, _) => gain,
+        (_, Source::Moved, &[input]) => summed(network, input),
+        _ => 1,
+    }
 }
 
 fn largest_weight(linear: &float::Linear) -> f64 {

@@ -127,8 +127,9 @@ impl FloatOperator for Cap {
         of.first().1.iter().map(|v| v.max(0.0).min(most)).collect()
     }
 
-    fn seen(&mut self, largest: f64, bits: u32) {
-        self.log2 = Some(bound(largest, self.band, bits));
+    fn seen(&mut self, largest: f64, bits: u32) -> bool {
+        let log2 = Some(bound(largest, self.band, bits));
+        std::mem::replace(&mut self.log2, log2) != log2
     }
 }
 
@@ -156,9 +157,9 @@ impl Band {
         let domain = (log2 + 1).max(3);
         let end = f64::from(domain - 1).exp2();
         let (most, seen) = (f64::from(bits - 2).exp2(), f64::from(bits - 4).exp2());
-        let at = |x: f64| {
+        let at = |x: f64, piece: f64| {
             // (What is far below is what is above: bits beyond the domain are left out.)
-            let x = if x < -end / 2.0 { x + 2.0 * end } else { x };
+            let x = if piece < -end / 2.0 { x + 2.0 * end } else { x };
             let (y, whole) = self.at(x.clamp(0.0, end) / scales[0], scales[1], most);
             (y, whole > seen)
         };
@@ -187,8 +188,108 @@ impl FloatOperator for Band {
         of.first().1.iter().map(|&x| self.at(x.into(), 1.0, f64::INFINITY).0 as f32).collect()
     }
 
-    fn seen(&mut self, largest: f64, bits: u32) {
+    fn seen(&mut self, largest: f64, bits: u32) -> bool {
         let next = (self.band + 1 < self.of.bands).then(|| bound(largest, self.band + 1, bits));
-        self.log2 = Some((bound(largest, self.band, bits), next));
+        let log2 = Some((bound(largest, self.band, bits), next));
+        std::mem::replace(&mut self.log2, log2) != log2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::operator::Operator;
+
+    /// The bands of a power in units, over values that calibration saw up to `largest`, at two scales; with `guard` bits more.
+    struct Bands {
+        parts: Vec<(i64, Curve)>,
+        scales: [f64; 2],
+        guard: u32,
+    }
+
+    impl Bands {
+        fn new(of: &Power, largest: f64, scales: [f64; 2], bits: u32, guard: u32) -> Self {
+            let part = |band: u32| {
+                let (mut cap, mut curve) =
+                    (Cap { band, log2: None }, Band { of: of.clone(), band, log2: None });
+                assert!(cap.seen(largest, bits) && curve.seen(largest, bits));
+                assert!(!cap.seen(largest, bits) && !curve.seen(largest, bits));
+                let known = Known { bits, input: None, scales: Some((&scales[..1], scales[1])) };
+                let (mut lines, _) = curve.fitted(&known).unwrap();
+                lines.rescale(guard as i32).unwrap();
+                lines.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
+                lines.check(bits + guard).unwrap();
+                let bound = (exp2(cap.log2.unwrap()) * scales[0]).round() as i64;
+                (bound << guard, lines)
+            };
+            Self { parts: (0..of.bands).map(part).collect(), scales, guard }
+        }
+
+        /// Of x, in units with their guard bits: what the bands make of it together, in units of the value without.
+        fn at(&self, x: i64) -> f64 {
+            let made = |(bound, curve): &(i64, Curve)| curve.nearest_of(x.clamp(0, *bound));
+            self.parts.iter().map(made).sum::<i64>() as f64 / exp2(self.guard as i32)
+        }
+
+        /// The power itself, in the same units.
+        fn want(&self, of: &Power, x: i64) -> f64 {
+            of.at(x as f64 / exp2(self.guard as i32) / self.scales[0]) * self.scales[1]
+        }
+    }
+
+    /// The inverse root of every value of 16 bits: within a last place wherever values are at least a 64th of the largest that
+    /// calibration saw, and up to the bound, from where on it is that of the bound. Alone, one curve is off by dozens.
+    #[test]
+    fn the_inverse_root_of_every_value_is_within_a_unit() {
+        const BITS: u32 = 16;
+        let of = Power { exponent: -0.5, bands: 3 };
+        for largest in [1.0, 1.3, 1.99, 37.0, 0.003] {
+            for guard in [0, 8] {
+                let first = exp2(bound(largest, 0, BITS));
+                let inverse = of.at(largest / 64.0);
+                // (As calibration chooses them: powers of two, with headroom.)
+                let scales = [exp2(13) / first, exp2((exp2(12) / inverse).log2().floor() as i32)];
+                let bands = Bands::new(&of, largest, scales, BITS, guard);
+                let [least, end] =
+                    [largest / 64.0, first].map(|x| (x * scales[0]) as i64 + 1).map(|x| x << guard);
+                let step = if guard == 0 { 1 } else { 7 };
+                let worst = (least..end).step_by(step).map(|x| (bands.at(x) - bands.want(&of, x)).abs());
+                let worst = worst.fold(0.0, f64::max);
+                println!("up to {largest}, {guard} guard bits: {worst:.2} units");
+                assert!(worst <= 1.0, "up to {largest}, {guard} guard bits: {worst}");
+                // Beyond the bound, and below zero, it stays what it is there.
+                for far in [2, 3, 8, 100] {
+                    assert_eq!(bands.at(end * far), bands.at(end));
+                }
+                assert!(bands.at(-1) >= bands.at(least) && bands.at(-1) == bands.at(0));
+            }
+        }
+        let alone = Power { bands: 1, ..of };
+        let bands = Bands::new(&alone, 1.0, [exp2(11), exp2(9)], BITS, 0);
+        let worst = (33..=2048).map(|x| (bands.at(x) - bands.want(&alone, x)).abs()).fold(0.0, f64::max);
+        assert!(worst > 30.0, "{worst}");
+    }
+
+    /// Other powers, and networks of few and of many bits: all within a part of the value where it is not the smallest.
+    #[test]
+    fn other_powers_follow_theirs() {
+        for bits in 8..=24 {
+            for (exponent, bands) in [(-1.0, 3), (-0.75, 2), (0.5, 3), (1.0 / 3.0, 3), (-2.0, 3)] {
+                let of = Power { exponent, bands };
+                let (first, top) = (exp2(bound(1.0, 0, bits)), of.at(1.0));
+                let scales = [exp2(bits as i32 - 3) / first, exp2(bits as i32 - 6) / top];
+                for guard in [0, 12] {
+                    let bands = Bands::new(&of, 1.0, scales, bits, guard);
+                    let end = 1i64 << (bits - 3 + guard);
+                    // From an eighth of the largest on.
+                    let places = (0..=1000).map(|i| end / 8 + i * (end - end / 8) / 1000);
+                    let off = |x: i64| (bands.at(x) - bands.want(&of, x)).abs();
+                    let worst = places.map(|x| off(x) / bands.want(&of, x).max(1.0)).fold(0.0, f64::max);
+                    let least = 1.5 / of.at(4.0).min(of.at(0.125)) / scales[1];
+                    let most = least.max(2e-3).max(exponent.abs() * 16.0 / f64::from(bits).exp2());
+                    assert!(worst <= most, "{bits} bits, x^{exponent}: {worst} of {most}");
+                }
+            }
+        }
     }
 }

@@ -47,6 +47,12 @@ impl Curve {
         let Self { low, offset_shift, shift, offsets, slopes } = self.clone();
         Pieces { low, offset_shift, shift, offsets, slopes }
     }
+
+    /// Of one integer, to the nearest.
+    #[cfg(test)]
+    fn nearest_of(&self, x: i64) -> i64 {
+        self.pieces().nearest(x)
+    }
 }
 
 impl Numbered for Curve {
