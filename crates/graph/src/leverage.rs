@@ -365,7 +365,11 @@ mod tests {
         let squares: Vec<Vec<f64>> = hidden(network)
             .iter()
             .enumerate()
-            .map(|(at, hidden)| if *hidden { (0..values[at].len()).map(|i| column(at, i)).collect() } else { vec![] })
+            .map(
+                |(at, hidden)| {
+                    if *hidden { (0..values[at].len()).map(|i| column(at, i)).collect() } else { vec![] }
+                },
+            )
             .collect();
         let longest = weights(network, &squares).into_iter().fold(0.0, f64::max).sqrt();
         let found = leverage(cpu, &model, &[input], &mut |_| ()).expect("is measured");

@@ -3,7 +3,7 @@
 
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{Options as ImportOptions, import_model};
-use jaguar_graph::network::{Model, Operators};
+use jaguar_graph::network::{Curve, Model, Op, Operators, Product};
 use jaguar_graph::onnx::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
@@ -270,4 +270,68 @@ fn integers_are_as_good_as_their_bits() {
             assert!(worst < most, "{} with {guard_bits} guard bits: off by {worst:e}", norm.operator);
         }
     }
+}
+
+/// How many curves, products, clips and layers a norm becomes.
+#[test]
+fn norms_become_what_they_are_made_of() {
+    for (norm, layers) in NORMS.iter().zip([4, 4, 4, 2, 3, 3, 2, 2]) {
+        let (graph, bands) = (norm.graph(), if norm.operator == "LRN" { 2 } else { 3 });
+        let count = |name: &str| graph.nodes.iter().filter(|node| node.op.name() == name).count();
+        let found = ["Curve", "Relu6", "Product", "Linear"].map(count);
+        // (One layer is the model's own. Another is the factors', where there are any.)
+        assert_eq!(found, [bands, bands, 2, layers], "{}", norm.operator);
+        // Sums over windows and moves apart, everything but the products, what is centred and the factors is of few values.
+        let all = CHANNELS * PLACES;
+        let many = graph.nodes.iter().filter(|node| node.shape.iter().product::<usize>() == all);
+        let few_only = ["Curve", "Relu6"];
+        assert!(norm.operator == "LRN" || many.into_iter().all(|node| !few_only.contains(&node.op.name())));
+    }
+}
+
+/// What everybody knows of the network: two norms whose ε and factors differ have the same curves.
+#[test]
+fn curves_tell_nothing_of_factors_or_epsilon() {
+    let curves = |model: &ModelProto| -> Vec<Op> {
+        let graph =
+            import_model(model, "norm", &ImportOptions::new(&Operators::standard())).expect("imports");
+        let nodes = quantised(&graph, 8).network.nodes.into_iter();
+        nodes.map(|node| node.op).filter(|op| op.is::<Curve>() || op.is::<Product>()).collect()
+    };
+    let model = NORMS[1].model();
+    let mut other = model.clone();
+    let graph = other.graph.as_mut().expect("a graph");
+    graph.node[1].attribute[1].f = Some(1.7e-3);
+    for tensor in &mut graph.initializer[1..] {
+        tensor.float_data.iter_mut().for_each(|v| *v *= 0.987);
+    }
+    assert_eq!(curves(&model).len(), 5);
+    assert_eq!(curves(&model), curves(&other));
+}
+
+#[test]
+fn what_is_no_norm_is_refused_by_name() {
+    let refused = |change: &dyn Fn(&mut GraphProto), norm: &Norm| {
+        let mut model = norm.model();
+        change(model.graph.as_mut().expect("a graph"));
+        let imported = import_model(&model, "norm", &ImportOptions::new(&Operators::standard()));
+        imported.expect_err("is refused").to_string()
+    };
+    let set = |graph: &mut GraphProto, name: &str, value: i64| {
+        let node = &mut graph.node[1].attribute;
+        node.push(AttributeProto { name: Some(name.into()), i: Some(value), ..Default::default() });
+    };
+    let text = refused(&|graph| set(graph, "p", 1), &NORMS[6]);
+    assert!(text.contains("LpNormalization") && text.contains("Only p = 2"), "{text}");
+    let text = refused(&|graph| graph.node[1].output.push("mean".into()), &NORMS[2]);
+    assert!(text.contains("LayerNormalization") && text.contains("as a result"), "{text}");
+    let groups = |graph: &mut GraphProto| graph.node[1].attribute[0].i = Some(3);
+    assert!(refused(&groups, &NORMS[1]).contains("groups that do not divide"), "groups");
+    let few = |graph: &mut GraphProto| {
+        graph.initializer[1].dims = vec![3];
+        graph.initializer[1].float_data.truncate(3);
+    };
+    assert!(refused(&few, &NORMS[0]).contains("parameters of another shape"), "parameters");
+    let size = |graph: &mut GraphProto| graph.node[1].attribute[0].i = Some(0);
+    assert!(refused(&size, &NORMS[7]).contains("parameters out of range"), "size");
 }

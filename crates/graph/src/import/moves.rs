@@ -3,7 +3,7 @@
 use super::build::{Activation, Builder, Call, Reject, Value, activation};
 use super::refusal;
 use super::tensor::{SliceRange, broadcast, slice_indices};
-use super::view::View;
+use super::view::{Runs, View};
 use crate::network::{NodeId, Rearrange, Shape};
 
 /// Moves values until the node's order is the ONNX tensor's and its shape is `shape`; `shape` must have as many
@@ -83,8 +83,8 @@ fn repeated(
     let mut sizes = vec![1; wide.len() - small.view.rank()];
     sizes.extend(small.view.sizes());
     let kept: Vec<bool> = sizes.iter().zip(wide).map(|(own, wide)| own == wide).collect();
-    let few = |(runs, _): &(Vec<(bool, usize)>, Vec<usize>)| runs.len() <= 3;
-    let (node, view, (runs, order)) = match view.runs(&kept).filter(few) {
+    let few = |found: &Runs| found.runs.len() <= 3;
+    let (node, view, Runs { runs, order }) = match view.runs(&kept).filter(few) {
         Some(found) => (large.node, view, found),
         None => {
             // In the tensor's own order.

@@ -3,7 +3,7 @@
 use super::build::{Activation, Builder, Call, Reject, Value, activation, identity};
 use super::moves::{materialise, reshaped};
 use super::tensor::wrap;
-use super::view::View;
+use super::view::{Runs, View};
 use crate::float::Op;
 use crate::network::{NodeId, Shape, Window};
 
@@ -161,7 +161,7 @@ fn in_three(
     x: &Activation,
     kept: &[bool],
 ) -> Result<(NodeId, Vec<usize>, [usize; 3]), Reject> {
-    if let Some((runs, order)) = x.view.runs(kept) {
+    if let Some(Runs { runs, order }) = x.view.runs(kept) {
         let three = match runs[..] {
             [] => Some([1, 1, 1]),
             [(true, outer)] => Some([outer, 1, 1]),

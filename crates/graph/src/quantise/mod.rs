@@ -409,7 +409,7 @@ pub fn quantise(
         let largest = ranges[id] * scales[id];
         if largest == 0.0 {
             warnings.push(Warning::Dead { node: node.name.clone() });
-        } else if largest < f64::from(1u32 << (n / 2 - 2)) {
+        } else if largest < f64::from(1u32 << (n / 2 - 2)) && !repeated_addend(&network, id) {
             warnings.push(Warning::Small { node: node.name.clone(), bits: largest.log2() });
         }
         nodes.push(NodeReport {
@@ -649,6 +649,30 @@ fn anchor_products(
         factors.into_iter().chain([class[id]]).for_each(|c| fixed[c] = true);
     }
     Ok(())
+}
+
+/// Whether a value is repeated and then goes nowhere but into sums, as a mean that is taken away from what it is of: there it may be
+/// small.
+fn repeated_addend(network: &Network, id: NodeId) -> bool {
+    let count = |id: NodeId| network.nodes[id].shape.iter().product::<usize>();
+    let moved = |id: NodeId| network.nodes[id].op.value().source == Source::Moved;
+    let mut origin = id;
+    while let (true, &[input]) = (moved(origin), &network.nodes[origin].inputs[..]) {
+        origin = input;
+    }
+    let mut open = vec![id];
+    while let Some(at) = open.pop() {
+        let takes: Vec<NodeId> =
+            (0..network.nodes.len()).filter(|&next| network.nodes[next].inputs.contains(&at)).collect();
+        let sum = |next: NodeId| matches!(network.nodes[next].op.work(), Work::Local(local) if local.adds);
+        if takes.is_empty()
+            || !takes.iter().all(|&next| moved(next) || sum(next) && count(next) > count(origin))
+        {
+            return false;
+        }
+        open.extend(takes.into_iter().filter(|&next| moved(next)));
+    }
+    true
 }
 
 /// Of how many values each of node `id`'s is the sum, moved at most.

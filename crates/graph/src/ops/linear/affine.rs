@@ -8,8 +8,6 @@ use crate::import::tensor::{Tensor, broadcast, broadcast_positions};
 use crate::import::view::View;
 use crate::network::NodeId;
 use crate::onnx::Values;
-use crate::ops::curve::onnx::{NORM_BANDS, powered};
-use crate::ops::product::onnx::product;
 
 /// `x·mul + add` with constants given in the ONNX tensor's shape.
 pub(crate) fn affine(
@@ -172,21 +170,5 @@ pub(crate) fn with_constant(
             affine(builder, call, call.activation(1)?, c, before).map(Some)
         }
         _ => Ok(None),
-    }
-}
-
-/// A quotient: by a constant, or by a value that cannot be negative.
-pub(crate) fn div(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    match (call.input(0)?, call.input(1)?) {
-        (Value::Activation(_), Value::Constant(c)) => {
-            affine(builder, call, call.activation(0)?, c, |v| (1.0 / v, 0.0))
-        }
-        (first, _) => {
-            let inverse = powered(builder, call, call.activation(1)?, -1.0, NORM_BANDS)?;
-            match first {
-                Value::Constant(c) => affine(builder, call, &inverse, c, |v| (v, 0.0)),
-                _ => product(builder, call, call.activation(0)?, &inverse),
-            }
-        }
     }
 }

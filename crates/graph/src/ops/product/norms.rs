@@ -12,7 +12,7 @@
 use super::float::Product;
 use super::onnx::product;
 use crate::float::AveragePool;
-use crate::import::build::{Activation, Builder, Call, Reject, Value, activation};
+use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation};
 use crate::import::moves::{materialise, reshaped};
 use crate::import::tensor::{Tensor, wrap};
 use crate::import::view::View;
@@ -22,6 +22,18 @@ use crate::ops::add::onnx::plus;
 use crate::ops::curve::onnx::{NORM_BANDS, powered};
 use crate::ops::linear::affine::{affine, few};
 use crate::ops::sum_pool::onnx::means;
+
+pub(crate) const ONNX: &[(&str, Build)] = &[
+    ("GroupNormalization", group),
+    ("InstanceNormalization", instance),
+    ("LRN", local_response),
+    ("LayerNormalization", layer),
+    ("LpNormalization", length),
+    ("MeanVarianceNormalization", mean_variance),
+    ("RMSNormalization", root_mean_square),
+    ("ReduceL2", reduce_length),
+    ("ReduceSumSquare", reduce_squares),
+];
 
 /// `x·x`.
 fn square(builder: &mut Builder, call: &Call<'_>, x: &Activation) -> Result<Activation, Reject> {
@@ -38,15 +50,24 @@ fn only(made: Vec<Value>) -> Result<Activation, Reject> {
     }
 }
 
-/// x less its mean over these dimensions.
-fn centred(
+/// What is to be scaled, its mean over these dimensions taken away if it is to be `centred`.
+fn ready(
     builder: &mut Builder,
     call: &Call<'_>,
     x: &Activation,
     dims: &[usize],
+    centred: bool,
 ) -> Result<Activation, Reject> {
-    let less = means(builder, call, x, dims, [-1.0, 0.0])?;
-    plus(builder, call, x.clone(), &less)
+    let mut x = x.clone();
+    // (A sum's division, which nothing here takes: in few values, not channel by channel.)
+    if builder.nodes[x.node].op.takes_means() {
+        x = x.at(few(builder, call, x.node, 1.0, 0.0)?);
+    }
+    if !centred {
+        return Ok(x);
+    }
+    let less = means(builder, call, &x, dims, [-1.0, 0.0])?;
+    plus(builder, call, x, &less)
 }
 
 /// `x / sqrt(mul·mean(x²) + add)`, the mean over these dimensions.
@@ -102,12 +123,12 @@ fn from_axis(call: &Call<'_>, rank: usize) -> Result<Vec<usize>, Reject> {
     Ok((axis.ok_or_else(|| Reject::invalid("has an axis out of range"))?..rank).collect())
 }
 
-pub(crate) fn layer(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn layer(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     one_result(call)?;
     let x = call.activation(0)?;
     let dims = from_axis(call, x.view.rank())?;
-    let centred = centred(builder, call, x, &dims)?;
-    let y = scaled(builder, call, &centred, &dims, [1.0, epsilon(call)?])?;
+    let x = ready(builder, call, x, &dims, true)?;
+    let y = scaled(builder, call, &x, &dims, [1.0, epsilon(call)?])?;
     by_place(builder, call, y)
 }
 
@@ -123,10 +144,11 @@ fn by_place(builder: &mut Builder, call: &Call<'_>, x: Activation) -> Result<Vec
     learned(builder, call, x, &|constant| Some(constant.clone()))
 }
 
-pub(crate) fn root_mean_square(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn root_mean_square(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let dims = from_axis(call, x.view.rank())?;
-    let y = scaled(builder, call, x, &dims, [1.0, epsilon(call)?])?;
+    let x = ready(builder, call, x, &dims, false)?;
+    let y = scaled(builder, call, &x, &dims, [1.0, epsilon(call)?])?;
     by_place(builder, call, y)
 }
 
@@ -147,16 +169,16 @@ fn channels(x: &Activation) -> Result<(usize, usize), Reject> {
     }
 }
 
-pub(crate) fn instance(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn instance(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let (channels, rank) = channels(x)?;
     let dims: Vec<usize> = (2..rank).collect();
-    let centred = centred(builder, call, x, &dims)?;
-    let y = scaled(builder, call, &centred, &dims, [1.0, epsilon(call)?])?;
+    let x = ready(builder, call, x, &dims, true)?;
+    let y = scaled(builder, call, &x, &dims, [1.0, epsilon(call)?])?;
     learned(builder, call, y, &|constant| by_channel(constant, channels, rank))
 }
 
-pub(crate) fn group(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn group(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let (channels, rank) = channels(x)?;
     let groups = usize::try_from(call.attribute_int("num_groups", 0)).unwrap_or(0);
@@ -167,22 +189,22 @@ pub(crate) fn group(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>
     let beyond = || Reject::unsupported("has channels in an order that cannot be made");
     let regrouped = Activation { view: x.view.reshaped(&apart).ok_or_else(beyond)?, ..x.clone() };
     let dims: Vec<usize> = (2..apart.len()).collect();
-    let centred = centred(builder, call, &regrouped, &dims)?;
-    let mut y = scaled(builder, call, &centred, &dims, [1.0, epsilon(call)?])?;
+    let x = ready(builder, call, &regrouped, &dims, true)?;
+    let mut y = scaled(builder, call, &x, &dims, [1.0, epsilon(call)?])?;
     y.view = y.view.reshaped(&sizes).ok_or_else(beyond)?;
     learned(builder, call, y, &|constant| by_channel(constant, channels, rank))
 }
 
-pub(crate) fn mean_variance(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn mean_variance(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let axes = call.attribute_ints("axes").unwrap_or(&[0, 2, 3]);
     let dims = reduced_dims(axes, x.view.rank())?;
-    let centred = centred(builder, call, x, &dims)?;
-    Ok(vec![scaled(builder, call, &centred, &dims, [1.0, 0.0])?.into()])
+    let x = ready(builder, call, x, &dims, true)?;
+    Ok(vec![scaled(builder, call, &x, &dims, [1.0, 0.0])?.into()])
 }
 
 /// A vector through its length.
-pub(crate) fn length(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn length(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if call.attribute_int("p", 2) != 2 {
         return Err(Reject::instead(
             "divides by a sum of absolute values (p = 1)",
@@ -192,11 +214,12 @@ pub(crate) fn length(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value
     let x = call.activation(0)?;
     let axis = reduced_dims(&[call.attribute_int("axis", -1)], x.view.rank())?;
     let count = x.view.sizes()[axis[0]];
-    Ok(vec![scaled(builder, call, x, &axis, [count as f32, 0.0])?.into()])
+    let x = ready(builder, call, x, &axis, false)?;
+    Ok(vec![scaled(builder, call, &x, &axis, [count as f32, 0.0])?.into()])
 }
 
 /// `x·(bias + alpha/size·Σ x²)^(−beta)`, the sum over channels beside each.
-pub(crate) fn local_response(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn local_response(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     /// Where what is added is not small beside the sum, two bands go as far as three.
     const BANDS: u32 = 2;
     let size = usize::try_from(call.attribute_int("size", 0)).unwrap_or(0);
@@ -243,11 +266,11 @@ fn squares(builder: &mut Builder, call: &Call<'_>) -> Result<Activation, Reject>
     Ok(sums)
 }
 
-pub(crate) fn reduce_squares(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn reduce_squares(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     Ok(vec![squares(builder, call)?.into()])
 }
 
-pub(crate) fn reduce_length(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+fn reduce_length(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let sums = squares(builder, call)?;
     Ok(vec![powered(builder, call, &sums, 0.5, NORM_BANDS)?.into()])
 }

@@ -1,7 +1,6 @@
 //! From ONNX's products of values.
 
 use super::float::Product;
-use super::norms;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
 use crate::import::moves::{materialise, together};
 use crate::import::refusal::{self, AT_THE_END};
@@ -9,28 +8,32 @@ use crate::import::tensor::broadcast;
 use crate::ops::add::onnx::aligned;
 use crate::ops::curve::function::well_known;
 use crate::ops::curve::onnx::{NORM_BANDS, cube, powered};
-use crate::ops::linear::affine::{mapped, with_constant};
+use crate::ops::linear::affine::{affine, mapped, with_constant};
 use crate::ops::relu6::onnx::clamped;
 
-pub(crate) const ONNX: &[(&str, Build)] = &[
-    ("GroupNormalization", norms::group),
-    ("HardSwish", hard_swish),
-    ("InstanceNormalization", norms::instance),
-    ("LRN", norms::local_response),
-    ("LayerNormalization", norms::layer),
-    ("LpNormalization", norms::length),
-    ("MeanVarianceNormalization", norms::mean_variance),
-    ("Mul", mul),
-    ("Pow", pow),
-    ("RMSNormalization", norms::root_mean_square),
-    ("ReduceL2", norms::reduce_length),
-    ("ReduceSumSquare", norms::reduce_squares),
-];
+pub(crate) const ONNX: &[(&str, Build)] =
+    &[("Div", div), ("HardSwish", hard_swish), ("Mul", mul), ("Pow", pow)];
 
 fn mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     match with_constant(builder, call, [|v| (v, 0.0); 2])? {
         Some(made) => Ok(made),
         None => product(builder, call, call.activation(0)?, call.activation(1)?),
+    }
+}
+
+/// A quotient: by a constant, or by a value that cannot be negative.
+fn div(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    match (call.input(0)?, call.input(1)?) {
+        (Value::Activation(_), Value::Constant(c)) => {
+            affine(builder, call, call.activation(0)?, c, |v| (1.0 / v, 0.0))
+        }
+        (first, _) => {
+            let inverse = powered(builder, call, call.activation(1)?, -1.0, NORM_BANDS)?;
+            match first {
+                Value::Constant(c) => affine(builder, call, &inverse, c, |v| (v, 0.0)),
+                _ => product(builder, call, call.activation(0)?, &inverse),
+            }
+        }
     }
 }
 
