@@ -199,6 +199,21 @@ pub trait FloatOperator: Instance {
         None
     }
 
+    /// Whether its value surely has no negative elements, over these inputs; `known` says whether one of them has none.
+    fn is_non_negative(&self, inputs: &[NodeId], known: &dyn Fn(NodeId) -> bool) -> bool {
+        match self.integer(&Known::default()).map_or(Sign::Any, |op| op.sign()) {
+            Sign::NonNegative => true,
+            Sign::Inherited => inputs.iter().all(|&input| known(input)),
+            Sign::Any => false,
+        }
+    }
+
+    /// Told when calibration is through: the largest absolute value of its first input, and n, the bits of an activation without guard
+    /// bits. What it takes from that is public: the order of magnitude at most. Says whether it makes something else now.
+    fn seen(&mut self, _largest: f64, _bits: u32) -> bool {
+        false
+    }
+
     /// If it is 0 below zero, and changes nothing between zero and this bound: infinity of a ReLU.
     fn clips_at(&self) -> Option<f32> {
         None
@@ -340,6 +355,12 @@ impl Bias {
         let mut values = vec![0.0; shape.iter().product()];
         self.add_to(shape, &mut values);
         values
+    }
+
+    /// Whether it takes nothing away anywhere.
+    pub(crate) fn is_non_negative(&self) -> bool {
+        let (Bias::PerChannel(add) | Bias::PerElement(add)) = self;
+        add.iter().all(|&v| v >= 0.0)
     }
 
     /// Whether it adds nothing.

@@ -148,17 +148,21 @@ fn add(sum: &mut Vec<f32>, more: Vec<f32>) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::import::{Options as ImportOptions, import_file};
     use crate::network::{
-        Add, Bias, Concat, Curve, Input, InputSpec, Linear, MaxPool, Node, Op, OutputSpec, Product,
-        Rearrange, Relu, Relu6, SumPool, Weights, Window,
+        Add, Bias, Concat, Curve, Input, InputSpec, Linear, MaxPool, Node, Op, Operators, OutputSpec,
+        Product, Rearrange, Relu, Relu6, SumPool, Weights, Window,
     };
     use crate::ops::linear::linear_exact;
     use crate::ops::output_shape;
+    use crate::quantise::{Options, calibrate};
 
-    fn weights(weights: Vec<i16>, exponents: Vec<u8>, outputs: usize) -> Weights {
+    fn layer(weights: Vec<i16>, exponents: Vec<u8>, outputs: usize) -> Weights {
         Weights { weights, exponents, bias: Bias::PerChannel(vec![0; outputs]) }
     }
 
@@ -184,7 +188,7 @@ mod tests {
             let Some([h, w]) = spec.output_hw(shape) else { return Ok(()) };
             let draws = Draws { seed, rounding: false };
             let draw = |node: usize, i: usize| draws.bits(node, i) as i64 % 64;
-            let weights = weights(
+            let weights = layer(
                 (0..spec.weights_len(shape[0]).unwrap()).map(|i| draw(0, i) as i16).collect(),
                 (0..groups * rows).map(|i| (draw(3, i) & 1) as u8).collect(),
                 groups * rows,
@@ -307,9 +311,9 @@ mod tests {
                 network,
                 weights: vec![
                     None,
-                    Some(weights(first, Vec::new(), 3)),
+                    Some(layer(first, Vec::new(), 3)),
                     None,
-                    Some(weights(second, vec![0; outputs], outputs)),
+                    Some(layer(second, vec![0; outputs], outputs)),
                     None,
                 ],
                 scales: vec![1.0; 5],
@@ -321,5 +325,55 @@ mod tests {
             let off = if exact { 1e-6 } else { 0.5 * expected };
             assert!((found - expected).abs() <= off, "{found} for {expected}");
         }
+    }
+
+    /// A network with two group norms: the longest column is that of differences, each hidden value moved by a unit of what it has
+    /// without guard bits.
+    #[test]
+    fn columns_through_a_norm_are_differences() {
+        const GUARD_BITS: u32 = 12;
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let path = folder.join("group_norms_21.onnx");
+        let graph = import_file(&path, &ImportOptions::new(&Operators::standard())).expect("imports");
+        let data = std::fs::read(path.with_extension("io")).expect("its values");
+        let count = graph.input_shape().iter().product();
+        let floats = data.as_chunks::<4>().0[2..].iter().map(|&bytes| f32::from_le_bytes(bytes));
+        let x: Vec<f32> = floats.take(count).collect();
+        let options = Options { hiding: GUARD_BITS.into(), ..Options::default() };
+        let cpu = Cpu::detect();
+        let (model, _) = calibrate(cpu, &graph, std::slice::from_ref(&x), &options).expect("scales");
+        let model = model.guarded(GUARD_BITS).expect("guarded");
+        let network = &model.network;
+        let input = network.input.quantise(&x, network.activation_bits);
+        let values = reference::run(cpu, &model, &input).expect("runs").values;
+        let unit = 1i64 << GUARD_BITS;
+        let moved = |at: usize, element: usize, by: i64| {
+            let mut values = values.clone();
+            values[at][element] += by;
+            for (id, node) in network.nodes.iter().enumerate().skip(at + 1) {
+                let inputs: Vec<&[i64]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
+                let shapes = node.inputs.iter().map(|&i| network.nodes[i].shape).collect();
+                let of = Operands::new(cpu, shapes, &inputs, node.shape, model.weights[id].as_ref());
+                values[id] = node.op.apply(&of.expect("fits"), None).expect("applies");
+            }
+            values.pop().expect("an output")
+        };
+        let column = |at: usize, element: usize| -> f64 {
+            let [up, down] = [unit, -unit].map(|by| moved(at, element, by));
+            up.iter().zip(&down).map(|(a, b)| ((a - b) as f64 / (2 * unit) as f64).powi(2)).sum()
+        };
+        let squares: Vec<Vec<f64>> = hidden(network)
+            .iter()
+            .enumerate()
+            .map(
+                |(at, hidden)| {
+                    if *hidden { (0..values[at].len()).map(|i| column(at, i)).collect() } else { vec![] }
+                },
+            )
+            .collect();
+        let longest = weights(network, &squares).into_iter().fold(0.0, f64::max).sqrt();
+        let found = leverage(cpu, &model, &[input], &mut |_| ()).expect("is measured");
+        println!("{found} for {longest}");
+        assert!((found / longest - 1.0).abs() < 0.01, "{found} for {longest}");
     }
 }

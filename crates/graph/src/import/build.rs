@@ -12,7 +12,6 @@ use crate::float::{Concat, Input, Known, Node, Op};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{Finish, NodeId, Shape};
 use crate::onnx::{self, AttributeProto, NodeProto, Values};
-use crate::ops::operator::Sign;
 
 /// The most elements that all computed constants may have together.
 const MAX_FOLDED: usize = 1 << 28;
@@ -393,14 +392,8 @@ impl Builder {
 pub(crate) fn non_negative(nodes: &[Node], node: NodeId, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     let Node { op, inputs, .. } = &nodes[node];
-    match op.sign() {
-        Sign::NonNegative => true,
-        Sign::Inherited => {
-            let depth = if inputs.len() == 1 { depth } else { depth / 2 };
-            inputs.iter().all(|&i| non_negative(nodes, i, depth))
-        }
-        Sign::Any => false,
-    }
+    let depth = if inputs.len() == 1 { depth } else { depth / 2 };
+    op.is_non_negative(inputs, &|input| non_negative(nodes, input, depth))
 }
 
 /// All real numbers of a constant, refused if one is not finite.

@@ -1,8 +1,9 @@
 //! How values are brought to where an operator takes them, and how indices are picked of them.
 
 use super::build::{Activation, Builder, Call, Reject, Value, activation};
-use super::tensor::{SliceRange, slice_indices};
-use super::view::View;
+use super::refusal;
+use super::tensor::{SliceRange, broadcast, slice_indices};
+use super::view::{Runs, View};
 use crate::network::{NodeId, Rearrange, Shape};
 
 /// Moves values until the node's order is the ONNX tensor's and its shape is `shape`; `shape` must have as many
@@ -28,10 +29,89 @@ pub(crate) fn materialise(
             }
         }
     }
-    if builder.nodes[node].shape != shape {
-        node = builder.push(name, Rearrange::Reshape, vec![node], shape)?;
+    reshaped(builder, name, node, shape)
+}
+
+/// The same values, in the same order, in another shape.
+pub(crate) fn reshaped(
+    builder: &mut Builder,
+    name: &str,
+    node: NodeId,
+    shape: Shape,
+) -> Result<NodeId, Reject> {
+    if builder.shape(node) == shape {
+        return Ok(node);
     }
-    Ok(node)
+    builder.push(name, Rearrange::Reshape, vec![node], shape)
+}
+
+/// Two values of which each one's sizes are the other's or one, and one's are as large everywhere: nodes of one shape whose elements run
+/// alike, the smaller value's repeated, in the order of the values given; and the view of both.
+pub(crate) fn together(
+    builder: &mut Builder,
+    name: &str,
+    a: &Activation,
+    b: &Activation,
+) -> Result<([NodeId; 2], Shape, View), Reject> {
+    let (sizes, others) = (a.view.sizes(), b.view.sizes());
+    let wide = broadcast(&sizes, &others)
+        .ok_or_else(|| Reject::invalid("takes values whose shapes do not go together"))?;
+    let count = |sizes: &[usize]| sizes.iter().product::<usize>();
+    match () {
+        () if count(&wide) == count(&sizes) => {
+            let (large, view, small) = repeated(builder, name, a, b, &wide)?;
+            Ok(([large, small], builder.shape(large), view))
+        }
+        () if count(&wide) == count(&others) => {
+            let (large, view, small) = repeated(builder, name, b, a, &wide)?;
+            Ok(([small, large], builder.shape(large), view))
+        }
+        () => Err(refusal::product()),
+    }
+}
+
+/// `large`, of the sizes `wide`, as a node; its view; and `small`, repeated, as a node of the same shape and order.
+fn repeated(
+    builder: &mut Builder,
+    name: &str,
+    large: &Activation,
+    small: &Activation,
+    wide: &[usize],
+) -> Result<(NodeId, View, NodeId), Reject> {
+    let beyond = || Reject::unsupported("repeats a value in an order that cannot be made");
+    let view = large.view.reshaped(wide).ok_or_else(beyond)?;
+    let mut sizes = vec![1; wide.len() - small.view.rank()];
+    sizes.extend(small.view.sizes());
+    let kept: Vec<bool> = sizes.iter().zip(wide).map(|(own, wide)| own == wide).collect();
+    let few = |found: &Runs| found.runs.len() <= 3;
+    let (node, view, Runs { runs, order }) = match view.runs(&kept).filter(few) {
+        Some(found) => (large.node, view, found),
+        None => {
+            // In the tensor's own order.
+            let flat = Activation { view, ..large.clone() };
+            let count = wide.iter().product();
+            let node = materialise(builder, name, &flat, [count, 1, 1])?;
+            let view = View::vector(count, 2).reshaped(wide).ok_or_else(beyond)?;
+            let found = view.runs(&kept).filter(few).ok_or_else(refusal::product)?;
+            (node, view, found)
+        }
+    };
+    let perm: Vec<usize> =
+        order.iter().copied().chain((0..wide.len()).filter(|d| !order.contains(d))).collect();
+    let own = small.view.reshaped(&sizes).and_then(|view| view.transposed(&perm)).ok_or_else(beyond)?;
+    let (mut part, mut whole) = ([1; 3], [1; 3]);
+    for (axis, &(kept, size)) in runs.iter().enumerate() {
+        (part[axis], whole[axis]) = (if kept { size } else { 1 }, size);
+    }
+    let few = materialise(builder, name, &Activation { view: own, ..small.clone() }, part)?;
+    builder.list(whole.iter().sum())?;
+    let axes = [0, 1, 2].map(|axis| match part[axis] == whole[axis] {
+        true => Vec::new(),
+        false => vec![Some(0); whole[axis]],
+    });
+    let many = select_axes(builder, name, few, axes)?;
+    let many = reshaped(builder, name, many, builder.shape(node))?;
+    Ok((node, view, many))
 }
 
 pub(crate) fn picks(indices: Vec<usize>) -> Vec<Option<usize>> {

@@ -177,28 +177,17 @@ pub(super) fn subgraphs(call: &Call<'_>) -> Option<Reject> {
     Some(Reject::Unsupported { reason, instead })
 }
 
-/// Advice where a vector is divided by its length.
-pub(crate) const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
-                    divides it by its length. Inside a network there is no stand-in";
+/// Advice where a vector is divided by a norm that is not its length.
+const NORM: &str = "A norm at the end can be cut off (--output-name with the value before it): whoever gets the vector \
+                    divides it. Inside a network there is no stand-in but the length (ReduceL2)";
 
 /// Advice for what only a client can compute.
 pub(crate) const AT_THE_END: &str = "At the end it can be cut off (--output-name with the value before it) and done by the client; inside a \
                           network there is no stand-in";
 
 /// What could stand in for operators that none of the standard ones takes. (What is said of others is their builders'.)
-const ADVICE: [(&[&str], &str); 11] = [
-    (
-        &[
-            "InstanceNormalization",
-            "LayerNormalization",
-            "GroupNormalization",
-            "LRN",
-            "MeanVarianceNormalization",
-            "RMSNormalization",
-        ],
-        "Replace the normalisation by BatchNormalization and retrain",
-    ),
-    (&["ReduceL1", "ReduceL2", "ReduceSumSquare", "LpNormalization"], NORM),
+const ADVICE: [(&[&str], &str); 10] = [
+    (&["ReduceL1"], NORM),
     (
         &[
             "QLinearConv",
@@ -225,7 +214,7 @@ const ADVICE: [(&[&str], &str); 11] = [
         &["NonMaxSuppression", "NonZero", "RoiAlign", "ScatterND"],
         "Cut it off (--output-name with the values before it): the client does what follows the network's last layers",
     ),
-    (&["Exp", "Log", "Sqrt", "Reciprocal", "Sin", "Cos"], AT_THE_END),
+    (&["Exp", "Log", "Sin", "Cos"], AT_THE_END),
     (&["Einsum"], "Write it as MatMul with a constant, or as a convolution"),
     (&["GridSample"], "Use nearest Resize, or a ConvTranspose"),
     (&["LSTM", "GRU", "RNN", "Attention", "MultiHeadAttention"], "Only convolutional networks are supported"),

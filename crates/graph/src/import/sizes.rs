@@ -41,7 +41,7 @@ const ELEMENTWISE: [&str; 33] = [
 ];
 
 /// Others whose result has the shape of their first input.
-const OF_ONE_SHAPE: [&str; 9] = [
+const OF_ONE_SHAPE: [&str; 10] = [
     "BatchNormalization",
     "GroupNormalization",
     "InstanceNormalization",
@@ -50,6 +50,7 @@ const OF_ONE_SHAPE: [&str; 9] = [
     "LogSoftmax",
     "LpNormalization",
     "MeanVarianceNormalization",
+    "RMSNormalization",
     "Softmax",
 ];
 

@@ -18,6 +18,14 @@ pub(crate) struct View {
     dims: Vec<Vec<usize>>,
 }
 
+/// A node's values in stretches of dimensions that are kept and of such that are not.
+pub(crate) struct Runs {
+    /// By run, in the node's order: whether it is kept, and how many places it has.
+    pub(crate) runs: Vec<(bool, usize)>,
+    /// The kept dimensions that are larger than one, as they follow each other in the node.
+    pub(crate) order: Vec<usize>,
+}
+
 /// The ways to assign dimensions to axes, the usual ones first.
 const LAYOUTS: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [0, 2, 1], [1, 0, 2], [2, 0, 1], [2, 1, 0]];
 
@@ -214,6 +222,25 @@ impl View {
             });
         }
         Some(places)
+    }
+
+    /// The node's values in runs by whether the dimensions that these lie in are among `kept`, which has one entry a dimension. `None` if
+    /// one of these is no consecutive part of what is kept.
+    pub(crate) fn runs(&self, kept: &[bool]) -> Option<Runs> {
+        let mut is_kept = vec![false; self.atoms.len()];
+        self.dims.iter().zip(kept).for_each(|(dim, &kept)| dim.iter().for_each(|&a| is_kept[a] = kept));
+        let mut runs: Vec<(bool, usize)> = Vec::new();
+        for (&kept, &size) in is_kept.iter().zip(&self.atoms) {
+            match runs.last_mut() {
+                Some((own, places)) if *own == kept => *places *= size,
+                _ => runs.push((kept, size)),
+            }
+        }
+        let mut order: Vec<usize> =
+            (0..self.dims.len()).filter(|&d| kept[d] && !self.dims[d].is_empty()).collect();
+        order.sort_unstable_by_key(|&d| self.dims[d][0]);
+        let atoms = order.iter().flat_map(|&d| self.dims[d].iter().copied());
+        atoms.eq((0..self.atoms.len()).filter(|&a| is_kept[a])).then_some(Runs { runs, order })
     }
 
     /// Whether dimension `dim` is exactly the node's channels.

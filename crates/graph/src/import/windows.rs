@@ -1,9 +1,11 @@
 //! What ONNX's convolutions and pools say of their windows.
 
-use super::build::{Builder, Call, Reject, Value, activation, identity};
+use super::build::{Activation, Builder, Call, Reject, Value, activation, identity};
+use super::moves::{materialise, reshaped};
 use super::tensor::wrap;
+use super::view::{Runs, View};
 use crate::float::Op;
-use crate::network::{Shape, Window};
+use crate::network::{NodeId, Shape, Window};
 
 /// `[top, left, bottom, right]` by ONNX's `pads` or `auto_pad`.
 pub(crate) fn window_pads(
@@ -80,29 +82,112 @@ pub(crate) fn global_pool(
     Ok(builder.made(node))
 }
 
+/// The operator's own reduction by `pool`; what reduces more than height and width goes through `otherwise` then.
 pub(crate) fn reduce(
     builder: &mut Builder,
     call: &Call<'_>,
     pool: fn(Window) -> Op,
+    otherwise: fn(&mut Builder, &Call<'_>, Activation) -> Result<Activation, Reject>,
 ) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let axes = call.ints("axes", 1)?.unwrap_or_default();
     if axes.is_empty() && call.attribute_int("noop_with_empty_axes", 0) != 0 {
         return identity(builder, call);
     }
-    let rank = x.view.rank();
-    let dims: Option<Vec<usize>> = match axes.len() {
-        0 => Some((0..rank).collect()),
-        _ => axes.iter().map(|&a| wrap(a, rank)).collect(),
-    };
-    let dims = dims.ok_or_else(|| Reject::invalid("has an axis out of range"))?;
+    let dims = reduced_dims(&axes, x.view.rank())?;
+    let keep = call.attribute_int("keepdims", 1) != 0;
     let shape = builder.nodes[x.node].shape;
-    match x.view.reduced(shape, &dims, call.attribute_int("keepdims", 1) != 0) {
+    match x.view.reduced(shape, &dims, keep) {
         Some(([channels, rows, columns], view)) if !channels || shape[0] == 1 => {
             let window = whole_image(shape, [rows, columns]);
             let node = builder.push(&call.name, pool(window), vec![x.node], [0; 3])?;
             Ok(activation(node, view))
         }
-        _ => Err(Reject::unsupported("reduces something else than height and width")),
+        _ => {
+            let made = reduced(builder, call, x, &dims, keep, pool)?;
+            Ok(vec![otherwise(builder, call, made)?.into()])
+        }
     }
+}
+
+/// The dimensions that these axes are; all, if there are none.
+pub(crate) fn reduced_dims(axes: &[i64], rank: usize) -> Result<Vec<usize>, Reject> {
+    let dims: Option<Vec<usize>> = match axes.len() {
+        0 => Some((0..rank).collect()),
+        _ => axes.iter().map(|&a| wrap(a, rank)).collect(),
+    };
+    dims.ok_or_else(|| Reject::invalid("has an axis out of range"))
+}
+
+/// What `pool` makes of each set of values that differ in these dimensions alone, whatever they are: a node `[1, 1, n]`.
+pub(crate) fn reduced(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dims: &[usize],
+    keep: bool,
+    pool: impl Fn(Window) -> Op,
+) -> Result<Activation, Reject> {
+    let sizes = x.view.sizes();
+    let kept: Vec<bool> = (0..sizes.len()).map(|d| !dims.contains(&d)).collect();
+    let (x, order, [outer, gone, inner]) = in_three(builder, call, x, &kept)?;
+    let [rows, columns] = match inner {
+        1 => split(gone),
+        _ => [gone, 1],
+    };
+    let shape = [outer, rows, columns * inner];
+    let node = reshaped(builder, &call.name, x, shape)?;
+    let window = Window { kernel: [rows, columns], stride: [1, 1], pads: [0; 4] };
+    let node = builder.push(&call.name, pool(window), vec![node], [0; 3])?;
+    let node = reshaped(builder, &call.name, node, [1, 1, outer * inner])?;
+    // From the node's order to the tensor's.
+    let here: Vec<usize> = order.iter().map(|&d| sizes[d]).collect();
+    let in_order = View::vector(outer * inner, 2).reshaped(&here);
+    let mut to: Vec<usize> = (0..order.len()).collect();
+    to.sort_unstable_by_key(|&i| order[i]);
+    let view = in_order.and_then(|view| view.transposed(&to)).and_then(|view| {
+        let sizes = sizes.iter().enumerate().filter(|&(d, _)| keep || kept[d]);
+        view.reshaped(&sizes.map(|(d, &size)| if kept[d] { size } else { 1 }).collect::<Vec<_>>())
+    });
+    let view = view.ok_or_else(|| Reject::unsupported("reduces values in an order that cannot be made"))?;
+    Ok(Activation::new(node, view))
+}
+
+/// Values as `[outer, gone, inner]`, where what is `kept` (by dimension) is outside and inside: a node whose order this is, and the kept
+/// dimensions in that order.
+fn in_three(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    kept: &[bool],
+) -> Result<(NodeId, Vec<usize>, [usize; 3]), Reject> {
+    if let Some(Runs { runs, order }) = x.view.runs(kept) {
+        let three = match runs[..] {
+            [] => Some([1, 1, 1]),
+            [(true, outer)] => Some([outer, 1, 1]),
+            [(false, gone)] => Some([1, gone, 1]),
+            [(true, outer), (false, gone)] => Some([outer, gone, 1]),
+            [(false, gone), (true, inner)] => Some([1, gone, inner]),
+            [(true, outer), (false, gone), (true, inner)] => Some([outer, gone, inner]),
+            _ => None,
+        };
+        if let Some(three) = three {
+            return Ok((x.node, order, three));
+        }
+    }
+    // What goes comes last.
+    let sizes = x.view.sizes();
+    let order: Vec<usize> = (0..sizes.len()).filter(|&d| kept[d]).collect();
+    let perm: Vec<usize> = order.iter().copied().chain((0..sizes.len()).filter(|&d| !kept[d])).collect();
+    let view = x.view.transposed(&perm).ok_or_else(|| Reject::invalid("has an axis out of range"))?;
+    let outer = order.iter().map(|&d| sizes[d]).product::<usize>();
+    let gone = sizes.iter().product::<usize>() / outer;
+    let node = materialise(builder, &call.name, &Activation { view, ..x.clone() }, [outer, gone, 1])?;
+    Ok((node, order, [outer, gone, 1]))
+}
+
+/// Two factors of a number, neither much larger than the other where that can be.
+fn split(count: usize) -> [usize; 2] {
+    let root = (1..).take_while(|f| f * f <= count).filter(|f| count.is_multiple_of(*f)).last().unwrap_or(1);
+    [count / root, root]
 }

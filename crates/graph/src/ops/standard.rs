@@ -2,11 +2,12 @@
 
 use crate::import::finish;
 use crate::ops::list::Operators;
+use crate::ops::product::norms;
 
 impl Operators {
     /// The operators of this project.
     pub fn standard() -> Self {
-        Self::default().with(super::kinds()).from_onnx(finish::ONNX)
+        Self::default().with(super::kinds()).from_onnx(norms::ONNX).from_onnx(finish::ONNX)
     }
 }
 

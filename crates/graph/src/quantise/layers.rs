@@ -6,7 +6,7 @@
 use jaguar_ring::cpu::Cpu;
 
 use super::equalise::equalise;
-use super::{QuantiseError, measure};
+use super::{ChannelRanges, QuantiseError, measure, tell};
 use crate::float::{Demand, Graph, Op};
 use crate::network::Model;
 use crate::ops::operator::Sign;
@@ -82,12 +82,13 @@ pub fn compare(
     let mut ranges = measure(cpu, &graph, calibration)?;
     equalise(&mut graph, &mut ranges);
     let largest = |ranges: &Vec<f64>| ranges.iter().copied().fold(0.0, f64::max);
-    let mut layers: Vec<LayerStatistics> = graph
-        .nodes
-        .iter()
-        .zip(&ranges)
-        .map(|(node, ranges)| LayerStatistics::new(&node.op, largest(ranges)))
-        .collect();
+    let of_nodes = |ranges: &ChannelRanges| ranges.iter().map(largest).collect::<Vec<f64>>();
+    if tell(&mut graph, &of_nodes(&ranges), model.network.activation_bits - model.network.guard_bits) {
+        ranges = measure(cpu, &graph, calibration)?;
+    }
+    let ranges = of_nodes(&ranges);
+    let mut layers: Vec<LayerStatistics> =
+        graph.nodes.iter().zip(&ranges).map(|(node, &range)| LayerStatistics::new(&node.op, range)).collect();
     let heads = Heads::new(&model.network);
     let mut images = Vec::with_capacity(calibration.len() + others.len());
     for (index, image) in calibration.iter().chain(others).enumerate() {

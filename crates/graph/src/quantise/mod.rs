@@ -36,7 +36,7 @@ use crate::network::{
     Bias, Hiding, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
     may_guard,
 };
-use crate::ops::operator::{Known, Scale, Work};
+use crate::ops::operator::{Known, Scale, Source, Work};
 use crate::ops::product::product_shift;
 
 /// The largest sum of activation bits and shift.
@@ -353,6 +353,7 @@ pub fn quantise(
     let by_channel = ranges;
     let ranges: Vec<f64> = by_channel.iter().map(|r| r.iter().copied().fold(0.0, f64::max)).collect();
     let n = options.activation_bits;
+    tell(&mut graph, &ranges, n);
     let mut network = skeleton(&graph, options)?;
     let mut warnings = Vec::new();
     let scales = choose_scales(&graph, &network, &ranges, options, &mut warnings)?;
@@ -368,11 +369,14 @@ pub fn quantise(
         if units > MOST_UNITS {
             warnings.push(Warning::Coarse { node: node.name.clone(), units });
         }
+        let many = node.inputs.first().map_or(1, |&input| summed(&network, input));
         let (quantised, report) = match (node.op.linear(), network.nodes[id].op.linear_mut()) {
             (Some(linear), Some(spec)) => {
                 let (input, scale) = (node.inputs[0], scales[id] / scales[node.inputs[0]]);
                 let terms = linear.weights.len() / spec.out_channels;
-                let typical = typical_input(&graph, input, &scales, options);
+                // (One weight that stands for many values is worth the bits of all of them.)
+                let many = if terms == 1 { many } else { 1 };
+                let typical = typical_input(&graph, input, &scales, options) * many as f64;
                 (spec.shift, spec.max_exponent) = shift(linear, scale, terms, typical, options);
                 let quantised = round_weights(linear, scale, scales[id], spec.shift, options)
                     .ok_or_else(|| QuantiseError::Bias(node.name.clone()))?;
@@ -405,7 +409,7 @@ pub fn quantise(
         let largest = ranges[id] * scales[id];
         if largest == 0.0 {
             warnings.push(Warning::Dead { node: node.name.clone() });
-        } else if largest < f64::from(1u32 << (n / 2 - 2)) {
+        } else if largest < f64::from(1u32 << (n / 2 - 2)) && !repeated_addend(&network, id) {
             warnings.push(Warning::Small { node: node.name.clone(), bits: largest.log2() });
         }
         nodes.push(NodeReport {
@@ -420,6 +424,16 @@ pub fn quantise(
     let model = Model { network, weights, scales, leverage: None };
     model.validate()?;
     Ok((model, Report { nodes, warnings }))
+}
+
+/// Tells each operation what calibration saw of its first input, in a network of n = `bits` bits, guard bits not among them. Says whether
+/// any makes something else then.
+fn tell(graph: &mut Graph, ranges: &[f64], bits: u32) -> bool {
+    let told = graph.nodes.iter_mut().map(|node| match node.inputs.first() {
+        Some(&input) => node.op.seen(ranges[input], bits),
+        None => false,
+    });
+    told.fold(false, |any, one| any | one)
 }
 
 fn check_options(options: &Options) -> Result<(), QuantiseError> {
@@ -635,6 +649,40 @@ fn anchor_products(
         factors.into_iter().chain([class[id]]).for_each(|c| fixed[c] = true);
     }
     Ok(())
+}
+
+/// Whether a value is repeated and then goes nowhere but into sums, as a mean that is taken away from what it is of: there it may be
+/// small.
+fn repeated_addend(network: &Network, id: NodeId) -> bool {
+    let count = |id: NodeId| network.nodes[id].shape.iter().product::<usize>();
+    let moved = |id: NodeId| network.nodes[id].op.value().source == Source::Moved;
+    let mut origin = id;
+    while let (true, &[input]) = (moved(origin), &network.nodes[origin].inputs[..]) {
+        origin = input;
+    }
+    let mut open = vec![id];
+    while let Some(at) = open.pop() {
+        let takes: Vec<NodeId> =
+            (0..network.nodes.len()).filter(|&next| network.nodes[next].inputs.contains(&at)).collect();
+        let sum = |next: NodeId| matches!(network.nodes[next].op.work(), Work::Local(local) if local.adds);
+        if takes.is_empty()
+            || !takes.iter().all(|&next| moved(next) || sum(next) && count(next) > count(origin))
+        {
+            return false;
+        }
+        open.extend(takes.into_iter().filter(|&next| moved(next)));
+    }
+    true
+}
+
+/// Of how many values each of node `id`'s is the sum, moved at most.
+fn summed(network: &Network, id: NodeId) -> u64 {
+    let Node { op, inputs, .. } = &network.nodes[id];
+    match (op.scale(), op.value().source, &inputs[..]) {
+        (Scale::Gained(gain), _, _) => gain,
+        (_, Source::Moved, &[input]) => summed(network, input),
+        _ => 1,
+    }
 }
 
 fn largest_weight(linear: &float::Linear) -> f64 {

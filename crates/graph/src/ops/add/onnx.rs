@@ -2,10 +2,10 @@
 
 use super::Add;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
-use crate::import::moves::materialise;
+use crate::import::moves::{materialise, together};
 use crate::import::view::View;
 use crate::network::{NodeId, Shape};
-use crate::ops::linear::affine::{negative, with_constant};
+use crate::ops::linear::affine::{few, negative, with_constant};
 
 pub(crate) const ONNX: &[(&str, Build)] = &[("Add", add), ("Sub", sub), ("Sum", add)];
 
@@ -33,14 +33,29 @@ pub(crate) fn plus(
     sum: Activation,
     other: &Activation,
 ) -> Result<Activation, Reject> {
-    if sum.view.sizes() != other.view.sizes() {
-        return Err(Reject::instead(
-            "adds values of different shapes",
-            "Only sums without broadcasting are supported",
-        ));
-    }
-    let (left, right, shape, view) = aligned(builder, call, &sum, other)?;
+    let ([left, right], shape, view) = match sum.view.sizes() == other.view.sizes() {
+        true => {
+            let (left, right, shape, view) = aligned(builder, call, &sum, other)?;
+            ([left, right], shape, view)
+        }
+        false => together(builder, &call.name, &sum, other)?,
+    };
     Ok(Activation::new(builder.push(&call.name, Add, vec![left, right], shape)?, view))
+}
+
+/// `a − b`; what is repeated changes its sign before.
+pub(crate) fn minus(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    a: &Activation,
+    b: &Activation,
+) -> Result<Activation, Reject> {
+    let count = |x: &Activation| x.view.sizes().iter().product::<usize>();
+    let node = match count(b) < count(a) {
+        true => few(builder, call, b.node, -1.0, 0.0)?,
+        false => negative(builder, call, b)?,
+    };
+    plus(builder, call, a.clone(), &b.at(node))
 }
 
 /// Two values of the same sizes as nodes of one shape whose elements run alike, and the view of both.
@@ -72,8 +87,5 @@ fn sub(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if let Some(made) = with_constant(builder, call, [|v| (1.0, -v), |v| (-1.0, v)])? {
         return Ok(made);
     }
-    let second = call.activation(1)?;
-    let minus = second.at(negative(builder, call, second)?);
-    let sum = plus(builder, call, call.activation(0)?.clone(), &minus)?;
-    Ok(activation(sum.node, sum.view))
+    Ok(vec![minus(builder, call, call.activation(0)?, call.activation(1)?)?.into()])
 }

@@ -26,44 +26,44 @@ const PLACES: i64 = 32;
 /// Units in which offsets are rounded: 2^-2 of the last place.
 const FINER: u32 = 2;
 
-/// Lines for a function between integers of two scales.
-struct Fit<'a> {
-    function: &'a Function,
-    scales: [f64; 2],
-    bits: u32,
+/// Lines for a function of integers.
+pub(super) struct Fit<'a> {
+    /// What is made of x in a piece that begins there, in units of the value, and whether lines need not be near it.
+    pub(super) at: &'a dyn Fn(f64, f64) -> (f64, bool),
+    /// d: the pieces are of integers of so many bits.
+    pub(super) domain: u32,
+    /// Lines are so many bits finer than is usual. Where it is any, they are near the function between integers too, where values with
+    /// guard bits are.
+    pub(super) more: u32,
 }
 
 impl Fit<'_> {
-    /// What the function makes of x, in units, and whether that was cut off.
-    fn at(&self, x: f64) -> (f64, bool) {
-        let most = f64::from(self.bits - 2).exp2();
-        let y = self.function.at(x / self.scales[0]) * self.scales[1];
-        // (Where no number comes of it, it is zero.)
-        if y.is_nan() { (0.0, true) } else { (y.clamp(-most, most), y.abs() > most) }
-    }
-
     /// 2^`log2` lines, and how far they are from the function.
-    fn lines(&self, log2: u32) -> (Curve, f64) {
-        let low = self.bits - 1 - log2;
-        let (shift, width) = (low + 1, 1i64 << low);
+    pub(super) fn lines(&self, log2: u32) -> (Curve, f64) {
+        let low = self.domain - log2;
+        let (shift, width) = (low + 1 + self.more, 1i64 << low);
         let unit = f64::from(shift).exp2();
-        let offset_shift = shift.saturating_sub(FINER);
+        let offset_shift = shift.saturating_sub(FINER + self.more);
         let step = f64::from(offset_shift).exp2();
         let (mut offsets, mut slopes) = (Vec::with_capacity(1 << log2), Vec::with_capacity(1 << log2));
         let mut worst = 0f64;
         for piece in -(1i64 << (log2 - 1))..1 << (log2 - 1) {
             let begin = (piece << low) as f64;
             let mut cut = false;
+            let place = |i: i64| match self.more {
+                0 => ((width - 1) * i / PLACES) as f64,
+                _ => (width * i) as f64 / PLACES as f64,
+            };
             let values: Vec<(f64, f64)> = (0..=PLACES)
-                .map(|i| ((width - 1) * i / PLACES) as f64)
+                .map(place)
                 .map(|u| {
-                    let (y, beyond) = self.at(begin + u);
+                    let (y, beyond) = (self.at)(begin + u, begin);
                     cut |= beyond;
                     (u, y * unit)
                 })
                 .collect();
             let rise = values[values.len() - 1].1 - values[0].1;
-            let slope = (rise / (width - 1).max(1) as f64).round();
+            let slope = (rise / place(PLACES).max(1.0)).round();
             let rest = || values.iter().map(|(u, y)| y - slope * u);
             let (least, most) =
                 (rest().fold(f64::INFINITY, f64::min), rest().fold(f64::NEG_INFINITY, f64::max));
@@ -78,11 +78,20 @@ impl Fit<'_> {
     }
 }
 
+/// What a function makes of x between two scales, in units of n = `bits` bits, and whether that was cut off.
+fn between(function: &Function, scales: [f64; 2], bits: u32, x: f64) -> (f64, bool) {
+    let most = f64::from(bits - 2).exp2();
+    let y = function.at(x / scales[0]) * scales[1];
+    // (Where no number comes of it, it is zero.)
+    if y.is_nan() { (0.0, true) } else { (y.clamp(-most, most), y.abs() > most) }
+}
+
 impl Curve {
     /// `function` of values of n = `bits` bits (at least 8) at the scale `scales[0]`, made at `scales[1]`; and how far its lines are
     /// from it, in units of the value.
     pub fn fitted(function: &Function, scales: [f64; 2], bits: u32) -> (Curve, f64) {
-        let fit = Fit { function, scales, bits };
+        let at = |x: f64, _: f64| between(function, scales, bits, x);
+        let fit = Fit { at: &at, domain: bits - 1, more: 0 };
         let mut best: Option<(Curve, f64)> = None;
         for log2 in TRIED.take_while(|log2| log2 + 2 <= bits) {
             let (curve, error) = fit.lines(log2);

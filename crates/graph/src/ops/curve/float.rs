@@ -1,8 +1,9 @@
 //! A curve in floating point.
 
+pub use super::bend::{Band, Cap, Power};
 pub use super::function::{Function, Primitive};
 use crate::float::{Demand, FloatOperands, FloatOperator, Op};
-use crate::network;
+use crate::network::{self, NodeId};
 use crate::ops::operator::Known;
 
 /// A function of each value by itself.
@@ -47,6 +48,10 @@ impl FloatOperator for Curve {
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         of.first().1.iter().map(|&x| self.function.at(x.into()) as f32).collect()
+    }
+
+    fn is_non_negative(&self, _: &[NodeId], _: &dyn Fn(NodeId) -> bool) -> bool {
+        matches!(self.function, Function::Of(Primitive::Sigmoid | Primitive::Softplus, _))
     }
 
     fn function(&self, of: &[&Function]) -> Option<Function> {

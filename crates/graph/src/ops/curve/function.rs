@@ -180,7 +180,7 @@ impl Function {
 }
 
 /// Whether a number is one that people write: a multiple of 1/24, or a constant of a curve that has a name.
-fn well_known(c: f32) -> bool {
+pub(crate) fn well_known(c: f32) -> bool {
     const NAMED: [f64; 5] =
         [std::f64::consts::SQRT_2, std::f64::consts::FRAC_1_SQRT_2, 0.797_884_560_8, 0.044_715, 1.702];
     let c = f64::from(c.abs());

@@ -1,5 +1,6 @@
 //! A curve y = f(x) of each value by itself, in pieces with integer coefficients: SiLU, GELU, sigmoid, tanh and the like.
 
+pub(crate) mod bend;
 pub(crate) mod fit;
 pub(crate) mod float;
 pub(crate) mod function;
@@ -45,6 +46,12 @@ impl Curve {
     fn pieces(&self) -> Pieces {
         let Self { low, offset_shift, shift, offsets, slopes } = self.clone();
         Pieces { low, offset_shift, shift, offsets, slopes }
+    }
+
+    /// Of one integer, to the nearest.
+    #[cfg(test)]
+    fn nearest_of(&self, x: i64) -> i64 {
+        self.pieces().nearest(x)
     }
 }
 

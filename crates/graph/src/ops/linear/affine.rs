@@ -1,10 +1,9 @@
 //! Maps `x·mul + add`, which become parts of linear layers: what ONNX has of them, and what other operators' translations need.
 
-use crate::float::{Affine, Bias};
+use crate::float::{Affine, Bias, Linear};
 use crate::import::build::{Activation, Builder, Call, Reject, Value};
 use crate::import::build::{activation, finite};
-use crate::import::moves::materialise;
-use crate::import::refusal::NORM;
+use crate::import::moves::{materialise, reshaped};
 use crate::import::tensor::{Tensor, broadcast, broadcast_positions};
 use crate::import::view::View;
 use crate::network::NodeId;
@@ -85,6 +84,24 @@ pub(crate) fn mapped(
     builder.push(&call.name, affine, vec![node], shape)
 }
 
+/// `x·mul + add` of few values, as a layer of their own: a map would be moved to where there may be many of them.
+pub(crate) fn few(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    node: NodeId,
+    mul: f32,
+    add: f32,
+) -> Result<NodeId, Reject> {
+    if !(mul.is_finite() && add.is_finite()) {
+        return Err(Reject::invalid("has a parameter that is not finite"));
+    }
+    let shape = builder.shape(node);
+    let flat = reshaped(builder, &call.name, node, [1, 1, shape.iter().product()])?;
+    let layer = Linear { bias: Bias::PerChannel(vec![add]), ..Linear::depthwise(1, [1, 1], vec![mul]) };
+    let made = builder.push(&call.name, layer, vec![flat], [0; 3])?;
+    reshaped(builder, &call.name, made, shape)
+}
+
 /// The node of `-x`.
 pub(crate) fn negative(builder: &mut Builder, call: &Call<'_>, x: &Activation) -> Result<NodeId, Reject> {
     mapped(builder, call, x.node, -1.0, 0.0)
@@ -153,15 +170,5 @@ pub(crate) fn with_constant(
             affine(builder, call, call.activation(1)?, c, before).map(Some)
         }
         _ => Ok(None),
-    }
-}
-
-/// A quotient by a constant; by a value of the network it is refused.
-pub(crate) fn div(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    match (call.input(0)?, call.input(1)?) {
-        (Value::Activation(_), Value::Constant(c)) => {
-            affine(builder, call, call.activation(0)?, c, |v| (1.0 / v, 0.0))
-        }
-        _ => Err(Reject::instead("divides by a value of the network", NORM)),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::float::{Affine, Bias, Demand, FloatOperands, FloatOperator, Function, Linear, Op};
 use crate::ir::kernel::convolve;
-use crate::network::{self, Shape};
+use crate::network::{self, NodeId, Shape};
 use crate::ops::operator::Known;
 
 impl Linear {
@@ -30,6 +30,10 @@ impl FloatOperator for Linear {
         values
     }
 
+    fn is_non_negative(&self, inputs: &[NodeId], known: &dyn Fn(NodeId) -> bool) -> bool {
+        self.weights.iter().all(|w| *w >= 0.0) && self.bias.is_non_negative() && known(inputs[0])
+    }
+
     fn padded(&self, more: [usize; 4], _: bool) -> Option<Op> {
         let mut padded = self.clone();
         padded.spec.pads.iter_mut().zip(more).for_each(|(pad, more)| *pad += more);
@@ -54,6 +58,10 @@ impl FloatOperator for Affine {
         }
         self.add.add_to(shape, &mut values);
         values
+    }
+
+    fn is_non_negative(&self, inputs: &[NodeId], known: &dyn Fn(NodeId) -> bool) -> bool {
+        self.mul.iter().all(|m| *m >= 0.0) && self.add.is_non_negative() && known(inputs[0])
     }
 
     fn function(&self, of: &[&Function]) -> Option<Function> {

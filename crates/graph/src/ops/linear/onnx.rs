@@ -1,6 +1,6 @@
 //! From ONNX's layers with weights.
 
-use super::affine::{batch_normalization, div, scaled};
+use super::affine::{batch_normalization, scaled};
 use crate::float::{Bias, Linear};
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, finite};
 use crate::import::moves::select_axes;
@@ -13,7 +13,6 @@ pub(crate) const ONNX: &[(&str, Build)] = &[
     ("BatchNormalization", batch_normalization),
     ("Conv", conv),
     ("ConvTranspose", conv_transpose),
-    ("Div", div),
     ("Gemm", gemm),
     ("MatMul", mat_mul),
     ("Neg", |builder, call| scaled(builder, call, -1.0)),

@@ -7,7 +7,9 @@ use crate::import::windows::{global_pool, pool_window, reduce};
 pub(crate) const ONNX: &[(&str, Build)] = &[
     ("GlobalMaxPool", |builder, call| global_pool(builder, call, |window| MaxPool(window).into())),
     ("MaxPool", max_pool),
-    ("ReduceMax", |builder, call| reduce(builder, call, |window| MaxPool(window).into())),
+    ("ReduceMax", |builder, call| {
+        reduce(builder, call, |window| MaxPool(window).into(), |_, _, largest| Ok(largest))
+    }),
 ];
 
 fn max_pool(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {

@@ -1,7 +1,7 @@
 //! The product in floating point.
 
 use crate::float::{Demand, FloatOperands, FloatOperator, Function};
-use crate::network;
+use crate::network::{self, NodeId};
 use crate::ops::operator::Known;
 
 /// `gain·(a + o_a)·(b + o_b)`: of two values, of which the second has the first one's shape or is one number a
@@ -21,6 +21,12 @@ impl FloatOperator for Product {
 
     fn demands(&self) -> Demand {
         Demand::Shifted(self.gain)
+    }
+
+    /// A square, too.
+    fn is_non_negative(&self, inputs: &[NodeId], known: &dyn Fn(NodeId) -> bool) -> bool {
+        let square = inputs[0] == inputs[1] && self.offsets[0] == self.offsets[1];
+        square || self.offsets.iter().all(|o| *o >= 0.0) && inputs.iter().all(|&input| known(input))
     }
 
     fn function(&self, of: &[&Function]) -> Option<Function> {

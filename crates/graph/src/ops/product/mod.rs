@@ -1,6 +1,7 @@
 //! `(a + o_a)·(b + o_b) / 2^shift`, rounded to nearest: the product of two values of the network.
 
 pub(crate) mod float;
+pub(crate) mod norms;
 pub(crate) mod onnx;
 
 use std::ops::RangeInclusive;

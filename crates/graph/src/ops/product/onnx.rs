@@ -2,17 +2,17 @@
 
 use super::float::Product;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
-use crate::import::moves::materialise;
+use crate::import::moves::{materialise, together};
 use crate::import::refusal::{self, AT_THE_END};
 use crate::import::tensor::broadcast;
-use crate::import::view::View;
-use crate::network::Rearrange;
 use crate::ops::add::onnx::aligned;
-use crate::ops::curve::onnx::cube;
-use crate::ops::linear::affine::{mapped, with_constant};
+use crate::ops::curve::function::well_known;
+use crate::ops::curve::onnx::{NORM_BANDS, cube, powered};
+use crate::ops::linear::affine::{affine, mapped, with_constant};
 use crate::ops::relu6::onnx::clamped;
 
-pub(crate) const ONNX: &[(&str, Build)] = &[("HardSwish", hard_swish), ("Mul", mul), ("Pow", pow)];
+pub(crate) const ONNX: &[(&str, Build)] =
+    &[("Div", div), ("HardSwish", hard_swish), ("Mul", mul), ("Pow", pow)];
 
 fn mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     match with_constant(builder, call, [|v| (v, 0.0); 2])? {
@@ -21,8 +21,24 @@ fn mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     }
 }
 
+/// A quotient: by a constant, or by a value that cannot be negative.
+fn div(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    match (call.input(0)?, call.input(1)?) {
+        (Value::Activation(_), Value::Constant(c)) => {
+            affine(builder, call, call.activation(0)?, c, |v| (1.0 / v, 0.0))
+        }
+        (first, _) => {
+            let inverse = powered(builder, call, call.activation(1)?, -1.0, NORM_BANDS)?;
+            match first {
+                Value::Constant(c) => affine(builder, call, &inverse, c, |v| (v, 0.0)),
+                _ => product(builder, call, call.activation(0)?, &inverse),
+            }
+        }
+    }
+}
+
 /// The product of two values of the network: of the same sizes, or of one that the other's sizes hold several times.
-fn product(
+pub(crate) fn product(
     builder: &mut Builder,
     call: &Call<'_>,
     a: &Activation,
@@ -54,21 +70,9 @@ fn product(
         let gate = materialise(builder, &call.name, b, [shape[0], 1, 1])?;
         return Ok(activation(builder.push(&call.name, op, vec![a.node, gate], shape)?, a.view.clone()));
     }
-    // Otherwise, of images, it is repeated along the axes that it has not.
-    let [1, c, h, w] = wide[..] else { return Err(refusal::product()) };
-    let mut small = [1; 4];
-    small[offset.min(4)..].copy_from_slice(&sizes);
-    let (whole, part) = ([c, h, w], [small[1], small[2], small[3]]);
-    let x = materialise(builder, &call.name, a, whole)?;
-    let y = materialise(builder, &call.name, b, part)?;
-    builder.list(whole.iter().sum())?;
-    let axes = [0, 1, 2].map(|axis| match part[axis] == whole[axis] {
-        true => Vec::new(),
-        false => vec![Some(0); whole[axis]],
-    });
-    let y = builder.push(&call.name, Rearrange::Select { axes }, vec![y], whole)?;
-    let node = builder.push(&call.name, op, vec![x, y], whole)?;
-    Ok(activation(node, View::natural(whole)))
+    // Otherwise it is repeated along the axes that it has not.
+    let ([x, y], shape, view) = together(builder, &call.name, a, b)?;
+    Ok(activation(builder.push(&call.name, op, vec![x, y], shape)?, view))
 }
 
 /// `x·clip(x + 3, 0, 6)/6`.
@@ -82,16 +86,19 @@ fn hard_swish(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reje
     Ok(activation(node, x.view.clone()))
 }
 
-/// `x^1`, `x^2` and `x^3`.
+/// `x^1`, `x^2` and `x^3`; other powers of what cannot be negative.
 fn pow(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     match call.constant(1)?.to_floats()[..] {
         [1.0] => identity(builder, call),
         [2.0] => product(builder, call, x, x),
         [3.0] => cube(builder, call),
+        [exponent] if well_known(exponent) && exponent != 0.0 => {
+            Ok(vec![powered(builder, call, x, exponent.into(), NORM_BANDS)?.into()])
+        }
         _ => Err(Reject::instead(
-            "raises to a power that is none of 1, 2 and 3",
-            &format!("Squares and cubes are supported. {AT_THE_END}"),
+            "raises to a power that training may have found",
+            &format!("Squares, cubes and powers by well-known fractions are supported. {AT_THE_END}"),
         )),
     }
 }

@@ -49,6 +49,8 @@ pub(crate) fn clamped(
 ) -> Result<NodeId, Reject> {
     /// A bound that no value of a trained network reaches.
     const BEYOND: f32 = 1e6;
+    /// A bound that keeps a divisor from being zero: values that are not negative are not raised by so little.
+    const NOTHING: f32 = 1e-6;
     if min.is_nan() || max.is_nan() || min >= max {
         return Err(Reject::Unsupported {
             reason: format!("clips to {min}..{max}"),
@@ -57,6 +59,7 @@ pub(crate) fn clamped(
     }
     let shape = builder.shape(node);
     let from_zero = non_negative(&builder.nodes, node, 8);
+    let min = if from_zero && min <= NOTHING { min.min(0.0) } else { min };
     let low = Some(min).filter(|low| *low >= -BEYOND && !(from_zero && *low <= 0.0));
     let high = Some(max).filter(|high| *high <= BEYOND);
     // (sign, offset): the operation is on sign·x + offset.

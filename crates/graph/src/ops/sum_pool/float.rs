@@ -61,7 +61,9 @@ impl FloatOperator for AveragePool {
         if (!count_padding || places as u64 <= MAX_POOL_GAIN) && feeds_weights() {
             return Ok(Settled::Stays);
         }
-        Ok(if *count_padding {
+        // (Of a whole image a layer has fewer values to take behind the sum.)
+        let whole = window.kernel == [input[1], input[2]] && window.pads == [0; 4];
+        Ok(if *count_padding && !(whole && places as u64 <= MAX_POOL_GAIN) {
             let mut layer =
                 Linear::depthwise(channels, window.kernel, vec![1.0 / places as f32; channels * places]);
             (layer.spec.stride, layer.spec.pads) = (window.stride, window.pads);

@@ -3,16 +3,35 @@
 use super::float::AveragePool;
 use crate::float::Op;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation};
-use crate::import::windows::{global_pool, pool_window, reduce};
+use crate::import::windows::{global_pool, pool_window, reduce, reduced};
 use crate::network::{Rearrange, Window};
-use crate::ops::linear::affine::mapped;
+use crate::ops::linear::affine::{few, mapped};
 
 pub(crate) const ONNX: &[(&str, Build)] = &[
     ("AveragePool", average_pool),
     ("GlobalAveragePool", |builder, call| global_pool(builder, call, mean)),
-    ("ReduceMean", |builder, call| reduce(builder, call, mean)),
+    ("ReduceMean", |builder, call| reduce(builder, call, mean, divided)),
     ("ReduceSum", reduce_sum),
 ];
+
+/// The division of a mean, where nothing may come that takes it: a layer of few values.
+fn divided(builder: &mut Builder, call: &Call<'_>, mean: Activation) -> Result<Activation, Reject> {
+    let node = few(builder, call, mean.node, 1.0, 0.0)?;
+    Ok(mean.at(node))
+}
+
+/// `mul·m + add` of the means of values that differ in these dimensions alone, which keep the size one.
+pub(crate) fn means(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dims: &[usize],
+    [mul, add]: [f32; 2],
+) -> Result<Activation, Reject> {
+    let sums = reduced(builder, call, x, dims, true, mean)?;
+    let node = few(builder, call, sums.node, mul, add)?;
+    Ok(sums.at(node))
+}
 
 /// Of whole rows, columns or images.
 fn mean(window: Window) -> Op {
@@ -40,7 +59,7 @@ fn average_pool(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Re
 
 /// A mean, times how many it is of.
 fn reduce_sum(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    let made = reduce(builder, call, mean)?;
+    let made = reduce(builder, call, mean, divided)?;
     let [Value::Activation(mean)] = &made[..] else { return Ok(made) };
     let elements = |x: &Activation| x.view.sizes().iter().product::<usize>();
     let of = elements(call.activation(0)?) / elements(mean);

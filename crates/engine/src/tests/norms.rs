@@ -1,0 +1,70 @@
+//! Norms: sums over windows, layers of few values, products and curves of an inverse root, as imports put them together.
+
+use std::path::Path;
+
+use jaguar_graph::import::{Options as ImportOptions, import_file};
+use jaguar_graph::network::{Operators, Product};
+use jaguar_graph::quantise::{Options, calibrate};
+
+use super::stream::alternate;
+use super::*;
+
+/// A model of `jaguar-graph`'s tests, quantised; its input, and what onnxruntime makes of it.
+struct Case {
+    model: Model,
+    input: Vec<i64>,
+    want: Vec<f64>,
+}
+
+impl Case {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/fixtures").join(name);
+        let graph = import_file(&path.with_extension("onnx"), &ImportOptions::new(&Operators::standard()));
+        let graph = graph.expect("it imports");
+        let data = std::fs::read(path.with_extension("io")).expect("its values");
+        let values: Vec<f32> =
+            data.as_chunks::<4>().0[2..].iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+        let (x, want) = values.split_at(graph.input_shape().iter().product());
+        let (model, _) =
+            calibrate(Cpu::detect(), &graph, &[x.to_vec()], &Options::default()).expect("scales");
+        let input = model.network.input.quantise(x, model.network.activation_bits);
+        Self { model, input, want: want.iter().map(|&v| v.into()).collect() }
+    }
+
+    fn bundle(&self, guard_bits: u32) -> Bundle {
+        Bundle::with_hiding(self.model.clone(), guard_bits).expect("a sound model")
+    }
+}
+
+/// Group norms over images, and layer, instance, group, local response and root-mean-square norms with a length at the end, under the
+/// default backend: each layer within its bound of the reference, and what comes out is what the float network says.
+#[test]
+fn norms_agree_with_the_reference_and_with_floats() {
+    for name in ["group_norms_21", "norms_17"] {
+        let case = Case::new(name);
+        for (guard_bits, most) in [(0, 0.05), (8, 6e-3)] {
+            let bundle = case.bundle(guard_bits);
+            let network = bundle.model.network.clone();
+            let x: Vec<i64> = case.input.iter().map(|v| v << guard_bits).collect();
+            let choices = Choices::standard(&network, Kit::JAGUAR);
+            let checks = verify(bundle, choices, Reveal::Logits, &[x], HintPlace::Memory).unwrap();
+            for (layer, node) in checks[0].layers.iter().zip(&network.nodes) {
+                assert_eq!(layer.wrong, 0, "{name}: {layer:?}");
+                assert!(!node.op.is::<Product>() || layer.max_ulps <= 1.0, "{name}: {layer:?}");
+            }
+            let Prediction::Logits(logits) = &checks[0].prediction else { panic!("logits are opened") };
+            let largest = case.want.iter().fold(0f64, |m, v| m.max(v.abs()));
+            for (got, want) in network.output.logits(logits).iter().zip(&case.want) {
+                let off = (got - want).abs() / largest;
+                assert!(off < most, "{name} with {guard_bits} guard bits: {got} for {want}");
+            }
+        }
+    }
+}
+
+/// The bytes that pass are those that were planned.
+#[test]
+fn norms_take_what_was_planned() {
+    let case = Case::new("group_norms_21");
+    alternate(|| case.bundle(0), &[Kit::JAGUAR], 0, "norms");
+}
