@@ -1,8 +1,82 @@
-//! From ONNX's Resize by the nearest pixel, and Upsample.
+//! From ONNX's Resize by the nearest pixel or between two, and Upsample.
+//!
+//! Between pixels a and b, at the part t of the way, lies (1 - t)·a + t·b. If all parts along an axis are multiples of 1/n, that is the
+//! mean of n values: n - n·t copies of a and n·t of b. So an axis is interpolated by picking n values for each result, and averaging them.
+//! Both are local, exact, and cost no byte; scales by whole factors have n of twice the factor or less.
 
-use crate::import::build::{Builder, Call, Reject, Value};
-use crate::import::moves::select;
+use crate::import::build::{Activation, Builder, Call, Reject, Value};
+use crate::import::moves::{laid_out, select};
 use crate::import::tensor::{Tensor, wrap};
+use crate::import::view::View;
+use crate::network::Window;
+use crate::ops::sum_pool::float::AveragePool;
+
+/// The most values that are averaged along an axis; each takes room until the mean is there.
+const MOST_COPIES: usize = 64;
+
+/// How far a part may be from the multiple that stands for it, beside 1/n. (Scales are in single precision.)
+const OFF: f64 = 1e-3;
+
+/// Where pixel `at` of `count` lies among `size`.
+fn place(coordinates: &str, at: f64, (size, count): (usize, usize), scale: f64) -> Result<f64, Reject> {
+    match coordinates {
+        "half_pixel" => Ok((at + 0.5) / scale - 0.5),
+        "pytorch_half_pixel" => Ok(if count > 1 { (at + 0.5) / scale - 0.5 } else { 0.0 }),
+        "asymmetric" => Ok(at / scale),
+        "align_corners" if count == 1 => Ok(0.0),
+        "align_corners" => Ok(at * (size - 1) as f64 / (count - 1) as f64),
+        other => Err(Reject::instead(
+            &format!("has the coordinate transformation {other:?}"),
+            "Use asymmetric or half_pixel",
+        )),
+    }
+}
+
+/// For each of `count` pixels the values whose mean it is, all as many; and how many.
+fn between(
+    coordinates: &str,
+    (size, count): (usize, usize),
+    scale: f64,
+) -> Result<(Vec<usize>, usize), Reject> {
+    let places: Result<Vec<f64>, Reject> =
+        (0..count).map(|at| place(coordinates, at as f64, (size, count), scale)).collect();
+    let places: Vec<f64> = places?.into_iter().map(|place| place.clamp(0.0, (size - 1) as f64)).collect();
+    let off = |copies: usize, place: f64| {
+        let copies = place.fract() * copies as f64;
+        (copies - copies.round()).abs()
+    };
+    let fits = |&copies: &usize| places.iter().all(|&place| off(copies, place) <= OFF);
+    let copies = (1..=MOST_COPIES).find(fits).ok_or_else(|| {
+        Reject::instead(
+            &format!("interpolates from {size} to {count} pixels"),
+            "Use a whole factor, or sizes with a common divisor",
+        )
+    })?;
+    let picked = places.iter().flat_map(|&place| {
+        let (first, after) = (place.floor() as usize, (place.fract() * copies as f64).round() as usize);
+        (0..copies).map(move |i| if i < copies - after { first } else { (first + 1).min(size - 1) })
+    });
+    Ok((picked.collect(), copies))
+}
+
+/// The mean of each `copies` values along a dimension.
+fn averaged(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    (dim, copies): (usize, usize),
+) -> Result<Activation, Reject> {
+    let (node, layout) = laid_out(builder, call, x)?;
+    let mut kernel = [1; 2];
+    match dim.checked_sub(1).and_then(|dim| layout.get(dim)) {
+        Some(axis @ (1 | 2)) => kernel[axis - 1] = copies,
+        _ => return Err(Reject::unsupported("interpolates something else than height and width")),
+    }
+    let window = Window { kernel, stride: kernel, pads: [0; 4] };
+    let op = AveragePool { window, count_padding: true };
+    let node = builder.push(&call.name, op, vec![node], [0; 3])?;
+    Ok(Activation::new(node, View::with_layout(builder.nodes[node].shape, &layout)))
+}
 
 /// How Resize chooses pixels.
 struct Nearest<'a> {
@@ -37,16 +111,20 @@ impl Nearest<'_> {
     }
 }
 
-/// Upsample, and Resize by the nearest pixel.
+/// Upsample and Resize, by the nearest pixel or between two.
 pub(crate) fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let mode = call.attribute_text("mode").unwrap_or("nearest");
-    if mode != "nearest" {
-        return Err(Reject::instead(
-            &format!("interpolates (mode {mode:?})"),
-            "Use the mode nearest, or a ConvTranspose, and retrain",
-        ));
-    }
+    let linear = match mode {
+        "nearest" => false,
+        "linear" | "bilinear" => true,
+        _ => {
+            return Err(Reject::instead(
+                &format!("interpolates (mode {mode:?})"),
+                "Use the mode linear or nearest, or a ConvTranspose, and retrain",
+            ));
+        }
+    };
     let sizes = x.view.sizes();
     // Before opset 11 there is one rule: rounded down where the size grows, up where it shrinks.
     let old = call.operator() == "Upsample" || call.opset < 11;
@@ -89,11 +167,29 @@ pub(crate) fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value
         if !(scale.is_finite() && scale > 0.0 && (1.0..=1e6).contains(&count)) {
             return Err(Reject::unsupported(&format!("resizes a dimension of {size} by {scale}")));
         }
+        let coordinates = match old {
+            true => "asymmetric",
+            false => call.attribute_text("coordinate_transformation_mode").unwrap_or("half_pixel"),
+        };
+        if linear {
+            let smaller = count < size as f32 && call.attribute_int("antialias", 0) != 0;
+            if smaller {
+                return Err(Reject::instead("interpolates with antialiasing", "Use antialias=0, or an AveragePool"));
+            }
+            let scale = match (&scales, &counts) {
+                (None, Some(_)) => f64::from(count) / size as f64,
+                _ => f64::from(scale),
+            };
+            builder.list((count as usize).saturating_mul(MOST_COPIES))?;
+            let (picked, copies) = between(coordinates, (size, count as usize), scale)?;
+            resized = select(builder, call, &resized, dim, &picked)?;
+            if copies > 1 {
+                resized = averaged(builder, call, &resized, (dim, copies))?;
+            }
+            continue;
+        }
         let nearest = Nearest {
-            coordinates: match old {
-                true => "asymmetric",
-                false => call.attribute_text("coordinate_transformation_mode").unwrap_or("half_pixel"),
-            },
+            coordinates,
             rounding: match old {
                 true if scale < 1.0 => "ceil",
                 true => "floor",
