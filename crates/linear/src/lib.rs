@@ -11,6 +11,8 @@
 //! | [`plaintext_insecure`] | no encryption: for tests, and an example of a backend's folder |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
+#[cfg(test)]
+mod components;
 pub mod constants;
 pub mod inputs;
 pub mod jaguar;
