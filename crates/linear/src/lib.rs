@@ -19,6 +19,8 @@ pub mod jaguar;
 #[cfg(any(test, feature = "testing"))]
 pub mod known_coins;
 pub mod layout;
+#[cfg(test)]
+mod own_images;
 pub mod plaintext_insecure;
 pub mod product;
 pub mod published_insecure;
