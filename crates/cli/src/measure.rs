@@ -113,12 +113,12 @@ fn show(machine: &Machine, kit: &Kit) {
             if digitless && digit != DIGITS[0] {
                 continue;
             }
-            let per_byte = machine.nonlinear(kind, digit);
+            let (per_cot, per_byte) = (machine.cot(kind, digit), machine.nonlinear(kind, digit));
             nonlinear.add_row([
                 format!("{kind:?}").to_lowercase(),
                 if digitless { "-".into() } else { digit.to_string() },
-                format!("{:.1}", machine.cots[kind as usize].sent * 1e9),
-                format!("{:.1}", machine.cots[kind as usize].received * 1e9),
+                format!("{:.1}", per_cot.sent * 1e9),
+                format!("{:.1}", per_cot.received * 1e9),
                 format!("{:.2}", per_byte.client * 1e9),
                 format!("{:.2}", per_byte.server * 1e9),
                 format!("{:.2}", per_byte.both * 1e9),

@@ -17,9 +17,10 @@ const EXACT: usize = 16;
 const SUMS: usize = 16;
 /// So many columns are measured.
 const CHOSEN: usize = 8;
-/// So many values that share their weights weigh, as long as they are as long, as much as one of them: their weights may be looked for
-/// in all of them, but the fraction of each must be found by itself, and that takes so many times fewer queries
-/// ([`crate::network::hidden_for`]).
+/// What the squares of values that share their weights are divided by together. Their coins add up where they share a column too (there
+/// is a mean behind them), and most of all where they share a fraction (an image of one colour). One value by itself shows itself after
+/// 40 or more times the queries that [`crate::network::hidden_for`] states; of so many values together that leaves about two, and four
+/// were found (`linear/src/own_images.rs`).
 const TOGETHER: f64 = 25.0;
 
 /// The largest `‖J‖` over all hidden values and `inputs` (integers, as [`reference::run`] takes them), for a model that has

@@ -45,8 +45,104 @@ pub enum Form {
     Nowhere,
 }
 
-/// One image that is asked about again and again: 64 hidden units behind a linear layer, rounded by coins, then a ReLU and a second
-/// layer. In plain numbers; the tests of the backends take their own roundings.
+/// The toy: hidden units that are rounded by coins, a ReLU, a second layer, and the server's noise. In plain numbers; the tests of
+/// the backends take their own roundings.
+pub struct Toy {
+    form: Form,
+    guard_bits: u32,
+    hidden_noise: u32,
+    opened_noise: u32,
+    left_out: u32,
+    prg: Prg,
+}
+
+/// A hidden value behind its rounding.
+#[derive(Clone, Copy)]
+pub struct Rounded {
+    /// In units of the guard bits, the server's noise included where hidden values have it.
+    pub value: i64,
+    /// In 0..1; the client knows it.
+    pub coin: f64,
+    /// The low bits of the client's share, as many as there are guard bits.
+    pub share: u64,
+}
+
+/// What a client sees of one query.
+#[derive(Default)]
+pub struct Asked {
+    /// The coin of every unit, in 0..1.
+    pub coins: Vec<f64>,
+    /// The low bits of the client's share of every unit, in 0..1; all zero without guard bits.
+    pub low: Vec<f64>,
+    /// What the ReLU makes of every unit, in units of the last place above the guard bits. (The client does not see it.)
+    units: Vec<f64>,
+}
+
+impl Toy {
+    /// With noise as `form` says, for so many guard bits.
+    pub fn new(form: Form, guard_bits: u32, prg: Prg) -> Self {
+        let (hidden_noise, opened_noise, left_out) = match form {
+            Form::Opened => (0, Hiding::by_guard_bits(guard_bits).noise_bits, 0),
+            Form::Hidden => (guard_bits.saturating_sub(1), guard_bits.saturating_sub(1), guard_bits),
+            Form::Nowhere => (0, 0, guard_bits),
+        };
+        Self { form, guard_bits, hidden_noise, opened_noise, left_out, prg }
+    }
+
+    /// One of the numbers that the toy is made of, in 0..1.
+    pub fn draw(&mut self) -> f64 {
+        uniform(&mut self.prg)
+    }
+
+    /// One query about hidden values, in units of the last place above the guard bits, before rounding: what is opened. `asked` is
+    /// written anew.
+    pub fn ask<const K: usize>(&mut self, values: &[f64], second: &Attack<K>, asked: &mut Asked) -> [f64; K] {
+        let Asked { coins, low, units } = asked;
+        [&mut *coins, &mut *low, &mut *units].into_iter().for_each(|of| of.resize(values.len(), 0.0));
+        for (i, &value) in values.iter().enumerate() {
+            let rounded = self.round(value);
+            (coins[i], low[i]) = (rounded.coin, self.places(rounded.share as i64));
+            units[i] = self.places(self.relu(rounded));
+        }
+        second.logits(units).map(|logit| self.open(logit))
+    }
+
+    /// A hidden value, in units of the last place above the guard bits, as its shares have it.
+    pub fn round(&mut self, value: f64) -> Rounded {
+        let coin = self.draw();
+        let share = self.prg.next_u64() & self.share_mask();
+        let exact = value * f64::from(1u32 << self.guard_bits);
+        let rounded = exact.floor() as i64 + i64::from(coin < exact - exact.floor());
+        let noise = opened_noise(random(&mut self.prg), self.hidden_noise);
+        Rounded { value: rounded + noise, coin, share }
+    }
+
+    /// The ReLU of a value, in units of the guard bits.
+    pub fn relu(&self, of: Rounded) -> i64 {
+        relu_ignoring(of.value, self.left_out, of.share)
+    }
+
+    /// Which bits of a share [`Rounded::share`] has.
+    pub fn share_mask(&self) -> u64 {
+        (1 << self.guard_bits) - 1
+    }
+
+    /// Units of the guard bits in units of the last place above them.
+    pub fn places(&self, units: i64) -> f64 {
+        units as f64 / f64::from(1u32 << self.guard_bits)
+    }
+
+    /// A logit as it is opened: rounded by a coin, with the server's noise. Where there is none the client adds the coin again.
+    pub fn open(&mut self, logit: f64) -> f64 {
+        let unit = f64::from(1u32 << self.guard_bits);
+        let (exact, coin) = (logit * unit, self.draw());
+        let rounded = exact.floor() + f64::from(u8::from(coin < exact - exact.floor()));
+        let own = if self.form == Form::Nowhere { coin - 0.5 } else { 0.0 };
+        (rounded + own + opened_noise(random(&mut self.prg), self.opened_noise) as f64) / unit
+    }
+}
+
+/// One image that is asked about again and again: 64 hidden units behind a linear layer.
 pub struct Simulation<const K: usize> {
     /// Hidden values before rounding, in units of the last place above the guard bits.
     pub values: Vec<f64>,
@@ -60,48 +156,36 @@ impl<const K: usize> Simulation<K> {
     /// Units of the hidden layer.
     pub const UNITS: usize = 64;
 
+    /// The toy and the values of its units, of which `near_zero` lie within half a unit of zero.
+    pub fn toy(form: Form, guard_bits: u32, near_zero: usize) -> (Toy, Vec<f64>) {
+        let mut toy = Toy::new(form, guard_bits, Prg::derive(&[1; 32], "known coins", &[]));
+        let mut values: Vec<f64> = (0..Self::UNITS).map(|_| 6000.0 * (toy.draw() - 0.5)).collect();
+        values[..near_zero].iter_mut().for_each(|v| *v = toy.draw() - 0.5);
+        (toy, values)
+    }
+
     /// So many queries, with so many guard bits; `near_zero` units lie within half a unit of zero.
     pub fn run(form: Form, guard_bits: u32, queries: u64, near_zero: usize) -> Self {
-        let unit = f64::from(1u32 << guard_bits);
-        let mut prg = Prg::derive(&[1; 32], "known coins", &[]);
-        let mut values: Vec<f64> = (0..Self::UNITS).map(|_| 6000.0 * (uniform(&mut prg) - 0.5)).collect();
-        values[..near_zero].iter_mut().for_each(|v| *v = uniform(&mut prg) - 0.5);
+        let (mut toy, values) = Self::toy(form, guard_bits, near_zero);
         let (mut by_coin, mut by_low_bits) = (Attack::new(Self::UNITS), Attack::new(Self::UNITS));
-        let (mut coins, mut low) = (vec![0.0; Self::UNITS], vec![0.0; Self::UNITS]);
-        let (hidden_bits, opened_bits, left_out) = match form {
-            Form::Opened => (0, Hiding::by_guard_bits(guard_bits).noise_bits, 0),
-            Form::Hidden => (guard_bits.saturating_sub(1), guard_bits.saturating_sub(1), guard_bits),
-            Form::Nowhere => (0, 0, guard_bits),
-        };
+        let mut asked = Asked::default();
         for _ in 0..queries {
-            let mut y = vec![0.0; Self::UNITS];
-            for i in 0..Self::UNITS {
-                coins[i] = uniform(&mut prg);
-                let share = prg.next_u64() & ((1 << guard_bits) - 1);
-                low[i] = share as f64 / unit;
-                let exact = values[i] * unit;
-                let rounded = exact.floor() as i64 + i64::from(coins[i] < exact - exact.floor());
-                let noise = opened_noise(random(&mut prg), hidden_bits);
-                y[i] = relu_ignoring(rounded + noise, left_out, share) as f64 / unit;
-            }
-            let logits = by_coin.logits(&y);
-            let opened = logits.map(|logit| {
-                // Rounded by a coin; where there is no noise the client adds it again.
-                let (exact, coin) = (logit * unit, uniform(&mut prg));
-                let rounded = exact.floor() + f64::from(u8::from(coin < exact - exact.floor()));
-                let own = if form == Form::Nowhere { coin - 0.5 } else { 0.0 };
-                (rounded + own + opened_noise(random(&mut prg), opened_bits) as f64) / unit
-            });
-            by_coin.observe(&coins, opened);
-            by_low_bits.observe(&low, opened);
+            let opened = toy.ask(&values, &by_coin, &mut asked);
+            by_coin.observe(&asked.coins, opened);
+            by_low_bits.observe(&asked.low, opened);
         }
         Self { values, by_coin, by_low_bits }
     }
 
     /// The units that are active, and not near zero.
     pub fn active(&self) -> Vec<usize> {
-        (0..Self::UNITS).filter(|&i| self.values[i] > 2.0).collect()
+        active(&self.values)
     }
+}
+
+/// The units whose values are positive, and not near zero.
+pub fn active(values: &[f64]) -> Vec<usize> {
+    (0..values.len()).filter(|&i| values[i] > 2.0).collect()
 }
 
 /// What noise is drawn from.
@@ -116,6 +200,7 @@ pub struct Attack<const K: usize> {
     /// By unit and bin: sums of the logits that fell into it, and how many.
     sums: Vec<([f64; K], f64)>,
     total: [f64; K],
+    /// Of two logits, of which the second is no later than the first.
     products: Vec<[f64; K]>,
     queries: f64,
     /// The first query's logits, about which all sums are taken.
@@ -148,30 +233,37 @@ impl<const K: usize> Attack<K> {
         logits
     }
 
-    /// One query: the coin of every unit, in 0..1, and what was opened.
+    /// One query: the coin of every unit, in 0..1, and what was opened. Units that are alike may have several coins each, as many as the
+    /// others: they stand side by side.
     pub fn observe(&mut self, coins: &[f64], opened: [f64; K]) {
         let origin = *self.origin.get_or_insert(opened);
         let seen: [f64; K] = std::array::from_fn(|k| opened[k] - origin[k]);
         self.total.iter_mut().zip(seen).for_each(|(total, seen)| *total += seen);
-        for (row, a) in self.products.iter_mut().zip(seen) {
-            row.iter_mut().zip(seen).for_each(|(product, b)| *product += a * b);
+        for (k, row) in self.products.iter_mut().enumerate() {
+            row.iter_mut().zip(&seen[..=k]).for_each(|(product, b)| *product += seen[k] * b);
         }
         self.queries += 1.0;
-        for (unit, &coin) in coins.iter().enumerate() {
-            let (sums, count) = &mut self.sums[unit * BINS + (coin * BINS as f64) as usize];
+        let alike = coins.len() / self.units;
+        for (i, &coin) in coins.iter().enumerate() {
+            let (sums, count) = &mut self.sums[i / alike * BINS + (coin * BINS as f64) as usize];
             sums.iter_mut().zip(seen).for_each(|(sum, seen)| *sum += seen);
             *count += 1.0;
         }
     }
 
+    /// For `b <= a`.
     fn covariance(&self, a: usize, b: usize) -> f64 {
         self.products[a][b] / self.queries - self.total[a] / self.queries * self.total[b] / self.queries
     }
 
+    /// The weights of a unit, by class.
+    pub fn weights_of(&self, unit: usize) -> [f64; K] {
+        std::array::from_fn(|k| self.weights[k * self.units + unit])
+    }
+
     /// By how many units the logits move, as a Euclidean length, where this unit moves by one: the column of the Jacobian.
     pub fn column(&self, unit: usize) -> f64 {
-        let squares = (0..K).map(|k| self.weights[k * self.units + unit].powi(2));
-        squares.sum::<f64>().sqrt() / 2f64.powi(SHIFT)
+        self.weights_of(unit).iter().map(|weight| weight.powi(2)).sum::<f64>().sqrt() / 2f64.powi(SHIFT)
     }
 
     /// How the covariances of different logits go with those of `W·D·Wᵀ`, D having ones at the `active` units: their correlation. Noise
@@ -201,19 +293,20 @@ impl<const K: usize> Attack<K> {
         let best = |bins: &[([f64; K], f64)]| {
             let mut found = Found { statistic: 0.0, place: 0.0, step: [0.0; K] };
             let (mut run, mut below) = ([0.0; K], 0.0);
+            let coins: f64 = bins.iter().map(|(_, count)| count).sum();
             for (bin, (sums, count)) in bins[..BINS - 1].iter().enumerate() {
                 below += count;
                 for k in 0..K {
                     run[k] += sums[k] - count * mean[k];
                 }
-                let above = self.queries - below;
+                let above = coins - below;
                 if below == 0.0 || above == 0.0 {
                     continue;
                 }
-                let statistic = (0..K).map(|k| run[k] * run[k] / variance[k]).sum::<f64>() * self.queries
-                    / (below * above);
+                let statistic =
+                    (0..K).map(|k| run[k] * run[k] / variance[k]).sum::<f64>() * coins / (below * above);
                 if statistic > found.statistic {
-                    let step = run.map(|run| run * self.queries / (below * above));
+                    let step = run.map(|run| run * coins / (below * above));
                     found = Found { statistic, place: (bin + 1) as f64 / BINS as f64, step };
                 }
             }
@@ -222,13 +315,33 @@ impl<const K: usize> Attack<K> {
         self.sums.chunks(BINS).map(best).collect()
     }
 
+    /// How the logits go with every unit's coin, whatever its fraction is, which may be another in each query: half as much as with the
+    /// coin against the fraction.
+    pub fn slopes(&self) -> Vec<Found<K>> {
+        let mean = self.total.map(|total| total / self.queries);
+        let slope = |bins: &[([f64; K], f64)]| {
+            let (mut run, mut squares) = ([0.0; K], 0.0);
+            for (bin, (sums, count)) in bins.iter().enumerate() {
+                let coin = (bin as f64 + 0.5) / BINS as f64 - 0.5;
+                squares += count * coin * coin;
+                (0..K).for_each(|k| run[k] += coin * (sums[k] - count * mean[k]));
+            }
+            let statistic = (0..K).map(|k| run[k] * run[k] / self.covariance(k, k)).sum::<f64>() / squares;
+            Found { statistic, place: 0.5, step: run.map(|run| run / squares) }
+        };
+        self.sums.chunks(BINS).map(slope).collect()
+    }
+
     /// How well what was found of a unit points the way of its true weights: the cosine between them.
     pub fn likeness(&self, unit: usize, found: &Found<K>) -> f64 {
-        let truth: Vec<f64> = (0..K).map(|k| self.weights[k * self.units + unit]).collect();
-        let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
-        let product: f64 = truth.iter().zip(found.step).map(|(a, b)| a * b).sum();
-        product / (norm(&truth) * norm(&found.step))
+        cosine(&self.weights_of(unit), &found.step)
     }
+}
+
+/// The cosine of the angle between two vectors.
+pub fn cosine(a: &[f64], b: &[f64]) -> f64 {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
 /// In 0..1.

@@ -11,12 +11,16 @@
 //! | [`plaintext_insecure`] | no encryption: for tests, and an example of a backend's folder |
 //! | [`published_insecure`] | the export as Jaguar's paper has it; leaks the weights, for reproduction only |
 pub mod backend;
+#[cfg(test)]
+mod components;
 pub mod constants;
 pub mod inputs;
 pub mod jaguar;
 #[cfg(any(test, feature = "testing"))]
 pub mod known_coins;
 pub mod layout;
+#[cfg(test)]
+mod own_images;
 pub mod plaintext_insecure;
 pub mod product;
 pub mod published_insecure;

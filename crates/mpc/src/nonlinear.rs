@@ -17,7 +17,7 @@ use crate::cost::Cost;
 use crate::error::MpcError;
 use crate::party::Party;
 
-/// Which measured figures tell a layer's time: layers of one kind take about as long for each COT and each byte.
+/// Which measured figures tell a layer's time: layers of one kind and digit take about as long for each COT and each byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NonlinearKind {
     /// max(x, 0).

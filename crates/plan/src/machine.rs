@@ -104,8 +104,8 @@ pub struct Machine {
     pub linear: Measured,
     /// Seconds in which a party makes a correlation, sent or received, without its pads: by width and bins.
     pub making: [[f64; Bin::ALL.len()]; Width::ALL.len()],
-    /// Offline, with the default instances: by [`NonlinearKind`].
-    pub cots: [PerCot; NonlinearKind::ALL.len()],
+    /// Offline, with the default instances: by [`NonlinearKind`] and digit, as [`nonlinear`](Self::nonlinear).
+    pub cots: [[PerCot; DIGITS.len()]; NonlinearKind::ALL.len()],
     /// Online: by [`NonlinearKind`] and digit ([`DIGITS`]; an extension and a product have none, their three figures are alike).
     pub nonlinear: [[PerByte; DIGITS.len()]; NonlinearKind::ALL.len()],
     /// Two processes on this machine.
@@ -115,8 +115,12 @@ pub struct Machine {
 impl Machine {
     /// A nonlinear step's figures. Digits that are not measured count as the nearest that is.
     pub fn nonlinear(&self, kind: NonlinearKind, digit: u32) -> PerByte {
-        let digit = digit.clamp(DIGITS[0], DIGITS[DIGITS.len() - 1]);
-        self.nonlinear[kind as usize][(digit - DIGITS[0]) as usize]
+        self.nonlinear[kind as usize][nearest(digit)]
+    }
+
+    /// What a correlation of a nonlinear step takes offline. Digits as in [`nonlinear`](Self::nonlinear).
+    pub fn cot(&self, kind: NonlinearKind, digit: u32) -> PerCot {
+        self.cots[kind as usize][nearest(digit)]
     }
 
     /// Seconds in which a party makes so many correlations, sent and received together, without their pads.
@@ -129,14 +133,17 @@ impl Machine {
     /// `None` of a machine that can be. Of what backends need, that is looked at which those of `kit` know and which is there
     /// ([`lacks`](Self::lacks)).
     pub fn impossible(&self, kit: &Kit) -> Option<Impossible> {
-        let of_kind =
-            |(kind, cot): (NonlinearKind, PerCot)| cot.impossible(&format!("{kind:?}").to_lowercase());
+        let cots = NonlinearKind::ALL.into_iter().flat_map(|kind| DIGITS.map(|digit| (kind, digit)));
+        let of_kind = |(kind, digit): (NonlinearKind, u32)| {
+            let what = format!("{kind:?}, digits of {digit}").to_lowercase();
+            self.cot(kind, digit).impossible(&what)
+        };
         let unsound = || Impossible {
             figure: "a time".into(),
             found: "not finite, below zero or missing".into(),
             expected: "every machine has one".into(),
         };
-        let cot = NonlinearKind::ALL.into_iter().zip(self.cots).find_map(of_kind);
+        let cot = cots.into_iter().find_map(of_kind);
         cot.or_else(|| (!self.is_finite()).then(unsound))
             .or_else(|| kit.probes().into_iter().find_map(|probe| probe.impossible(&self.linear)))
     }
@@ -156,6 +163,11 @@ impl Machine {
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
             && self.loopback.is_sound()
     }
+}
+
+/// Where the digit that is measured and nearest to this one is in [`DIGITS`].
+fn nearest(digit: u32) -> usize {
+    (digit.clamp(DIGITS[0], DIGITS[DIGITS.len() - 1]) - DIGITS[0]) as usize
 }
 
 #[cfg(test)]
@@ -232,7 +244,7 @@ pub(crate) mod tests {
             speedup: 2.0,
             linear,
             making: [[1e-8, 2e-8, 4e-8, 8e-8]; 2],
-            cots: [PerCot { sent: 2e-8, received: 1e-8 }; NonlinearKind::ALL.len()],
+            cots: [[PerCot { sent: 2e-8, received: 1e-8 }; 3]; NonlinearKind::ALL.len()],
             nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; NonlinearKind::ALL.len()],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
@@ -243,6 +255,9 @@ pub(crate) mod tests {
         let mut other = round_figures();
         assert_eq!(other.impossible(&kit()), None);
         other.nonlinear[NonlinearKind::MaxPool as usize][1].client = 7.0;
+        other.cots[NonlinearKind::MaxPool as usize][1].sent = 8.0;
+        assert_eq!(other.cot(NonlinearKind::MaxPool, 3).sent, 8.0);
+        assert_eq!(other.cot(NonlinearKind::MaxPool, 4), round_figures().cot(NonlinearKind::MaxPool, 4));
         assert_eq!(other.nonlinear(NonlinearKind::MaxPool, 3).client, 7.0);
         assert_eq!(other.nonlinear(NonlinearKind::MaxPool, 1), other.nonlinear(NonlinearKind::MaxPool, 2));
     }
@@ -283,14 +298,17 @@ pub(crate) mod tests {
     fn cots_that_no_machine_makes_are_named() {
         let with = |sent: f64, received: f64| {
             let mut machine = round_figures();
-            machine.cots[NonlinearKind::Relu as usize] = PerCot { sent, received };
+            machine.cots[NonlinearKind::Relu as usize][1] = PerCot { sent, received };
             machine.impossible(&kit()).map(|why| why.to_string())
         };
         assert_eq!(with(20e-9, 10e-9), None);
         assert_eq!(with(150e-9, 10e-9), None);
         let why = with(83e-9, 1e-13).unwrap();
-        assert_eq!(why, "a COT received of relu: 0.0 ns, where no processor takes less than 0.5 ns");
-        assert!(with(-1e-9, 1e-8).unwrap().starts_with("a COT sent of relu: -1.0 ns"));
+        assert_eq!(
+            why,
+            "a COT received of relu, digits of 3: 0.0 ns, where no processor takes less than 0.5 ns"
+        );
+        assert!(with(-1e-9, 1e-8).unwrap().starts_with("a COT sent of relu, digits of 3: -1.0 ns"));
         assert!(with(f64::NAN, 1e-8).is_some() && with(1e-8, f64::INFINITY).is_some());
         let why = with(83e-9, 5e-9).unwrap();
         assert!(why.contains("83.0 ns and 5.0 ns") && why.contains("at most 16 times"), "{why}");

@@ -224,7 +224,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         let making = |instances| site.machine.making(instances, from_server + from_client);
         let more = making(instances) - making(Instances::default());
         offline.work = both(&|n| n.offline.seconds).map(|s| {
-            let s = with(s, correlations_seconds(NonlinearKind::MaxPool, &result, site));
+            let s = with(s, correlations_seconds(NonlinearKind::MaxPool, DIGIT, &result, site));
             Seconds { client: (s.client + more).max(0.0), server: (s.server + more).max(0.0) }
         });
         offline.seconds = offline.work.and_then(|work| {
@@ -281,9 +281,9 @@ fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
 }
 
 /// Both roles' time to make a nonlinear step's material.
-pub(crate) fn correlations_seconds(kind: NonlinearKind, cost: &Cost, site: &Site<'_>) -> Seconds {
+pub(crate) fn correlations_seconds(kind: NonlinearKind, digit: u32, cost: &Cost, site: &Site<'_>) -> Seconds {
     let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
-    let cot = site.machine.cots[kind as usize];
+    let cot = site.machine.cot(kind, digit);
     Seconds { client: a * cot.received + b * cot.sent, server: a * cot.sent + b * cot.received }
 }
 
@@ -321,7 +321,7 @@ fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<Work>> {
 pub(crate) fn step_cores(step: &Step, site: &Site<'_>) -> Option<f64> {
     let linear = step_linear(step, site)?.unwrap_or_default().offline;
     let cots = protocols(step)
-        .map(|(kind, _, cost)| correlations_seconds(kind, &cost, site))
+        .map(|(kind, digit, cost)| correlations_seconds(kind, digit, &cost, site))
         .fold(Seconds::default(), with);
     Some(linear[0] + linear[1] + cots.client + cots.server)
 }
@@ -341,7 +341,11 @@ pub(crate) fn step_offline(step: &Step, site: &Site<'_>) -> Option<Seconds> {
     let linear = step_linear(step, site)?.unwrap_or_default().offline;
     let speedup = site.machine.speedup;
     let linear = Seconds { client: linear[0] / speedup, server: linear[1] / speedup };
-    Some(protocols(step).map(|(kind, _, cost)| correlations_seconds(kind, &cost, site)).fold(linear, with))
+    Some(
+        protocols(step)
+            .map(|(kind, digit, cost)| correlations_seconds(kind, digit, &cost, site))
+            .fold(linear, with),
+    )
 }
 
 /// What making so many correlations sends in the long run, rounded down.

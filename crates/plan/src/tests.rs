@@ -12,7 +12,7 @@ use jaguar_ring::he::params::Parameters;
 
 use crate::double::SAID_TO_LEAK;
 use crate::machine::tests::{change, round_figures};
-use crate::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, Placement};
+use crate::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot, Placement};
 use crate::planner::{MARGIN, choose, choose_within, explain};
 use crate::predict::{Aim, Session, Site, Total, predict};
 use crate::{
@@ -121,6 +121,26 @@ fn a_nonlinear_layer_by_hand() {
     let online = p.nodes[3].online.seconds.unwrap();
     close(online.client, bytes * 1e-9);
     close(online.server, bytes * 2e-9);
+}
+
+/// A correlation has the price of its layer's digit.
+#[test]
+fn correlations_are_priced_by_digit() {
+    let (network, mut machine) = (network(), round_figures());
+    let price = |digit: u32| 1e-8 * f64::from(digit);
+    machine.cots[NonlinearKind::Relu as usize] =
+        DIGITS.map(|digit| PerCot { sent: price(digit), received: 3.0 * price(digit) });
+    for digit in DIGITS {
+        let digits = vec![digit as u8; network.nodes.len()];
+        let plan =
+            Plan::new(&network, Choices { digits, ..Choices::standard(&network, Kit::JAGUAR) }).unwrap();
+        let p = predict(&plan, &Session::default(), Some(&site(&machine, FREE, Placement::Apart)));
+        let cost = plan.steps[3].cost;
+        let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
+        let before = p.nodes[3].offline.seconds.unwrap();
+        close(before.client, (3.0 * a + b) * price(digit));
+        close(before.server, (a + 3.0 * b) * price(digit));
+    }
 }
 
 #[test]

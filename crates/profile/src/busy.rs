@@ -10,6 +10,7 @@
 //!
 //! What is given to threads outside of rayon (`std::thread`) is counted in the second way only.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
@@ -30,6 +31,27 @@ pub struct Span {
     pub elapsed: Duration,
     /// On cores, all threads that did it together.
     pub busy: Duration,
+}
+
+impl Span {
+    /// Of work in which a party waited so long for its peer: how long it was at work. That is the time on cores, which other work on the
+    /// machine does not add to. Where the system counts that in steps too long for it, it is the time by the clock without the waiting.
+    pub fn at_work(&self, waited: Duration) -> Duration {
+        if *FINE { self.busy } else { self.elapsed.saturating_sub(waited) }
+    }
+}
+
+/// Whether time on cores is counted in steps of less than this. (Some systems count ticks of 4 or 10 ms.)
+static FINE: LazyLock<bool> = LazyLock::new(|| is_fine(|| spent(ClockId::ThreadCPUTime)));
+const FINE_STEP: Duration = Duration::from_micros(100);
+
+/// Whether a clock that runs shows steps of less than [`FINE_STEP`]. Asks it for as long as it takes to move, twice.
+fn is_fine(mut clock: impl FnMut() -> Duration) -> bool {
+    let mut next =
+        |from: Duration| std::iter::repeat_with(&mut clock).find(|&now| now != from).unwrap_or(from);
+    let first = next(Duration::ZERO);
+    let second = next(first);
+    next(second) - second < FINE_STEP
 }
 
 /// The beginning of a [`Span`].
@@ -96,6 +118,33 @@ mod tests {
         // On a thread of that pool, too.
         let (span, ()) = pool.install(|| timed(|| (0..3).into_par_iter().for_each(|_| work())));
         assert!(span.busy >= 3 * WORK, "{span:?}");
+    }
+
+    #[test]
+    fn ticks_are_no_fine_clock() {
+        let steps = |each: u64| {
+            let mut asked = 0;
+            move || {
+                asked += 1;
+                Duration::from_micros(1 + asked / 1000 * each)
+            }
+        };
+        assert!(is_fine(steps(1)) && is_fine(steps(99)));
+        assert!(!is_fine(steps(4000)) && !is_fine(steps(100)));
+    }
+
+    /// Waiting does not count, in either way.
+    #[test]
+    fn work_is_told_from_waiting() {
+        let (span, ()) = alone(|| {
+            timed(|| {
+                std::thread::sleep(4 * WORK);
+                work();
+            })
+        })
+        .unwrap();
+        let at_work = span.at_work(span.elapsed.saturating_sub(WORK));
+        assert!(at_work >= WORK && at_work < 4 * WORK, "{at_work:?} of {span:?}");
     }
 
     /// A party that is alone is not charged for another one.

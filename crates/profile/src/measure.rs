@@ -26,6 +26,7 @@ use jaguar_wire::tcp::{Listener, Options, Tcp};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::ProfileError;
+use crate::busy::{Start, alone};
 
 /// How often all nonlinear layers run, and the probe of threads.
 const ROUNDS: usize = 3;
@@ -151,16 +152,14 @@ const POOL: PoolShape =
 
 /// The nonlinear layer that is measured: of a network with 16 bits, whose results go into a layer that gains 12.
 fn probe(kind: NonlinearKind, digit: u32) -> Arc<dyn Nonlinear> {
-    let (count, ignored) = (VALUES, 1);
+    let count = VALUES;
     match kind {
         NonlinearKind::Relu => {
-            let params =
-                ReluParams { output: Modulus::power_of_two(28), digit, ignored, ..ReluParams::new(16) };
+            let params = ReluParams { output: Modulus::power_of_two(28), digit, ..ReluParams::new(16) };
             Arc::new(Elementwise { count, params })
         }
         NonlinearKind::Relu6 => {
-            let params =
-                Relu6Params { output: Modulus::power_of_two(28), digit, ignored, ..Relu6Params::new(16, 13) };
+            let params = Relu6Params { output: Modulus::power_of_two(28), digit, ..Relu6Params::new(16, 13) };
             Arc::new(Elementwise { count, params })
         }
         NonlinearKind::MaxPool => {
@@ -239,9 +238,10 @@ fn making() -> Result<[[f64; Bin::ALL.len()]; Width::ALL.len()], ProfileError> {
     Ok(std::array::from_fn(|width| std::array::from_fn(|bin| mean(width * Bin::ALL.len() + bin))))
 }
 
-type PerKind = [[PerByte; DIGITS.len()]; NonlinearKind::ALL.len()];
+/// By kind and digit.
+type PerKind<T> = [[T; DIGITS.len()]; NonlinearKind::ALL.len()];
 
-fn nonlinear() -> Result<([PerCot; NonlinearKind::ALL.len()], PerKind), ProfileError> {
+fn nonlinear() -> Result<(PerKind<PerCot>, PerKind<PerByte>), ProfileError> {
     let steps: Vec<(NonlinearKind, u32, Arc<dyn Nonlinear>)> = NonlinearKind::ALL
         .into_iter()
         .flat_map(|kind| DIGITS.map(|digit| (kind, digit, probe(kind, digit))))
@@ -280,37 +280,32 @@ fn nonlinear() -> Result<([PerCot; NonlinearKind::ALL.len()], PerKind), ProfileE
     };
     let (client, server) = between(one)?;
 
-    // Every COT costs what it costs on the side that sends or receives it: two equations, from both parties' times.
-    let cots = NonlinearKind::ALL.map(|kind| {
-        let i = steps.iter().rposition(|(k, ..)| *k == kind).expect("every kind was measured");
-        let cost = steps[i].2.cost();
+    let (mut cots, mut bytes) = (PerKind::<PerCot>::default(), PerKind::<PerByte>::default());
+    for (i, (kind, digit, step)) in steps.iter().enumerate() {
+        let (cost, digit) = (step.cost(), (digit - DIGITS[0]) as usize);
+        // Every COT costs what it costs on the side that sends or receives it: two equations, from both parties' times.
         let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
         let [received, sent] = solve([a, b, client[i].preparing], [b, a, server[i].preparing]);
-        PerCot { sent, received }
-    });
-
-    let mut table = PerKind::default();
-    for (i, (kind, digit, step)) in steps.iter().enumerate() {
-        let cost = step.cost();
-        let bytes = (cost.up + cost.down) as f64;
-        table[*kind as usize][(digit - DIGITS[0]) as usize] = PerByte {
-            client: client[i].running / bytes,
-            server: server[i].running / bytes,
-            both: client[i].both / bytes,
+        cots[*kind as usize][digit] = PerCot { sent, received };
+        let passed = (cost.up + cost.down) as f64;
+        bytes[*kind as usize][digit] = PerByte {
+            client: client[i].running / passed,
+            server: server[i].running / passed,
+            both: client[i].both / passed,
         };
     }
-    Ok((cots, table))
+    Ok((cots, bytes))
 }
 
-/// Seconds in which this party worked.
+/// Seconds in which this party worked, on its thread of [`between`].
 fn working<T>(
     chan: &mut Channel,
     f: impl FnOnce(&mut Channel) -> Result<T, ProfileError>,
 ) -> Result<(f64, T), ProfileError> {
-    let (start, waited) = (Instant::now(), chan.waited());
+    let (start, waited) = (Start::now(), chan.waited());
     let value = f(chan)?;
     chan.flush()?;
-    Ok((start.elapsed().saturating_sub(chan.waited() - waited).as_secs_f64(), value))
+    Ok((start.span().at_work(chan.waited() - waited).as_secs_f64(), value))
 }
 
 /// Waits until both parties are here.
@@ -327,7 +322,7 @@ fn meet(role: Role, chan: &mut Channel) -> Result<(), ProfileError> {
     Ok(())
 }
 
-/// Both roles of `f`, over TCP on loopback.
+/// Both roles of `f`, over TCP on loopback, each in a pool of one thread.
 fn between<T: Send>(
     f: impl Fn(Role, &mut Channel) -> Result<T, ProfileError> + Sync,
 ) -> Result<(T, T), ProfileError> {
@@ -336,11 +331,11 @@ fn between<T: Send>(
     std::thread::scope(|scope| {
         let server = scope.spawn(|| -> Result<T, ProfileError> {
             let tcp = listener.accept()?.greet(Options::default())?;
-            f(Role::Server, &mut Channel::new(tcp))
+            alone(|| f(Role::Server, &mut Channel::new(tcp)))?
         });
         let client = (|| -> Result<T, ProfileError> {
             let tcp = Tcp::connect(address, Options::default())?;
-            f(Role::Client, &mut Channel::new(tcp))
+            alone(|| f(Role::Client, &mut Channel::new(tcp)))?
         })();
         let server = server.join().expect("the measuring thread does not panic");
         Ok((client?, server?))
@@ -391,8 +386,8 @@ mod tests {
             speedup: 1.0,
             linear: Measured::default(),
             making: [[1e-8; 4]; 2],
-            cots: [PerCot { sent: 83e-9, received }; NonlinearKind::ALL.len()],
-            nonlinear: PerKind::default(),
+            cots: [[PerCot { sent: 83e-9, received }; 3]; NonlinearKind::ALL.len()],
+            nonlinear: Default::default(),
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
     }
@@ -401,7 +396,7 @@ mod tests {
     fn what_cannot_be_is_measured_again_and_then_refused() {
         let mut found = [1e-13, 20e-9, 30e-9].into_iter();
         let machine = possible(&Kit::standard(), || Ok(with(found.next().unwrap()))).unwrap();
-        assert_eq!((machine.cots[0].received, found.next()), (20e-9, Some(30e-9)));
+        assert_eq!((machine.cots[0][0].received, found.next()), (20e-9, Some(30e-9)));
         let mut tried = 0;
         let refused = possible(&Kit::standard(), || {
             tried += 1;

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
-const FORMAT: u32 = 7;
+const FORMAT: u32 = 8;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -329,7 +329,7 @@ mod tests {
             speedup: 1.0,
             linear,
             making: [[1e-8; 4]; 2],
-            cots: [PerCot { sent: 1e-8, received: 1e-8 }; NonlinearKind::ALL.len()],
+            cots: [[PerCot { sent: 1e-8, received: 1e-8 }; 3]; NonlinearKind::ALL.len()],
             nonlinear: [[PerByte { client: 1e-9, server: 1e-9, both: 2e-9 }; 3]; NonlinearKind::ALL.len()],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
@@ -453,17 +453,20 @@ mod tests {
         assert!(refused(Machine { threads: 99, ..good.clone() }).contains("99 threads"));
         assert!(
             refused(Machine {
-                cots: [PerCot { sent: -1.0, received: 0.0 }; NonlinearKind::ALL.len()],
+                cots: [[PerCot { sent: -1.0, received: 0.0 }; 3]; NonlinearKind::ALL.len()],
                 ..good.clone()
             })
             .contains("damaged")
         );
         // As a busy machine once left them.
         let why = refused(Machine {
-            cots: [PerCot { sent: 83e-9, received: 1e-13 }; NonlinearKind::ALL.len()],
+            cots: [[PerCot { sent: 83e-9, received: 1e-13 }; 3]; NonlinearKind::ALL.len()],
             ..good.clone()
         });
-        assert!(why.contains("a COT received of relu: 0.0 ns") && why.contains("other work"), "{why}");
+        assert!(
+            why.contains("a COT received of relu, digits of 2: 0.0 ns") && why.contains("other work"),
+            "{why}"
+        );
         for count in [0, 1] {
             let mut few = good.clone();
             let rings = good.linear.get::<Rings>().unwrap().0[..count].to_vec();
@@ -490,10 +493,12 @@ mod tests {
     #[test]
     fn a_disturbed_measurement_is_refused_and_said() {
         let mut machine = some_machine();
-        machine.cots[0] = PerCot { sent: 83e-9, received: 1e-13 };
+        machine.cots[0][0] = PerCot { sent: 83e-9, received: 1e-13 };
         let disturbed = || Err(ProfileError::Disturbed(machine.impossible(&Kit::standard()).unwrap(), 3));
         let why = usable(When::Anew, disturbed(), &mut silent).unwrap_err().to_string();
-        for part in ["a COT received of relu", "0.0 ns", "less than 0.5 ns", "3 times", "jaguar measure"] {
+        for part in
+            ["a COT received of relu, digits of 2", "0.0 ns", "less than 0.5 ns", "3 times", "jaguar measure"]
+        {
             assert!(why.contains(part), "{part}: {why}");
         }
         let mut told = Vec::new();

@@ -80,7 +80,7 @@ fn machine(linear: Measured) -> Machine {
         speedup: 1.0,
         linear,
         making: [[0.0; Bin::ALL.len()]; Width::ALL.len()],
-        cots: [PerCot { sent: 1e-9, received: 1e-9 }; NonlinearKind::ALL.len()],
+        cots: [[PerCot { sent: 1e-9, received: 1e-9 }; DIGITS.len()]; NonlinearKind::ALL.len()],
         nonlinear: [[PerByte::default(); DIGITS.len()]; NonlinearKind::ALL.len()],
         loopback: Link { bytes_per_second: 1e18, round_trip: 0.0 },
     }
