@@ -328,8 +328,8 @@ mod tests {
         }
     }
 
-    /// A network with two group norms: the longest column is that of differences, each hidden value moved by a unit of what it has
-    /// without guard bits.
+    /// A network with two group norms: the columns of each hidden node, among them the inverse roots and what they are made of, are as long
+    /// as those of differences, each value moved by a quarter of a unit; and so the longest.
     #[test]
     fn columns_through_a_norm_are_differences() {
         const GUARD_BITS: u32 = 12;
@@ -347,7 +347,7 @@ mod tests {
         let network = &model.network;
         let input = network.input.quantise(&x, network.activation_bits);
         let values = reference::run(cpu, &model, &input).expect("runs").values;
-        let unit = 1i64 << GUARD_BITS;
+        let unit = 1i64 << (GUARD_BITS - 2);
         let moved = |at: usize, element: usize, by: i64| {
             let mut values = values.clone();
             values[at][element] += by;
@@ -372,9 +372,21 @@ mod tests {
                 },
             )
             .collect();
+        let mut slopes: Vec<Vec<f64>> = squares.iter().map(|own| vec![0.0; own.len()]).collect();
+        for output in 0..values[values.len() - 1].len() {
+            let by = (0..values[values.len() - 1].len()).map(|k| if k == output { 1.0 } else { 0.0 });
+            let all = backwards(cpu, &model, &values, by.collect()).expect("has slopes");
+            for (own, all) in slopes.iter_mut().zip(all) {
+                own.iter_mut().zip(all).for_each(|(own, slope)| *own += f64::from(slope).powi(2));
+            }
+        }
+        for (at, node) in network.nodes.iter().enumerate().filter(|(at, _)| !squares[*at].is_empty()) {
+            let [found, want] = [&slopes[at], &squares[at]].map(|own| own.iter().sum::<f64>().sqrt());
+            let near = (found - want).abs() <= 0.05 * want + 1e-3;
+            assert!(near, "{at}, {}: {found} for {want}", node.op.describe());
+        }
         let longest = weights(network, &squares).into_iter().fold(0.0, f64::max).sqrt();
         let found = leverage(cpu, &model, &[input], &mut |_| ()).expect("is measured");
-        println!("{found} for {longest}");
         assert!((found / longest - 1.0).abs() < 0.01, "{found} for {longest}");
     }
 }

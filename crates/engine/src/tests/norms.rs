@@ -62,9 +62,13 @@ fn norms_agree_with_the_reference_and_with_floats() {
     }
 }
 
-/// The bytes that pass are those that were planned.
+/// Under each backend alone and all in turn: each layer within its bound of the reference, and the bytes that were planned.
 #[test]
-fn norms_take_what_was_planned() {
+fn norms_take_what_was_planned_under_every_backend() {
     let case = Case::new("group_norms_21");
-    alternate(|| case.bundle(0), &[Kit::JAGUAR], 0, "norms");
+    let all: Vec<BackendId> = kit().backends().to_vec();
+    for &one in &all {
+        alternate(|| case.bundle(0), &[one], 0, &format!("norms-{one}"));
+    }
+    alternate(|| case.bundle(0), &all, 0, "norms-all");
 }
