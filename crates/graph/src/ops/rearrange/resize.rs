@@ -174,7 +174,10 @@ pub(crate) fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value
         if linear {
             let smaller = count < size as f32 && call.attribute_int("antialias", 0) != 0;
             if smaller {
-                return Err(Reject::instead("interpolates with antialiasing", "Use antialias=0, or an AveragePool"));
+                return Err(Reject::instead(
+                    "interpolates with antialiasing",
+                    "Use antialias=0, or an AveragePool",
+                ));
             }
             let scale = match (&scales, &counts) {
                 (None, Some(_)) => f64::from(count) / size as f64,
