@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use jaguar_compile::samples::labelled::labelled;
 use jaguar_compile::samples::{Source, npy};
 use jaguar_engine::client::connect;
 use jaguar_engine::hint::{Hint, HintPlace};
@@ -15,7 +16,6 @@ use jaguar_graph::network::{Filter, Operators, Resize};
 use jaguar_net::tls::{Client, Fingerprint, Server, Trust};
 use jaguar_net::{Address, Token, TokenFile};
 use jaguar_plan::{Choices, Kit, Plan};
-use jaguar_report::accuracy::labelled::labelled;
 use jaguar_serve::foreign::open_queries;
 use jaguar_wire::memory_pair;
 

@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use jaguar_compile::samples::labelled::labelled;
 use jaguar_engine::bundle::Bundle;
 use jaguar_engine::progress::NoProgress;
 use jaguar_graph::import::{Options, import_file};
 use jaguar_graph::network::Operators;
 use jaguar_plan::{BackendId, Choices};
-use jaguar_report::accuracy::labelled::labelled;
 use jaguar_report::accuracy::{Ranking, Score, classes, measure, private, same_network, spread};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -83,7 +83,7 @@ pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> R
         let data = of("data", &args.data, index, models.len())?;
         let pictures = labelled(data, &model.network.output.labels, classes)?.pictures;
         ensure!(!pictures.is_empty(), "{}: no pictures", data.display());
-        let run = |labelled: &jaguar_report::accuracy::labelled::Labelled| -> Result<_> {
+        let run = |labelled: &jaguar_compile::samples::labelled::Labelled| -> Result<_> {
             let source = jaguar_compile::samples::open(&labelled.path)?;
             Ok(measure(model, Some(&graph), &source, labelled.class)?)
         };
