@@ -60,7 +60,7 @@ ARROWS: dict[str, set[str]] = {
     # Foreign bytes for every reader, in `fuzz`.
     "fuzz": {
         "ring", "wire", "net", "ot", "mpc", "graph", "linear", "fregata", "hyena", "plan", "compile", "engine",
-        "convfhe", "serve", "report",
+        "convfhe", "serve",
     },
     # The native part of the Python package, in `python/jaguar`.
     "python": {"fregata", "hyena", "jaguar"},
