@@ -120,11 +120,11 @@ pub struct Args {
     /// Pictures are in folders, one a class, or in a list, as `jaguar accuracy` takes them; they have no part in calibration.
     #[arg(long, help_heading = PRECISION, value_name = "FOLDER|LIST", conflicts_with = "activation_bits")]
     data: Option<PathBuf>,
-    /// Which part of the labelled pictures may be lost, in percent.
+    /// Which part of the labelled pictures may be lost, in percent (default: 0.2).
     ///
-    /// Pictures whose class the float network finds and the compiled one does not, less those where it is the other way round.
-    #[arg(long, help_heading = PRECISION, hide = true, value_name = "PERCENT", requires = "data", default_value_t = 100.0 * ByClass::LOSS)]
-    loss: f64,
+    /// With --data. Pictures whose class the float network finds and the compiled one does not, less those where it is the other way round.
+    #[arg(long, help_heading = PRECISION, hide = true, value_name = "PERCENT")]
+    loss: Option<f64>,
     /// Other inputs, to see how it does on them.
     ///
     /// They have no part in calibration.
@@ -288,8 +288,13 @@ pub fn run(args: &Args) -> Result<()> {
         force: args.force,
         cpu,
     };
-    if let Some(data) = &args.data {
-        options.by_class = Some(by_class(data, args.loss, &graph, &options.labels)?);
+    match (&args.data, args.loss) {
+        (None, None) => (),
+        (None, Some(_)) => bail!("--loss is about the labelled pictures of --data, which is not there"),
+        (Some(data), loss) => {
+            let loss = loss.map_or(ByClass::LOSS, |percent| percent / 100.0);
+            options.by_class = Some(by_class(data, loss, &graph, &options.labels)?);
+        }
     }
     options.check(&graph).map_err(|error| match error {
         CompileError::Bound => anyhow!("--accuracy-bound must be more than 0 percent"),
@@ -434,7 +439,7 @@ fn by_class(data: &Path, loss: f64, graph: &Graph, labels: &[String]) -> Result<
     let classes = graph.nodes.last().map_or(0, |n| n.shape.iter().product());
     let found = labelled(data, labels, classes).context("--data")?;
     found.skipped.iter().for_each(|skipped| eprintln!("note: {skipped}"));
-    Ok(ByClass { pictures: found.pictures, loss: loss / 100.0 })
+    Ok(ByClass { pictures: found.pictures, loss })
 }
 
 /// Shows the steps and warnings of compiling as they come.

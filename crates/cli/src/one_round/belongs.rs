@@ -155,7 +155,7 @@ mod tests {
                 tried[usize::from(!own.is_interactive())] += 1;
             }
         }
-        assert_eq!(tried, [33, 15]);
+        assert_eq!(tried, [35, 15]);
     }
 
     /// A new option is thought of: if it is for the interactive protocol alone, it belongs into the list.

@@ -106,6 +106,8 @@ fn labelled_pictures_choose_the_width() {
         let refused = run(&[&arguments[..], wrong].concat());
         assert!(!refused.status.success() && refused.stderr.contains(part), "{wrong:?}: {}", refused.stderr);
     }
+    let without = run(&["compile", &source, "--calibrate", &photos, "-o", &output, "--loss", "1"]);
+    assert!(!without.status.success() && without.stderr.contains("--loss is about"), "{}", without.stderr);
 }
 
 #[test]
