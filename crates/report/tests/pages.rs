@@ -114,7 +114,7 @@ fn machine() -> Machine {
         "linear": { jaguar.probes()[0].name(): rings.collect::<Vec<_>>() },
         "making": [[1e-8, 2e-8, 4e-8, 8e-8], [1e-8, 2e-8, 4e-8, 8e-8]],
         // Of each kind of nonlinear step; of each digit.
-        "cots": vec![json!({ "sent": 2e-6, "received": 1e-6 }); kinds], "nonlinear": vec![vec![byte; 3]; kinds],
+        "cots": vec![vec![json!({ "sent": 2e-6, "received": 1e-6 }); 3]; kinds], "nonlinear": vec![vec![byte; 3]; kinds],
         "loopback": { "bytes_per_second": 1e9, "round_trip": 1e-5 },
     }))
     .unwrap()
