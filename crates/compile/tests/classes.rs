@@ -127,7 +127,9 @@ fn the_fewest_bits_that_keep_the_loss_are_taken() {
         let float_right = (0..counted.pictures).filter(|i| i % 10 != 9).count();
         assert_eq!(counted.right + counted.lost, float_right + counted.won, "{counted:?}");
         assert!(!counted.kept || counted.lost <= counted.won + 4, "{counted:?}");
-        assert!(counted.kept || counted.pictures < 200 || counted.lost > counted.won + 4, "{counted:?}");
+        // (Nothing that is left could have made up for what was lost.)
+        let may_win = (counted.pictures..200).filter(|i| i % 10 == 9).count();
+        assert!(counted.kept || counted.lost > counted.won + may_win + 4, "{counted:?}");
     }
     // A lost cause ends early.
     assert!(others.iter().any(|c| c.pictures < 200));
