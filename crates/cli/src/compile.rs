@@ -6,13 +6,11 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use jaguar::Cpu;
 use jaguar::agreement::{Agreement, Beyond};
 use jaguar::bundle::Bundle;
-use jaguar::compile::samples::labelled::labelled;
 use jaguar::compile::samples::{self as samples, Axes, Source};
 use jaguar::compile::{
     ByClass, Classes, CompileError, Counted, Event, Hide, MapPlace, Options, Preprocessing,
     PreprocessingError, ReducedSigns, Ruled, Warning, Widths, compile,
 };
-use jaguar::float::Graph;
 use jaguar::import::{self, import_file};
 use jaguar::network::{DEFAULT_HIDDEN_FOR, Filter, ImageSpec, Network, Resize, Shape};
 use jaguar::quantise::{Report, Width, layers};
@@ -293,13 +291,15 @@ pub fn run(args: &Args) -> Result<()> {
         (None, Some(_)) => bail!("--loss is about the labelled pictures of --data, which is not there"),
         (Some(data), loss) => {
             let loss = loss.map_or(ByClass::LOSS, |percent| percent / 100.0);
-            options.by_class = Some(by_class(data, loss, &graph, &options.labels)?);
+            let (by_class, skipped) = ByClass::read(data, &graph, &options.labels, loss).context("--data")?;
+            skipped.iter().for_each(|skipped| eprintln!("note: {skipped}"));
+            options.by_class = Some(by_class);
         }
     }
     options.check(&graph).map_err(|error| match error {
         CompileError::Bound => anyhow!("--accuracy-bound must be more than 0 percent"),
         CompileError::Loss => anyhow!("--loss must be from 0 to less than 100 percent"),
-        CompileError::NoClasses(_) | CompileError::NoPictures => anyhow!("--data: {error}"),
+        CompileError::NoPictures => anyhow!("--data: {error}"),
         other => other.into(),
     })?;
     steps.finish();
@@ -432,14 +432,6 @@ pub fn run(args: &Args) -> Result<()> {
         page::write(path, &page)?;
     }
     Ok(())
-}
-
-/// The pictures of `--data`, as far as can be told before any is read.
-fn by_class(data: &Path, loss: f64, graph: &Graph, labels: &[String]) -> Result<ByClass> {
-    let classes = graph.nodes.last().map_or(0, |n| n.shape.iter().product());
-    let found = labelled(data, labels, classes).context("--data")?;
-    found.skipped.iter().for_each(|skipped| eprintln!("note: {skipped}"));
-    Ok(ByClass { pictures: found.pictures, loss })
 }
 
 /// Shows the steps and warnings of compiling as they come.
@@ -665,6 +657,11 @@ fn say_width(width: Width, found: Option<&Agreement>) {
     }
 }
 
+/// A part in percent, without the digits that only its binary form has.
+fn in_percent(part: f64) -> f32 {
+    (100.0 * part) as f32
+}
+
 /// How often a width was found to give the right class.
 fn say_counted(counted: &Counted) {
     let Counted { width, pictures, right, lost, won, overflows, kept } = counted;
@@ -698,8 +695,8 @@ fn say_classes(found: &Classes, bound: f64) {
         ],
         2,
     );
-    let logits = (format!("logits within {} %", 100.0 * bound), by_logits);
-    let class = by_class.as_ref().map(|ruled| (format!("at most {} % lost", 100.0 * loss), ruled));
+    let logits = (format!("logits within {} %", in_percent(bound)), by_logits);
+    let class = by_class.as_ref().map(|ruled| (format!("at most {} % lost", in_percent(*loss)), ruled));
     for (rule, Ruled { width, error, bytes: [before, with], counted }) in std::iter::once(logits).chain(class)
     {
         // (Fewer pictures are counted where they settled it.)
@@ -758,7 +755,7 @@ fn say_signs(chosen: &ReducedSigns, files: &[PathBuf], bound: f64) {
         fewer(sent, sent_exact),
         chosen.runs,
         100.0 * chosen.worst_error,
-        100.0 * bound
+        in_percent(bound)
     );
     match chosen.limited_by {
         Some((input, Some(error))) => {

@@ -21,7 +21,8 @@ use jaguar_plan::{Choices, Kit, Plan};
 use rayon::prelude::*;
 
 use crate::hide::MOST_GUARD_BITS;
-use crate::samples::labelled::Labelled;
+use crate::samples::folder::Skipped;
+use crate::samples::labelled::{Labelled, labelled};
 use crate::samples::{Axes, open};
 use crate::{CompileError, Event, Hide, Options, Widths};
 
@@ -39,6 +40,21 @@ impl ByClass {
     /// 0.2 % of the pictures.
     pub const LOSS: f64 = 0.002;
 
+    /// The pictures of `data`, a folder or a list ([`labelled`]), for `graph`, whose classes `labels` names, if there are names; and the
+    /// files that were left out. No picture is read yet.
+    ///
+    /// # Errors
+    /// When the network's output is no list of classes, or `data` does not say the class of each picture.
+    pub fn read(
+        data: &Path,
+        graph: &Graph,
+        labels: &[String],
+        loss: f64,
+    ) -> Result<(Self, Vec<Skipped>), CompileError> {
+        let found = labelled(data, labels, classes(graph)?)?;
+        Ok((Self { pictures: found.pictures, loss }, found.skipped))
+    }
+
     /// How many pictures may be lost.
     pub fn allowed(&self) -> usize {
         // (0.002 of 500 pictures is one.)
@@ -50,15 +66,19 @@ impl ByClass {
     /// # Errors
     /// When its output is no list of classes, there are no pictures, or the loss is no part.
     pub(crate) fn check(&self, graph: &Graph) -> Result<(), CompileError> {
-        let shape = graph.nodes.last().map_or([0; 3], |node| node.shape);
-        match shape {
-            [classes, 1, 1] if classes > 1 => (),
-            _ => return Err(CompileError::NoClasses(shape)),
-        }
+        classes(graph)?;
         if self.pictures.is_empty() {
             return Err(CompileError::NoPictures);
         }
         if (0.0..1.0).contains(&self.loss) { Ok(()) } else { Err(CompileError::Loss) }
+    }
+}
+
+/// How many classes the network tells apart.
+fn classes(graph: &Graph) -> Result<usize, CompileError> {
+    match graph.nodes.last().map_or([0; 3], |node| node.shape) {
+        [classes, 1, 1] if classes > 1 => Ok(classes),
+        shape => Err(CompileError::NoClasses(shape)),
     }
 }
 
@@ -134,8 +154,9 @@ impl Search<'_> {
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<(Chosen, Classes), CompileError> {
         let right = self.float_right(tell)?;
-        let logits = self.ruled(&by_logits, self.count(&by_logits.model, by_logits.width, &right, tell)?)?;
-        let fewest = self.fewest(by_logits.width.activation_bits, leverage, &right, tell)?;
+        let counted = self.count(&by_logits.model, by_logits.width, &right, tell)?;
+        let fewest = self.fewest(&counted, leverage, &right, tell)?;
+        let logits = self.ruled(&by_logits, counted)?;
         let (chosen, by_class) = match fewest {
             None => (by_logits, None),
             Some(counted) => {
@@ -153,21 +174,21 @@ impl Search<'_> {
         Ok((chosen, classes))
     }
 
-    /// The fewest activation bits, up to `most`, that keep the loss with as many guard bits as help; then the fewest guard bits.
+    /// The fewest activation bits, up to those that are `known`, that keep the loss with as many guard bits as help; then the fewest guard bits.
     fn fewest(
         &self,
-        most: u32,
+        known: &Counted,
         leverage: f64,
         right: &[bool],
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<Counted>, CompileError> {
         let activations = match self.options.widths {
             Widths::Bits(bits) => bits..=bits,
-            Widths::Among(_) => *ACTIVATION_BITS.start()..=most,
+            Widths::Among(_) => *ACTIVATION_BITS.start()..=known.width.activation_bits,
         };
         let mut found = None;
         for width in activations.map(|bits| self.width(bits, leverage)) {
-            found = self.tried(width, right, tell)?.filter(|counted| counted.kept);
+            found = self.tried(width, known, right, tell)?.filter(|counted| counted.kept);
             if found.is_some() {
                 break;
             }
@@ -179,7 +200,7 @@ impl Search<'_> {
             && width.hiding.guard_bits > LEAST_GUARD_BITS
         {
             let hiding = Hiding { guard_bits: width.hiding.guard_bits - 1, ..width.hiding };
-            let fewer = self.tried(Width { hiding, ..width }, right, tell)?;
+            let fewer = self.tried(Width { hiding, ..width }, known, right, tell)?;
             let Some(fewer) = fewer.filter(|counted| counted.kept) else { break };
             found = Some(fewer);
         }
@@ -203,9 +224,13 @@ impl Search<'_> {
     fn tried(
         &self,
         width: Width,
+        known: &Counted,
         right: &[bool],
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<Counted>, CompileError> {
+        if width == known.width {
+            return Ok(Some(*known));
+        }
         let noise_bits = width.hiding.noise_bits;
         if noise_bits > 0 && width.bits() < noise_bits + NOISE_MARGIN {
             return Ok(None);

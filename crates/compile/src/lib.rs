@@ -170,6 +170,9 @@ pub enum CompileError {
     /// Classes of a network whose output is no list of them.
     #[error("an output of {0:?} is no list of classes: labelled pictures say nothing of it")]
     NoClasses(Shape),
+    /// Labelled pictures whose classes are not told.
+    #[error(transparent)]
+    Label(#[from] samples::labelled::LabelError),
     /// No labelled pictures.
     #[error("there are no labelled pictures")]
     NoPictures,

@@ -143,7 +143,9 @@ fn what_no_width_keeps_is_told() {
         (options.widths, options.hide) = (Widths::Bits(8), Hide::For(1.0));
         options.force = true;
     };
-    let compiled = compiled(&graph, by_class, narrow, &mut Vec::new()).expect("it compiles");
+    let mut judged = Vec::new();
+    let compiled = compiled(&graph, by_class, narrow, &mut judged).expect("it compiles");
+    assert_eq!(judged.len(), 1, "what logits chose is the only width, and is counted once");
     assert!(compiled.classes.as_ref().is_some_and(|found| found.by_class.is_none()));
     assert!(compiled.warnings.iter().any(|warning| matches!(warning, Warning::Lost(_))));
     assert_eq!(compiled.bundle.model.network.activation_bits, 8);
@@ -175,6 +177,8 @@ fn what_cannot_be_judged_is_refused() {
     let other = Labelled { path: folder.write("other.npy", [1, 2, 3], &[0.0; 6]), class: 0 };
     assert!(refused(&graph, vec![other], 0.1).contains("other.npy"));
     let map = graph_with_a_map();
+    let error = ByClass::read(&folder.0, &map, &[], 0.1).expect_err("refused before anything is read");
+    assert!(error.to_string().contains("no list of classes"), "{error}");
     assert!(refused(&map, pictures, 0.1).contains("no list of classes"));
 }
 

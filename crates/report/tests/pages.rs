@@ -8,7 +8,8 @@ use jaguar_compile::{Classes, Compiled, Counted, Options, Ruled, Widths, compile
 use jaguar_graph::float::Graph;
 use jaguar_graph::import;
 use jaguar_graph::network::Operators;
-use jaguar_graph::quantise::{Width, layers};
+use jaguar_graph::quantise::Width;
+use jaguar_graph::quantise::layers::{self, Image, LayerStatistics};
 use jaguar_plan::double::SAID_TO_LEAK;
 use jaguar_plan::machine::{Link, Machine, NonlinearKind, Placement};
 use jaguar_plan::memory::{Load, memory};
@@ -354,6 +355,15 @@ fn a_batch_is_shown_beside_single_queries() {
     assert!(!cost_page().0.contains("<h2 id=\"batch\">"));
 }
 
+/// The page of a network that was compiled with four inputs, without their pictures.
+fn plain_page(compiled: &Compiled, layers: &[LayerStatistics], images: &[Image]) -> String {
+    let found = compiled::Found::new(compiled, 0.01, vec![], vec![]);
+    let model = &compiled.bundle.model;
+    let subject =
+        compiled::Subject { model, id: "x", found: &found, layers, images, inputs: &[], calibration: 4 };
+    compiled::page(&subject).unwrap()
+}
+
 /// How pictures became tensors is said in words, whatever the options.
 #[test]
 fn preprocessing_is_in_words() {
@@ -370,17 +380,7 @@ fn preprocessing_is_in_words() {
     ] {
         let image = &mut compiled.bundle.model.network.input.image;
         (image.resize, image.filter) = (resize.parse().unwrap(), filter.parse().unwrap());
-        let found = compiled::Found::new(&compiled, 0.01, vec![], vec![]);
-        let page = compiled::page(&compiled::Subject {
-            model: &compiled.bundle.model,
-            id: "x",
-            found: &found,
-            layers: &layers,
-            images: &outputs,
-            inputs: &[],
-            calibration: 4,
-        })
-        .unwrap();
+        let page = plain_page(&compiled, &layers, &outputs);
         for word in words {
             assert!(page.contains(word), "{resize}, {filter}: {word}");
         }
@@ -404,17 +404,7 @@ fn both_rules_are_shown() {
         let by_logits = by_logits.clone();
         compiled.classes =
             Some(Classes { pictures: 1000, float_right: 780, loss: 0.002, by_logits, by_class });
-        let found = compiled::Found::new(&compiled, 0.01, vec![], vec![]);
-        compiled::page(&compiled::Subject {
-            model: &compiled.bundle.model,
-            id: "x",
-            found: &found,
-            layers: &layers,
-            images: &outputs,
-            inputs: &[],
-            calibration: 4,
-        })
-        .unwrap()
+        plain_page(&compiled, &layers, &outputs)
     };
     let both = page(Some(by_class));
     for word in

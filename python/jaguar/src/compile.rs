@@ -1,14 +1,12 @@
 //! From an ONNX network and samples to a compiled model.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jaguar::Cpu;
 use jaguar::agreement::Agreement;
 use jaguar::compile::samples::Axes;
-use jaguar::compile::samples::labelled::labelled;
 use jaguar::compile::{ByClass, Event, Hide, InputMap, Options, Preprocessing, Warning, Widths, compile};
-use jaguar::float::Graph;
 use jaguar::reports::compiled::Found;
 use jaguar::signs::SearchStage;
 use pyo3::prelude::*;
@@ -94,7 +92,15 @@ fn make(task: &Task, onnx: &Onnx, given: Vec<Given>, settings: Settings) -> Resu
             "data: labelled pictures choose activation_bits, so these must be \"auto\"",
         ));
     }
-    let by_class = settings.data.map(|data| by_class(&data, settings.loss, &graph, &labels)).transpose()?;
+    let by_class = match settings.data {
+        None => None,
+        Some(data) => {
+            let found = ByClass::read(&data, &graph, &labels, settings.loss / 100.0);
+            let (by_class, skipped) = found.map_err(|error| Failure::option(format!("data: {error}")))?;
+            skipped.iter().for_each(|skipped| task.note(skipped.to_string()));
+            Some(by_class)
+        }
+    };
     let options = Options {
         widths: match settings.activation_bits.as_str() {
             "auto" => Widths::AUTO,
@@ -179,13 +185,6 @@ fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
         }
         _ => {}
     }
-}
-
-/// The labelled pictures of `data`.
-fn by_class(data: &Path, loss: f64, graph: &Graph, labels: &[String]) -> Result<ByClass, Failure> {
-    let classes = graph.nodes.last().map_or(0, |n| n.shape.iter().product());
-    let found = labelled(data, labels, classes).map_err(|error| Failure::option(format!("data: {error}")))?;
-    Ok(ByClass { pictures: found.pictures, loss: loss / 100.0 })
 }
 
 /// A warning with what would help, and the inputs that it is about.

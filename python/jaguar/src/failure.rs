@@ -136,7 +136,10 @@ impl From<CompileError> for Failure {
             | CompileError::NoClasses(_)
             | CompileError::NoPictures
             | CompileError::Loss => "OptionError",
-            CompileError::Reference(_) | CompileError::Open(_) | CompileError::Picture { .. } => "InputError",
+            CompileError::Reference(_)
+            | CompileError::Label(_)
+            | CompileError::Open(_)
+            | CompileError::Picture { .. } => "InputError",
             _ => "CompileError",
         };
         Self::new(kind, in_one_line(&error))

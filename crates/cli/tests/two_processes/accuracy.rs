@@ -98,6 +98,8 @@ fn labelled_pictures_choose_the_width() {
     ] {
         assert!(text.contains(part), "{part:?} is missing:\n{text}");
     }
+    let told = run(&[&arguments[..], &["--loss", "20", "--force", "--accuracy-bound", "0.9"]].concat());
+    assert!(told.succeeded().contains("logits within 0.9 %"), "no digits that nobody wrote");
     for (wrong, part) in [
         (&["--loss", "100"][..], "--loss must be from 0 to less than 100 percent"),
         (&["--activation-bits", "16"], "cannot be used with"),

@@ -65,6 +65,13 @@ pub(crate) fn scaled(builder: &mut Builder, call: &Call<'_>, by: f32) -> Result<
     affine(builder, call, call.activation(0)?, &one, |v| (v, 0.0))
 }
 
+fn finite_map(mul: f32, add: f32) -> Result<(), Reject> {
+    match mul.is_finite() && add.is_finite() {
+        true => Ok(()),
+        false => Err(Reject::invalid("has a parameter that is not finite")),
+    }
+}
+
 /// `x·mul + add` for a node's value.
 pub(crate) fn mapped(
     builder: &mut Builder,
@@ -73,9 +80,7 @@ pub(crate) fn mapped(
     mul: f32,
     add: f32,
 ) -> Result<NodeId, Reject> {
-    if !(mul.is_finite() && add.is_finite()) {
-        return Err(Reject::invalid("has a parameter that is not finite"));
-    }
+    finite_map(mul, add)?;
     if (mul, add) == (1.0, 0.0) {
         return Ok(node);
     }
@@ -92,9 +97,7 @@ pub(crate) fn few(
     mul: f32,
     add: f32,
 ) -> Result<NodeId, Reject> {
-    if !(mul.is_finite() && add.is_finite()) {
-        return Err(Reject::invalid("has a parameter that is not finite"));
-    }
+    finite_map(mul, add)?;
     let shape = builder.shape(node);
     let flat = reshaped(builder, &call.name, node, [1, 1, shape.iter().product()])?;
     let layer = Linear { bias: Bias::PerChannel(vec![add]), ..Linear::depthwise(1, [1, 1], vec![mul]) };

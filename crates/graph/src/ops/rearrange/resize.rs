@@ -4,6 +4,8 @@
 //! mean of n values: n - n·t copies of a and n·t of b. So an axis is interpolated by picking n values for each result, and averaging them.
 //! Both are local, exact, and cost no byte; scales by whole factors have n of twice the factor or less.
 
+use std::ops::{Add, Div, Mul, Sub};
+
 use crate::import::build::{Activation, Builder, Call, Reject, Value};
 use crate::import::moves::{laid_out, select};
 use crate::import::tensor::{Tensor, wrap};
@@ -17,14 +19,18 @@ const MOST_COPIES: usize = 64;
 /// How far a part may be from the multiple that stands for it, beside 1/n. (Scales are in single precision.)
 const OFF: f64 = 1e-3;
 
-/// Where pixel `at` of `count` lies among `size`.
-fn place(coordinates: &str, at: f64, (size, count): (usize, usize), scale: f64) -> Result<f64, Reject> {
+/// Where pixel `at` of `count` lies among `size`, in single or double precision.
+fn place<T>(coordinates: &str, at: T, [size, count]: [T; 2], scale: T) -> Result<T, Reject>
+where
+    T: Copy + PartialOrd + From<f32> + Add<Output = T> + Sub<Output = T> + Mul<Output = T> + Div<Output = T>,
+{
+    let [none, half, one] = [0.0, 0.5, 1.0].map(T::from);
     match coordinates {
-        "half_pixel" => Ok((at + 0.5) / scale - 0.5),
-        "pytorch_half_pixel" => Ok(if count > 1 { (at + 0.5) / scale - 0.5 } else { 0.0 }),
+        "half_pixel" => Ok((at + half) / scale - half),
+        "pytorch_half_pixel" => Ok(if count > one { (at + half) / scale - half } else { none }),
         "asymmetric" => Ok(at / scale),
-        "align_corners" if count == 1 => Ok(0.0),
-        "align_corners" => Ok(at * (size - 1) as f64 / (count - 1) as f64),
+        "align_corners" if count == one => Ok(none),
+        "align_corners" => Ok(at * (size - one) / (count - one)),
         other => Err(Reject::instead(
             &format!("has the coordinate transformation {other:?}"),
             "Use asymmetric or half_pixel",
@@ -39,7 +45,7 @@ fn between(
     scale: f64,
 ) -> Result<(Vec<usize>, usize), Reject> {
     let places: Result<Vec<f64>, Reject> =
-        (0..count).map(|at| place(coordinates, at as f64, (size, count), scale)).collect();
+        (0..count).map(|at| place(coordinates, at as f64, [size, count].map(|n| n as f64), scale)).collect();
     let places: Vec<f64> = places?.into_iter().map(|place| place.clamp(0.0, (size - 1) as f64)).collect();
     let off = |copies: usize, place: f64| {
         let copies = place.fract() * copies as f64;
@@ -88,16 +94,8 @@ impl Nearest<'_> {
     /// Which of `size` pixels each of `count` takes; in single precision, as ONNX Runtime computes it.
     fn indices(&self, size: usize, count: usize, scale: f32) -> Result<Vec<usize>, Reject> {
         let place = |at: f32| match self.coordinates {
-            "half_pixel" => Ok((at + 0.5) / scale - 0.5),
-            "pytorch_half_pixel" => Ok(if count > 1 { (at + 0.5) / scale - 0.5 } else { 0.0 }),
-            "asymmetric" => Ok(at / scale),
             "tf_half_pixel_for_nn" => Ok((at + 0.5) / scale),
-            "align_corners" if count == 1 => Ok(0.0),
-            "align_corners" => Ok(at * (size - 1) as f32 / (count - 1) as f32),
-            other => Err(Reject::instead(
-                &format!("has the coordinate transformation {other:?}"),
-                "Use asymmetric or half_pixel",
-            )),
+            coordinates => place(coordinates, at, [size, count].map(|n| n as f32), scale),
         };
         let round = |place: f32| match self.rounding {
             "floor" => Ok(place.floor()),
