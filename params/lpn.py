@@ -31,6 +31,23 @@ parties' messages.) A proof by hybrids loses log2(N) all the same. So instances 
 more than TARGET in every line: TARGET holds for all of the first 2^iterations iterations of a session together. Those
 that make first secrets run once in either direction, which is one bit.
 
+**Stationary noise** (stationary syndrome decoding: Kolesnikov, Peceny, Raghuraman, Rindal, ePrint 2025/295), which both
+parties must ask for: `life` iterations after each other have their errors in the same rows of each bin. Matrices, secrets and
+the errors' values, uniform vectors, are new in each. Why nothing that is known gains by it, beyond what is counted here:
+- *Linear tests*. A test of several iterations is a sum of rows of each in which the secrets cancel. The values being uniform
+  and independent, its bias is the probability that no error's row is among all of these rows. That is at most the bias of
+  its part in any one iteration, where noise is what `present` = 1/2 says. So a test of many is no better than one of its parts.
+- *Guesses* of rows serve every iteration, but each has its own matrix to eliminate. All lines take them all for the
+  price of one: `gift` has the combinations of the columns of all `life` iterations. To have no error's row at all among the
+  rows guessed (which would serve all iterations at once) is as improbable as `gauss` with `present` = 1: twice the bits.
+- *Algebra*: samples of a bin multiply to zero across iterations, too. `algebra_joint` has all m·life columns. For degree 2
+  equations and monomials both grow with the square of the number of columns, so the threshold k < b·sqrt(t) stays.
+- *Linear algebra alone* (Metzner, Kapturowski 1990) finds the rows from as many columns as there are errors, **if the matrix is
+  the same**. It is not; and m·life is at most an eighth of t all the same.
+Values that stayed would be fatal, whatever the matrices: two iterations then have n unknown errors and 2k unknown secrets in 2n
+equations. `lpn_demo.py` breaks this, and one matrix for all; and shows that what is in use withstands both. A life is a target
+of its own: of 2^10 iterations there are 2^10 / life.
+
 **The sub-matrix** (domain reduction: Chen, Shu, Zhou, COLT 2025, arXiv 2407.19215) comes before every attack. Keep a
 set S of columns and the rows that lie inside S. As soon as these are as many as S has columns, they are an instance of
 their own. Four sets are tried, and every line of the record has a figure for each:
@@ -134,6 +151,8 @@ class Lpn:
     b: int
     weight: int = 10
     m: int = 1
+    # Iterations with the errors in the same rows.
+    life: int = 1
 
     @property
     def n(self) -> int:
@@ -146,8 +165,14 @@ class Lpn:
 
     @property
     def gift(self) -> float:
-        """log2 of the number of combinations of columns, which the attacker tries for the price of one."""
-        return math.log2(2**self.m - 1)
+        """log2 of the number of combinations of columns, which the attacker tries for the price of one, in all iterations of a
+        life."""
+        return math.log2((2**self.m - 1) * self.life)
+
+    @property
+    def columns(self) -> int:
+        """Columns whose errors lie in the same rows."""
+        return self.m * self.life
 
 
 @dataclasses.dataclass(frozen=True)
@@ -399,7 +424,7 @@ def hilbert(factors: list[tuple[int, list[int]]], equations: int, degree: int) -
 @functools.lru_cache(maxsize=1 << 16)
 def series(part: Part, bins: int, guessed: int, degree: int, joint: bool) -> list[int]:
     """The Hilbert series once `guessed` samples of the first `bins` bins are known to be free of error."""
-    m = part.lpn.m if joint else 1
+    m = part.lpn.columns if joint else 1
     per_bin, more = divmod(guessed, bins)
     places = part.bin - part.sums
 
@@ -417,8 +442,8 @@ def solvable(part: Part, bins: int, guessed: int, degree: int, joint: bool) -> b
 
 def algebra(part: Part, sparse: bool = False, stages: int = 1, joint: bool = False) -> float:
     lpn = part.lpn
-    m = lpn.m if joint else 1
-    present = 1 - 2.0**-lpn.m if joint and lpn.m > 1 else lpn.present
+    m = lpn.columns if joint else 1
+    present = 1 - 2.0**-lpn.columns if joint and lpn.m > 1 else lpn.present
     linear, best = eliminating(part), math.inf
 
     def work(guessed: int, degree: int) -> float:
@@ -540,7 +565,7 @@ def estimate(lpn: Lpn) -> dict[str, list[float]]:
 
 
 def instance(entry: dict) -> Lpn:
-    return Lpn(entry["k"], entry["t"], entry["b"], entry["weight"], entry["m"])
+    return Lpn(entry["k"], entry["t"], entry["b"], entry["weight"], entry["m"], entry.get("life", 1))
 
 
 def show(bits: dict[str, list[float]], record: dict[str, list[float]]) -> int:
@@ -569,7 +594,7 @@ def compare() -> int:
     failures = 0
     for entry in json.loads(RECORD.read_text())["sets"]:
         lpn = instance(entry)
-        print(f"{entry['name']}: n = {lpn.n}, k = {lpn.k}, t = {lpn.t}, b = {lpn.b}, m = {lpn.m}")
+        print(f"{entry['name']}: n = {lpn.n}, k = {lpn.k}, t = {lpn.t}, b = {lpn.b}, m = {lpn.m}, life = {lpn.life}")
         bits = estimate(lpn)
         failures += show(bits, entry["bits"])
         if entry["safe"] != enough(bits, entry["iterations"]):
@@ -595,14 +620,15 @@ def without_tests(source: str) -> str:
 
 def instances_in(source: str) -> list[Lpn]:
     """The instances written out in Rust, outside tests: `Lpn::bits(k, t, log_bin)`, `Lpn::vectors(..)` and
-    `Lpn::bit_lines(..)` for m = 4, `Lpn::vector_lines(..)` for m = 16, and `Lpn { secret: k, bins: t, log_bin: h }` (also
+    `Lpn::bit_lines(..)` for m = 4, `Lpn::vector_lines(..)` for m = 16 (with `LIFE: u64 = 16` each of these also with this life), and `Lpn { secret: k, bins: t, log_bin: h }` (also
     `Self`), with `width: m` or `width: Width::Vector` for vectors, and `lanes: l` for lines."""
     source = without_tests(re.sub(r"//[^\n]*", "", source))
     found = []
     call = r"(?:Self|Lpn)::(bits|vectors|bit_lines|vector_lines)\(\s*(\w+),\s*(\w+),\s*(\w+),?\s*\)"
     for kind, *numbers in re.findall(call, source):
         k, t, h = map(int, numbers)
-        found.append(Lpn(k, t, 1 << h, m=WIDTHS[kind]))
+        lives = [1] + [int(life) for life in re.findall(r"\bLIFE: u64 = (\d+);", source) if kind.endswith("_lines")]
+        found += [Lpn(k, t, 1 << h, m=WIDTHS[kind], life=life) for life in lives]
     for literal in re.findall(r"(?:Self|Lpn)\s*\{([^{}]*)\}", source):
         fields = dict(re.findall(r"(\w+)\s*:\s*([\w:]+)", literal))
         if {"secret", "bins", "log_bin"} <= fields.keys() and fields["secret"] != "usize":

@@ -250,6 +250,75 @@ def by_algebra(shapes: tuple, say: Callable[[str], None] = print) -> int:
     return failures
 
 
+def life(shape: Lpn, fixed: bool, one_matrix: bool, rng: random.Random) -> list[tuple[list[list[int]], list[int], list[int]]]:
+    """The iterations of a life: matrix, secret and samples of each. `fixed`: the errors' values stay, all being ones;
+    `one_matrix`: so does the matrix. The protocol does neither."""
+    rows = [t * shape.b + rng.randrange(shape.b) for t in range(shape.t)]
+    out = []
+    for number in range(shape.life):
+        if number == 0 or not one_matrix:
+            matrix = [[rng.randrange(shape.k) for _ in range(shape.weight)] for _ in range(shape.n)]
+        secret = [rng.getrandbits(shape.m) for _ in range(shape.k)]
+        samples = [0] * shape.n
+        for row in rows:
+            samples[row] = 2**shape.m - 1 if fixed else rng.getrandbits(shape.m)
+        for i, places in enumerate(matrix):
+            for place in places:
+                samples[i] ^= secret[place]
+        out.append((matrix, secret, samples))
+    return out
+
+
+def errors_as_unknowns(shape: Lpn, iterations: list) -> int:
+    """Two iterations as linear equations in their secrets and in n errors that are the same in both. Returns how many of the
+    unknowns are determined, none if the equations contradict each other."""
+    pivots: dict[int, int] = {}
+    for number, (matrix, _, samples) in enumerate(iterations[:2]):
+        for i, (places, sample) in enumerate(zip(matrix, samples)):
+            word = (sample & 1) | 2 << i
+            for place in places:
+                word ^= 2 << shape.n + number * shape.k + place
+            if row := reduce(word, 1, pivots):
+                pivots[row.bit_length()] = row
+    return 0 if 1 in pivots else len(pivots)
+
+
+def rows_by_rank(shape: Lpn, iterations: list) -> int:
+    """How many rows lie in the space that the columns of one matrix and of all samples span, as rows with errors do as soon
+    as there are as many columns of full rank as errors."""
+    columns = [0] * shape.k
+    for i, places in enumerate(iterations[0][0]):
+        for place in places:
+            columns[place] ^= 1 << i
+    for _, _, samples in iterations:
+        columns += [sum((sample >> j & 1) << i for i, sample in enumerate(samples)) for j in range(shape.m)]
+    pivots = reduced(columns, 0)
+    return sum(reduce(1 << i, 0, pivots) == 0 for i in range(shape.n))
+
+
+# A life of stationary noise within reach, and one with the share of columns that is in use.
+STATIONARY = (Lpn(60, 20, 32, m=4, life=7), Lpn(60, 64, 16, m=4, life=2))
+
+
+def stationary(say: Callable[[str], None] = print) -> int:
+    """Rows that stay are found where values or matrices stay too, and are not where both are new. Returns what is not so."""
+    rng = random.Random(2025295)
+    failures = 0
+    for shape in STATIONARY:
+        # Two iterations leave nothing open but one vector for each matrix, whose rows are even.
+        whole = shape.n + 2 * (shape.k - 1)
+        many = shape.m * shape.life >= shape.t
+        for fixed, one_matrix in ((False, False), (True, False), (False, True)):
+            iterations = life(shape, fixed, one_matrix, rng)
+            determined, rows = errors_as_unknowns(shape, iterations), rows_by_rank(shape, iterations)
+            say(f"k = {shape.k}, t = {shape.t}, b = {shape.b}, {shape.m} columns in {shape.life} iterations, values "
+                f"{'stay' if fixed else 'are new'}, the matrix {'stays' if one_matrix else 'is new'}: {determined} of {whole} unknowns "
+                f"are determined by elimination, {rows} of {shape.t} rows by rank")
+            failures += (determined == whole) != fixed
+            failures += (rows == shape.t) != (one_matrix and many) or (rows > 0) != (one_matrix and many)
+    return failures
+
+
 # Instances within reach: bits, and vectors of three bits. The second number: how many to break.
 BROKEN = ((Lpn(300, 65, 60), 24), (Lpn(300, 150, 26, m=3), 24))
 
@@ -261,7 +330,7 @@ def demonstrate() -> int:
         _, expected, wrong = tries(lpn, broken, 240719215 + number)
         # Guesses are independent: the deviation over so many instances is 20 %.
         failures += wrong + (not 0.5 < broken / expected < 2)
-    return failures + stands(2025) + by_algebra(ALGEBRA)
+    return failures + stands(2025) + by_algebra(ALGEBRA) + stationary()
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ SHORT = {
 def tables() -> str:
     sets = json.loads(RECORD.read_text())["sets"]
     safe, other = [e for e in sets if e["safe"]], [e for e in sets if not e["safe"]]
-    out = ["| set | m | k (secret) | t (bins) | rows a bin | rows n | iterations | lowest line | of all iterations |"]
-    out.append("|---" * 9 + "|")
+    out = ["| set | m | life | k (secret) | t (bins) | rows a bin | rows n | lives | lowest line | of all iterations |"]
+    out.append("|---" * 10 + "|")
     for e in safe:
         all_of_them = lowest(e["bits"]) - e["iterations"]
         numbers = f"{e['k']:,} | {e['t']:,} | {e['b']} | {e['t'] * e['b']:,} | 2^{e['iterations']}"
-        out.append(f"| {e['name']} | {e['m']} | {numbers} | {lowest(e['bits'])} | {all_of_them:.1f} |")
+        out.append(f"| {e['name']} | {e['m']} | {e.get('life', 1)} | {numbers} | {lowest(e['bits'])} | {all_of_them:.1f} |")
     for title, m in (("m = 1", 1), ("m = 4", 4), ("m = 16", 16)):
         group = [e for e in safe if e["m"] == m]
         out += ["", f"| attack, {title}: greedy / least | " + " | ".join(e["name"] for e in group) + " |"]

@@ -34,6 +34,9 @@ class Attacks(unittest.TestCase):
     def test_the_attack_fails_where_it_should(self):
         self.assertEqual(lpn_demo.stands(2025, quiet), 0)
 
+    def test_stationary_noise_falls_only_where_something_else_stays(self):
+        self.assertEqual(lpn_demo.stationary(quiet), 0)
+
     def test_linearisation_follows_the_series(self):
         self.assertEqual(lpn_demo.by_algebra(lpn_demo.ALGEBRA[:3], quiet), 0)
 
@@ -168,7 +171,12 @@ class Record(unittest.TestCase):
         used_once = {"B7", "V6", "V7"}
         for entry in json.loads(lpn.RECORD.read_text())["sets"]:
             if entry["safe"]:
-                self.assertEqual(entry["iterations"], 1 if entry["name"] in used_once else lpn.ITERATIONS, entry["name"])
+                life = entry.get("life", 1)
+                self.assertEqual(
+                    entry["iterations"] + math.log2(life), 1 if entry["name"] in used_once else lpn.ITERATIONS, entry["name"]
+                )
+                # Far from where rank alone would find the rows, were the matrices the same.
+                self.assertTrue(life == 1 or entry["m"] > 1 and 8 * entry["m"] * life <= entry["t"])
 
     def test_claims_fail_for_weak_unrecorded_and_missing_instances(self):
         weak = "const MAIN: Self = Self { secret: 323_584, bins: 1024, log_bin: 12 };"
@@ -183,6 +191,8 @@ class Record(unittest.TestCase):
         self.assertEqual(self.claims(short), 0)
         self.assertEqual(self.claims(short.replace("vectors", "bits")), 1)
         self.assertEqual(self.claims(lines + literal), 0)
+        self.assertEqual(self.claims(lines + "pub(crate) const LIFE: u64 = 16;"), 0)
+        self.assertEqual(self.claims(lines + "pub(crate) const LIFE: u64 = 32;"), 2)
         self.assertEqual(self.claims(lines.replace("bit_lines", "vector_lines")), 1)
         self.assertEqual(self.claims(literal.replace("lanes: 4", "lanes: 1")), 1)
         self.assertEqual(self.claims(short + "pub struct Lpn { secret: usize, bins: usize, log_bin: usize }"), 0)

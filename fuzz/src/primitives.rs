@@ -66,7 +66,11 @@ fn record<E: std::fmt::Debug + Send>(party: impl Fn(Role, Channel) -> Result<(),
 
 /// Sets up, and draws of every kind.
 fn draw(role: Role, mut channel: Channel) -> Result<(), OtError> {
-    let mut cots = Cots::setup(&mut channel, role, Instances { bits: Bin::B512, vectors: Bin::B512 })?;
+    let mut cots = Cots::setup(
+        &mut channel,
+        role,
+        Instances { bits: Bin::B512, vectors: Bin::B512, ..Instances::default() },
+    )?;
     for (width, count) in [(Width::Bit, 100), (Width::Vector, 20), (Width::Bit, 3)] {
         let mut halves = vec![Block::ZERO; count];
         for sender in ROLES {

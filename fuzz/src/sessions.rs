@@ -97,12 +97,12 @@ fn service(backend: &str, course: Course) -> Service {
     let network = &bundle.model.network;
     let id = models::kit().backend(backend).expect("a backend");
     let mut choices = Choices::standard(network, id);
-    choices.instances = Instances { bits: Bin::B512, vectors: Bin::B512 };
+    choices.instances = Instances { bits: Bin::B512, vectors: Bin::B512, ..Instances::default() };
     let reveal = if course == Course::Kept { Reveal::Label } else { Reveal::Logits };
     if course == Course::Leaking {
         choices = choices.comparing_by(network, models::kit().comparisons()[0]).expect("a ring for it");
     }
-    let allowed = Allowed { insecure_backends: true, leaks: true };
+    let allowed = Allowed { insecure_backends: true, leaks: true, stationary_noise: true };
     let plan = Plan::allowing(network, choices, allowed).expect("a plan");
     let service =
         Service::with_plan(jaguar_ring::cpu::Cpu::detect().into(), bundle, plan, reveal).expect("a server");

@@ -36,7 +36,15 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let (model, link, images) = (args.reach.model.clone(), args.link, args.batch);
-    let dial = Dial { dialer: args.reach.dialer()?, model, link, timeline: false, images };
+    let dial = Dial {
+        dialer: args.reach.dialer()?,
+        model,
+        link,
+        timeline: false,
+        images,
+        // A hint is public, and no correlation is drawn for it.
+        stationary_noise: true,
+    };
     let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
     let connected = dial.connect()?;
     let model = format!("{} ({})", connected.network().name, connected.model());

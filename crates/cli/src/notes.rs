@@ -6,8 +6,8 @@ use jaguar::compile::samples::folder::{self, FolderError};
 use jaguar::machine::Note;
 use jaguar::machine::memory::room;
 use jaguar::network::Network;
+use jaguar::plan::Plan;
 use jaguar::plan::memory::{Load, Side};
-use jaguar::plan::{Allowed, Plan};
 use jaguar::reports::tables::memory::MemoryNeeds;
 
 /// Prints a note to standard error.
@@ -20,7 +20,8 @@ pub fn tell(note: Note) {
 
 /// What is to be said, before it runs, if what `party` has to do will not fit this machine's memory, and what would.
 pub fn warning_of_memory(network: &Network, plan: &Plan, load: Load, party: Side) -> Option<String> {
-    MemoryNeeds::new(network, plan, Allowed::default(), load, room(), &crate::kit::standard()).warning(party)
+    MemoryNeeds::new(network, plan, plan.choices.weaknesses(), load, room(), &crate::kit::standard())
+        .warning(party)
 }
 
 /// Prints a warning to standard error, if there is one.

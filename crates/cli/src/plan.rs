@@ -8,7 +8,7 @@ use jaguar::bundle::{Bundle, files};
 use jaguar::machine::memory::room;
 use jaguar::machine::{Between, Imitated, When, store};
 use jaguar::plan::memory::Load;
-use jaguar::plan::{Allowed, Choices, Plan, batch as batches};
+use jaguar::plan::{Choices, Plan, batch as batches};
 use jaguar::reports::cost;
 use jaguar::reports::tables::memory::MemoryNeeds;
 use jaguar::reports::tables::plan::Planned;
@@ -36,6 +36,8 @@ pub struct Args {
     hide_for: HideFor,
     #[command(flatten)]
     memory: protocol::WeightMemory,
+    #[command(flatten)]
+    noise: protocol::StationaryNoise,
     #[command(flatten)]
     backends: protocol::Backends,
     /// loopback, lan, wan, or a measured link's file.
@@ -118,8 +120,8 @@ pub fn run(args: &Args) -> Result<()> {
             )?
         }
     };
-    let allowed = Allowed::default();
-    let single = Plan::new(network, choices)?;
+    let allowed = args.noise.allowed();
+    let single = Plan::allowing(network, args.noise.apply(network, choices, site.as_ref())?, allowed)?;
     let plan = batches::plan(network, &single.choices, args.backends.named(), args.batch, allowed)?;
     if args.security {
         let security = Security::new(&bundle, &plan);

@@ -16,8 +16,8 @@ use jaguar::machine::memory::room;
 use jaguar::machine::{Between, Imitated, link, store};
 use jaguar::net::Dialer;
 use jaguar::network::Network;
+use jaguar::plan::batch;
 use jaguar::plan::memory::{Load, Side};
-use jaguar::plan::{Allowed, batch};
 use jaguar::progress::Progress;
 use jaguar::report::{Predicted, Report, caveat};
 use jaguar::reports::tables::cost;
@@ -89,6 +89,11 @@ pub struct Args {
     /// query. `jaguar plan --batch` tells where it pays.
     #[arg(long, help_heading = SPEED, value_name = "IMAGES", default_value_t = 1, value_parser = batch_size)]
     batch: u32,
+    /// Accept correlations with stationary noise from a server that asks for them.
+    ///
+    /// It sends less, by an assumption that is younger than the others (docs/protocols/oblivious-transfer.md).
+    #[arg(long, help_heading = SPEED, hide = true)]
+    stationary_noise: bool,
     /// Threads that compute (0: one per core).
     #[arg(long, help_heading = SPEED, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
@@ -217,6 +222,7 @@ pub fn run(args: &Args) -> Result<()> {
         link: args.link,
         timeline: args.trace.is_some(),
         images: args.batch,
+        stationary_noise: args.stationary_noise,
     };
     let connected = dial.connect()?;
     let mut next = match first {
@@ -266,8 +272,15 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let load = Load { clients: 1, kept: keep, threads: threads() };
     let warning = warning_of_memory(connected.network(), connected.plan(), load, Side::Client);
-    let too_large =
-        |room| batch::too_large(connected.network(), connected.plan(), Allowed::default(), load, room);
+    let too_large = |room| {
+        batch::too_large(
+            connected.network(),
+            connected.plan(),
+            connected.plan().choices.weaknesses(),
+            load,
+            room,
+        )
+    };
     if let Some(found) = room().and_then(too_large) {
         bail!("{}", jaguar::reports::tables::batch::too_large(&found, "--batch "));
     }
@@ -489,12 +502,15 @@ pub struct Dial {
     pub timeline: bool,
     /// How many images a query has.
     pub images: u32,
+    /// Whether correlations may have stationary noise.
+    pub stationary_noise: bool,
 }
 
 impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
         let channel = link::channel(self.dialer.connect(Options::default())?, self.link);
-        let limits = Limits::default().of_images(self.images);
+        let limits = Limits { accept_stationary_noise: self.stationary_noise, ..Limits::default() };
+        let limits = limits.of_images(self.images);
         connect_for(&kit(), channel, self.model.as_deref(), &limits, self.images)
     }
 

@@ -1,8 +1,9 @@
-//! Options for the planner that several commands have: `--backends`, `--prefer`, `--weight-memory`.
+//! Options for the planner that several commands have: `--backends`, `--prefer`, `--weight-memory`, `--stationary-noise`.
 
 use clap::ValueEnum;
-use jaguar::plan::predict::Aim;
-use jaguar::plan::{BackendId, Choices, UnknownName, WEIGHT_MEMORY};
+use jaguar::network::Network;
+use jaguar::plan::predict::{Aim, Site};
+use jaguar::plan::{Allowed, BackendId, Choices, PlanError, UnknownName, WEIGHT_MEMORY, planner};
 
 use crate::kit;
 
@@ -44,6 +45,37 @@ impl WeightMemory {
     /// The same choices with so much.
     pub fn apply(self, choices: Choices) -> Choices {
         Choices { weight_memory: self.bytes(), ..choices }
+    }
+}
+
+/// `--stationary-noise`
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct StationaryNoise {
+    /// Let 16 iterations of the correlations' LPN have their errors in the same places.
+    ///
+    /// A correlation then takes 0.02 to 0.1 bytes instead of 0.06 to 0.2, by an assumption that is younger than the others
+    /// (stationary syndrome decoding, docs/protocols/oblivious-transfer.md). Both parties must ask for it.
+    #[arg(long, hide = true)]
+    pub stationary_noise: bool,
+}
+
+impl StationaryNoise {
+    /// The same choices with it, if it was asked for; bins are chosen anew where a `site` tells which are best.
+    pub fn apply(
+        self,
+        network: &Network,
+        choices: Choices,
+        site: Option<&Site<'_>>,
+    ) -> Result<Choices, PlanError> {
+        if self.stationary_noise {
+            return planner::with_stationary_noise(network, choices, site);
+        }
+        Ok(choices)
+    }
+
+    /// What plans may have.
+    pub fn allowed(self) -> Allowed {
+        Allowed { stationary_noise: self.stationary_noise, ..Allowed::default() }
     }
 }
 

@@ -102,10 +102,17 @@ struct LpnSet {
     t: usize,
     b: usize,
     m: u32,
-    /// log2 of how many iterations the figures are to cover.
+    /// Iterations that have their errors in the same rows.
+    #[serde(default = "one")]
+    life: u64,
+    /// log2 of how many lives the figures are to cover.
     iterations: f64,
     /// By attack: on the full matrix, and on a random, a greedy and the least sub-matrix.
     bits: BTreeMap<String, Vec<f64>>,
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// The record of ternary RLWE with this N and a q as large or larger; a smaller q is only harder.
@@ -131,7 +138,8 @@ fn rlwe(ring_dim: usize, modulus_bits: u32) -> Option<Estimate> {
 fn lpn(size: LpnSize) -> Option<(String, Estimate)> {
     let record: LpnRecord = serde_json::from_str(LPN_RECORD).expect("params/lpn.json is a record");
     let is = |set: &&LpnSet| {
-        (set.k, set.t, set.b, set.m) == (size.secret, size.bins, 1 << size.log_bin, size.columns())
+        (set.k, set.t, set.b, set.m, set.life)
+            == (size.secret, size.bins, 1 << size.log_bin, size.columns(), size.life)
             && set.safe
     };
     let set = record.sets.iter().find(is)?;
@@ -143,7 +151,7 @@ fn lpn(size: LpnSize) -> Option<(String, Estimate)> {
         bits,
         attack: format!(
             "{attack}, on the least sub-matrix (a bound), all of 2^{} iterations together",
-            set.iterations
+            set.iterations + (set.life as f64).log2()
         ),
         record: Some("params/lpn.json"),
         command: Some("python3 params/lpn.py".into()),
@@ -196,6 +204,12 @@ fn assumptions(plan: &Plan) -> Vec<Assumption> {
         }
     }
     for size in plan.choices.instances.sizes() {
+        let life = match size.life {
+            1 => String::new(),
+            life => format!(
+                ", the same rows in {life} iterations (stationary syndrome decoding, ePrint 2025/295)"
+            ),
+        };
         let kind = if size.width == Width::Vector { "vectors of 4 bits" } else { "bits" };
         let record = lpn(size);
         let name = record.as_ref().map_or_else(|| "no name".into(), |(name, _)| name.clone());
@@ -206,7 +220,7 @@ fn assumptions(plan: &Plan) -> Vec<Assumption> {
         };
         found.push(Assumption {
             assumption: "LPN over F2 with regular noise, rows of weight 10",
-            instance: format!("{name}: k = {k}, t = {t}, bins of 2^{h}{shared}"),
+            instance: format!("{name}: k = {k}, t = {t}, bins of 2^{h}{shared}{life}"),
             used_by: format!("OT extension, {kind}: all nonlinear layers"),
             estimate: record.map(|(_, estimate)| estimate),
         });
@@ -335,14 +349,16 @@ impl fmt::Display for Security {
 
 #[cfg(test)]
 mod tests {
-    use jaguar::nonlinear::cost::Instances;
+    use jaguar::nonlinear::cost::{Instances, Noise};
 
     use super::*;
 
     /// Every LPN instance that may be chosen has its line.
     #[test]
     fn every_lpn_instance_is_on_record() {
-        for size in Instances::all().flat_map(Instances::sizes) {
+        for size in
+            [Noise::Fresh, Noise::Stationary].into_iter().flat_map(Instances::all).flat_map(Instances::sizes)
+        {
             let (name, estimate) = lpn(size).unwrap_or_else(|| panic!("{size:?} is not on record"));
             assert!(estimate.bits >= 127.95, "{name}: {}", estimate.bits);
         }

@@ -160,6 +160,8 @@ pub struct ModelOptions {
     max_batch: u32,
     #[command(flatten)]
     memory: protocol::WeightMemory,
+    #[command(flatten)]
+    noise: protocol::StationaryNoise,
 }
 
 /// Who is let in, and how.

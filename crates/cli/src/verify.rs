@@ -34,6 +34,8 @@ pub struct Args {
     backends: protocol::Backends,
     #[command(flatten)]
     memory: protocol::WeightMemory,
+    #[command(flatten)]
+    noise: protocol::StationaryNoise,
     /// When to measure this machine.
     ///
     /// To plan by what it takes. Without it: off.
@@ -68,13 +70,14 @@ pub fn run(args: &Args) -> Result<()> {
     let figures = store::cache(None);
     let machine = store::machine(Cpu::detect(), &kit::kit(), args.measure, figures.as_deref(), &mut tell)?;
     let network = &bundle.model.network;
-    let choices = match &machine {
+    let site = machine.as_ref().map(|machine| Between::Loopback.site(machine, Aim::Query));
+    let choices = match &site {
         None => args.memory.apply(Choices::among(network, args.backends.named())?),
-        Some(machine) => {
-            let site = Between::Loopback.site(machine, Aim::Query);
-            planner::choose_within(network, args.backends.named(), &site, None, args.memory.bytes())?
+        Some(site) => {
+            planner::choose_within(network, args.backends.named(), site, None, args.memory.bytes())?
         }
     };
+    let choices = args.noise.apply(network, choices, site.as_ref())?;
     let caveat = caveat(&bundle.model.network);
     let checks = verify(&kit::kit(), bundle, choices, Reveal::Logits, &inputs, &cache);
     let _ = std::fs::remove_dir_all(&cache);

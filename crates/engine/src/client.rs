@@ -55,6 +55,8 @@ pub struct Limits {
     /// **Leaks**: whether the server may choose comparisons of the kit that tell a party something, as they say
     /// ([`jaguar_plan::Comparison::caveat`]). For measurements.
     pub accept_leaks: bool,
+    /// Whether the server may choose correlations with stationary noise ([`jaguar_plan::Allowed::stationary_noise`]).
+    pub accept_stationary_noise: bool,
     /// How long the server may send no data while this client waits for some. (That its process lives is not data.) It must
     /// be longer than the server computes on its slowest layer, with all other clients beside.
     pub stalled: Duration,
@@ -82,6 +84,7 @@ impl Default for Limits {
             ciphertext_bytes: 2 << 30,
             allow_insecure_backends: false,
             accept_leaks: false,
+            accept_stationary_noise: false,
             stalled: Duration::from_secs(900),
         }
     }
@@ -196,7 +199,11 @@ fn greet(
     for effort in &efforts {
         within("places of a max-pool's windows", effort.places, MAX_POOL_PLACES)?;
     }
-    let allowed = Allowed { insecure_backends: limits.allow_insecure_backends, leaks: limits.accept_leaks };
+    let allowed = Allowed {
+        insecure_backends: limits.allow_insecure_backends,
+        leaks: limits.accept_leaks,
+        stationary_noise: limits.accept_stationary_noise,
+    };
     let plan = Plan::allowing(&network, choices, allowed)?;
     within("bytes of hint", plan.hint_bytes() as u64, limits.hint_bytes)?;
     let traffic = plan.layers().map(|layer| layer.traffic());

@@ -291,7 +291,7 @@ fn main() {
     let mask = u64::MAX >> (64 - o.bits);
     let shares = [1, 2].map(|s| (0..o.count as u64).map(|i| mix(i * 2 + s) & mask).collect::<Vec<_>>());
     let bin = |samples| Bin::ALL.into_iter().find(|bin| bin.samples() == samples).expect("a size of bins");
-    let instances = Instances { bits: bin(o.bin), vectors: bin(o.vector_bin) };
+    let instances = Instances { bits: bin(o.bin), vectors: bin(o.vector_bin), ..Instances::default() };
     rayon::ThreadPoolBuilder::new().num_threads(o.threads).build_global().expect("the first pool");
     let (a, b) = memory_pair();
     let one = |role: Role, chan: Channel, x: &[u64]| {

@@ -6,7 +6,8 @@
 use std::ops::Add;
 
 pub use jaguar_ot::{
-    Bin, Drawn, Instances, LpnSize, Width, extension_bytes, mean_extension_bytes, session_bytes, setup_bytes,
+    Bin, Drawn, Instances, LpnSize, Noise, Width, extension_bytes, mean_extension_bytes, session_bytes,
+    setup_bytes,
 };
 
 /// Correlations, bytes, memory and rounds of one prepared batch and its run. What making the correlations themselves

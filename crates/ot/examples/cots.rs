@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
-use jaguar_ot::{Bin, Block, CotSource, Cots, Hash, Instances, Role, Width};
+use jaguar_ot::{Bin, Block, CotSource, Cots, Hash, Instances, Noise, Role, Width};
 use jaguar_wire::{Channel, memory_pair};
 
 /// How fast this machine makes correlated OTs.
@@ -26,6 +26,9 @@ struct Options {
     /// Correlations of a bin: 512, 1024, 2048 or 4096.
     #[arg(long, default_value_t = Instances::default().bits.samples())]
     bin: usize,
+    /// The errors of several iterations in the same rows.
+    #[arg(long)]
+    stationary: bool,
     /// Vector correlations, each of which counts as one.
     #[arg(long)]
     vectors: bool,
@@ -118,8 +121,9 @@ fn main() {
 fn party(mut chan: Channel, role: Role, options: &Options) -> Figures {
     let client = role == Role::Client;
     let start = Instant::now();
+    let noise = if options.stationary { Noise::Stationary } else { Noise::Fresh };
     let bin = Bin::ALL.into_iter().find(|bin| bin.samples() == options.bin).expect("a size of bins");
-    let instances = Instances { bits: bin, vectors: bin };
+    let instances = Instances { bits: bin, vectors: bin, noise };
     let mut cots = Cots::setup(&mut chan, role, instances).expect("setup");
     let width = if options.vectors { Width::Vector } else { Width::Bit };
     let setup_seconds = start.elapsed().as_secs_f64();

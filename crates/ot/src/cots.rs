@@ -87,7 +87,7 @@ impl<S: Side> Direction<S> {
     /// The first vectors are made of four bits each.
     fn start_vectors(&mut self, chan: &mut Channel, room: &mut Room) -> Result<Stream, OtError> {
         let Self { side, bits, vector_chain, vector_keys, hash, .. } = self;
-        let mut base = Zeroizing::new(vec![Block::ZERO; vector_chain[0].cost()]);
+        let mut base = Zeroizing::new(vec![Block::ZERO; vector_chain[0].cost(0)]);
         let mut spent = Zeroizing::new(vec![Block::ZERO; 4 * base.len()]);
         bits.fill(&mut Context { chan, side, bits: None, room }, &mut spent)?;
         side.add_up(chan, hash, &spent, &mut base)?;
@@ -121,7 +121,7 @@ impl Cots {
         let (chosen, send_transcript) = base::choose(chan, &mut prg, &iknp::choices(*delta))?;
         let (pairs, receive_transcript) = offer.finish(chan, iknp::BASE)?;
         // 2. The first COTs.
-        let count = instances.chain(Width::Bit)[0].cost();
+        let count = instances.chain(Width::Bit)[0].cost(0);
         let t = iknp::receive(chan, &mut prg, &pairs, &receive_transcript, count)?;
         let q = iknp::send(chan, *delta, &chosen, &send_transcript, count)?;
         // 3. The first secrets of the main LPN instance.
@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
     use crate::two_parties::{self, Run};
-    use crate::{Bin, combinations, cost};
+    use crate::{Bin, Noise, combinations, cost};
 
     /// One request: who sends, what, and how many.
     type Request = (Role, Width, usize);
@@ -354,6 +354,7 @@ mod tests {
         #[test]
         fn any_sequence_of_requests_correlates_and_nothing_repeats(
             bins: (prop::sample::Index, prop::sample::Index),
+            noise in prop_oneof![Just(Noise::Fresh), Just(Noise::Stationary)],
             requests in prop::collection::vec(
                 (
                     prop_oneof![Just(Role::Client), Just(Role::Server)],
@@ -367,7 +368,7 @@ mod tests {
                 0..10,
             ),
         ) {
-            let instances = Instances { bits: *bins.0.get(&Bin::ALL), vectors: *bins.1.get(&Bin::ALL) };
+            let instances = Instances { bits: *bins.0.get(&Bin::ALL), vectors: *bins.1.get(&Bin::ALL), noise };
             let run = run(instances, &requests);
             check_bytes(&run, instances, &requests);
             for direction in check(&run, &requests) {
@@ -380,16 +381,18 @@ mod tests {
     /// Two iterations and the start of a third, so that what one iteration makes for the next serves it; alone and in lines.
     #[test]
     fn iterations_follow_each_other() {
-        for (bin, width) in [
-            (Bin::B512, Width::Bit),
-            (Bin::B512, Width::Vector),
-            (Bin::B1024, Width::Bit),
-            (Bin::B1024, Width::Vector),
+        for (bin, width, noise) in [
+            (Bin::B512, Width::Bit, Noise::Fresh),
+            (Bin::B512, Width::Vector, Noise::Fresh),
+            (Bin::B1024, Width::Bit, Noise::Fresh),
+            (Bin::B1024, Width::Vector, Noise::Fresh),
+            (Bin::B1024, Width::Bit, Noise::Stationary),
+            (Bin::B1024, Width::Vector, Noise::Stationary),
         ] {
-            let instances = Instances { bits: bin, vectors: bin };
+            let instances = Instances { bits: bin, vectors: bin, noise };
             let lpn = *instances.chain(width).last().unwrap();
-            let per_iteration = lpn.samples() - lpn.bins_for(lpn.cost()) * lpn.bin();
-            let requests = [(Role::Server, width, 2 * per_iteration + 1)];
+            let for_use = |iteration| (lpn.bins - lpn.aside(iteration)) * lpn.bin();
+            let requests = [(Role::Server, width, for_use(0) + for_use(1) + 1)];
             let run = run(instances, &requests);
             let [_, mut halves] = check(&run, &requests);
             let halves = std::mem::take(&mut halves[width as usize]);
@@ -439,7 +442,7 @@ mod tests {
 
     #[test]
     fn the_wire_format_is_the_recorded_one() {
-        let instances = Instances { bits: Bin::B1024, vectors: Bin::B1024 };
+        let instances = Instances { bits: Bin::B1024, vectors: Bin::B1024, ..Instances::default() };
         let requests = [
             (Role::Client, Width::Bit, 5000),
             (Role::Server, Width::Vector, 100),
@@ -593,11 +596,11 @@ mod tests {
     fn a_flipped_bit_spoils_its_bin_alone() {
         use jaguar_wire::double::{Fault, Faulty};
         use jaguar_wire::memory_transports;
-        let instances = Instances { bits: Bin::B1024, vectors: Bin::B512 };
+        let instances = Instances { bits: Bin::B1024, vectors: Bin::B512, ..Instances::default() };
         let lpn = *instances.chain(Width::Bit).last().unwrap();
         let requests = [(Role::Server, Width::Bit, 3 * lpn.bin())];
-        for block in 0..lpn.message() {
-            let byte = cost::setup_bytes(instances) + ((lpn.message() + block) * size_of::<Block>()) as u64;
+        for block in 0..lpn.message(0) {
+            let byte = cost::setup_bytes(instances) + ((lpn.message(0) + block) * size_of::<Block>()) as u64;
             let (a, b) = memory_transports();
             let (client, server) = std::thread::scope(|scope| {
                 let server =

@@ -18,6 +18,9 @@
 //! being a random vector with a bit (or four) for each lane: what vectors have, with more bits. Lines are made where nothing
 //! else uses the memory ([`Room`]), for the product with A passes over many rows five times.
 //!
+//! **Stationary noise**, where both parties ask for it ([`crate::Noise`]): trees are made in one iteration of several. Their last
+//! level is kept, and hashed under other keys in each of these iterations; there a bin takes one correlation and one message a lane.
+//!
 //! The trees of vectors spend bits of the same direction, one a level, and one vector a lane; the trees of lines of bits four
 //! bits more.
 //!
@@ -70,6 +73,36 @@ fn together(lanes: usize) -> usize {
     }
 }
 
+/// What the trees of some bins leave behind for iterations that have their errors in the same rows: nothing, where noise is fresh.
+struct Kept {
+    /// By bin: the last level of its tree.
+    nodes: Zeroizing<Vec<Block>>,
+    /// By bin, at the receiver: α, which is secret.
+    paths: Zeroizing<Vec<u64>>,
+}
+
+/// That of one bin.
+type KeptBin<'a> = Option<(&'a mut [Block], &'a mut u64)>;
+
+impl Kept {
+    fn new(lpn: Lpn) -> Self {
+        let bins = if lpn.life > 1 { lpn.bins } else { 0 };
+        Self {
+            nodes: Zeroizing::new(vec![Block::ZERO; bins * lpn.rows()]),
+            paths: Zeroizing::new(vec![0; bins]),
+        }
+    }
+
+    /// Of `count` bins from `first` on, one by one.
+    fn bins(&mut self, lpn: Lpn, first: usize, count: usize) -> Vec<KeptBin<'_>> {
+        if lpn.life == 1 {
+            return std::iter::repeat_with(|| None).take(count).collect();
+        }
+        let nodes = self.nodes[first * lpn.rows()..].chunks_exact_mut(lpn.rows());
+        nodes.zip(&mut self.paths[first..]).take(count).map(Some).collect()
+    }
+}
+
 /// Some bins that are made together.
 pub(crate) struct Bins<'a> {
     lpn: Lpn,
@@ -80,27 +113,64 @@ pub(crate) struct Bins<'a> {
     trees: Block,
     matrix: &'a Matrix,
     secret: &'a [Line],
-    /// Of each tree: h bits, and one correlation for each error.
+    /// Of each bin: one bit for each level of its tree, and one correlation for each error.
     spent: &'a [[&'a [Block]; 2]],
 }
 
+/// What a bin is made from, and in.
+struct BinInMaking<'a> {
+    /// Of its own iteration: for hashes of nodes, and of leaves.
+    key: &'a Key,
+    /// Levels of its tree: none, if it has no tree in this iteration.
+    levels: &'a [Block],
+    errors: &'a [Block],
+    kept: KeptBin<'a>,
+    leaves: &'a mut [Block],
+}
+
+impl BinInMaking<'_> {
+    /// Makes the nodes that become rows: by `tree`, which returns α (at the sender: anything), and keeps them where that is asked
+    /// for; or takes those that were kept. Returns α.
+    fn nodes(&mut self, tree: impl FnOnce(&Key, &[Block], &mut [Block]) -> u64) -> u64 {
+        let nodes = ggm::nodes(self.leaves, self.errors.len());
+        match (&mut self.kept, self.levels) {
+            (Some((kept, path)), []) => {
+                nodes.copy_from_slice(kept);
+                **path
+            }
+            (kept, levels) => {
+                let made = tree(self.key, levels, nodes);
+                if let Some((kept, path)) = kept {
+                    kept.copy_from_slice(nodes);
+                    **path = made;
+                }
+                made
+            }
+        }
+    }
+}
+
 impl Bins<'_> {
-    /// Makes the single-point correlation of each bin by `tree`, which gets the tree's key, its levels and errors, its leaves, and
-    /// its part of `message`; then adds the product with the matrix, while all of it is in the cache.
+    /// Makes the single-point correlation of each bin by `make`, which gets the bin and its part of `message`; then adds the product
+    /// with the matrix, while all of it is in the cache.
     fn each<T: Send>(
         &self,
         room: &mut Room,
         out: &mut [Block],
+        kept: Vec<KeptBin<'_>>,
         message: impl Iterator<Item = T>,
-        tree: impl Fn(&Key, [&[Block]; 2], &mut [Block], T) + Sync + Send,
+        make: impl Fn(BinInMaking<'_>, T) + Sync + Send,
     ) {
         let Self { lpn, iteration, first, .. } = *self;
-        let tree = |b: usize, leaves: &mut [Block], message| {
-            // A new key for every tree.
+        let tree = |b: usize, leaves: &mut [Block], (kept, message): (KeptBin<'_>, T)| {
+            // A new key for every bin of every iteration.
             let number = (u128::from(iteration) << 32) + (first + b) as u128;
-            tree(&Key::new(Block(self.trees.0.wrapping_add(number))), self.spent[b], leaves, message);
+            let key = &Key::new(Block(self.trees.0.wrapping_add(number)));
+            let [levels, errors] = self.spent[b];
+            make(BinInMaking { key, levels, errors, kept, leaves }, message);
         };
         let rows = |b: usize| self.matrix.rows(iteration, (first + b) * lpn.rows());
+        let message = kept.into_iter().zip(message);
         if lpn.lanes == 1 {
             let secret = &bytemuck::must_cast_slice(self.secret)[..lpn.secret];
             let bins = out.chunks_exact_mut(lpn.bin()).zip(message).enumerate();
@@ -111,7 +181,7 @@ impl Bins<'_> {
         }
         let part = self.spent.len().div_ceil(rayon::current_num_threads()).min(ROWS / lpn.rows());
         let lines = room.lines(out.len() / LANES).chunks_mut(part * lpn.rows());
-        let mut messages: Vec<T> = message.collect();
+        let mut messages: Vec<(KeptBin<'_>, T)> = message.collect();
         let mut parts = Vec::new();
         for ((lines, out), number) in lines.zip(out.chunks_mut(part * lpn.bin())).zip(0..) {
             let rest = messages.split_off(part.min(messages.len()));
@@ -135,6 +205,7 @@ pub(crate) trait Side {
         chan: &mut Channel,
         room: &mut Room,
         bins: &Bins,
+        kept: Vec<KeptBin<'_>>,
         out: &mut [Block],
     ) -> Result<(), OtError>;
 
@@ -177,17 +248,27 @@ impl Side for Sender {
         chan: &mut Channel,
         room: &mut Room,
         bins: &Bins,
+        kept: Vec<KeptBin<'_>>,
         out: &mut [Block],
     ) -> Result<(), OtError> {
-        let count = out.len() / bins.lpn.bin();
+        let (count, each) = (out.len() / bins.lpn.bin(), bins.lpn.message(bins.iteration));
         let mut seeds = Zeroizing::new(vec![Block::ZERO; count]);
-        self.prg.fill(bytemuck::cast_slice_mut(&mut seeds));
-        let mut message = vec![Block::ZERO; count * bins.lpn.message()];
+        if bins.lpn.has_trees(bins.iteration) {
+            self.prg.fill(bytemuck::cast_slice_mut(&mut seeds));
+        }
+        let mut message = vec![Block::ZERO; count * each];
         let (delta, clear) = (self.delta[0], bins.lpn.width.choice_mask());
-        let parts = message.chunks_exact_mut(bins.lpn.message()).zip(seeds.iter());
-        bins.each(room, out, parts, |key, [q, halves], leaves, (message, seed)| match halves {
-            [] => ggm::send(key, delta, *seed, q, leaves, message),
-            _ => ggm::send_rows(key, (delta, clear), *seed, q, halves, leaves, message),
+        let parts = message.chunks_exact_mut(each).zip(seeds.iter());
+        bins.each(room, out, kept, parts, |mut bin, (message, seed)| {
+            if bin.errors.is_empty() {
+                return ggm::send(bin.key, delta, *seed, bin.levels, bin.leaves, message);
+            }
+            let (levels, last) = message.split_at_mut(bin.levels.len());
+            bin.nodes(|key, q, nodes| {
+                ggm::send_nodes(key, delta, *seed, q, nodes, levels);
+                0
+            });
+            ggm::send_rows(bin.key, clear, bin.errors, bin.leaves, last);
         });
         chan.send_ahead(bytemuck::cast_slice(&message))?;
         Ok(chan.flush()?)
@@ -223,15 +304,21 @@ impl Side for Receiver {
         chan: &mut Channel,
         room: &mut Room,
         bins: &Bins,
+        kept: Vec<KeptBin<'_>>,
         out: &mut [Block],
     ) -> Result<(), OtError> {
-        let mut message = vec![Block::ZERO; out.len() / bins.lpn.bin() * bins.lpn.message()];
+        let each = bins.lpn.message(bins.iteration);
+        let mut message = vec![Block::ZERO; out.len() / bins.lpn.bin() * each];
         chan.recv_into(bytemuck::cast_slice_mut(&mut message))?;
         let clear = bins.lpn.width.choice_mask();
-        let parts = message.chunks_exact(bins.lpn.message());
-        bins.each(room, out, parts, |key, [t, halves], leaves, message| match halves {
-            [] => ggm::receive(key, t, message, leaves),
-            _ => ggm::receive_rows(key, clear, t, halves, message, leaves),
+        let parts = message.chunks_exact(each);
+        bins.each(room, out, kept, parts, |mut bin, message| {
+            if bin.errors.is_empty() {
+                return ggm::receive(bin.key, bin.levels, message, bin.leaves);
+            }
+            let (levels, last) = message.split_at(bin.levels.len());
+            let path = bin.nodes(|key, t, nodes| ggm::receive_nodes(key, t, levels, nodes));
+            ggm::receive_rows(bin.key, clear, bin.errors, last, path, bin.leaves);
         });
         Ok(())
     }
@@ -286,6 +373,7 @@ pub(crate) struct Stream {
     base: Zeroizing<Vec<Line>>,
     /// Where the base of the next iteration is made.
     reserve: Zeroizing<Vec<Line>>,
+    kept: Kept,
     /// A bin that a request used only in part: `bin[taken..]` is left.
     bin: Zeroizing<Vec<Block>>,
     taken: usize,
@@ -303,7 +391,7 @@ impl Stream {
         bytemuck::must_cast_slice_mut::<_, Block>(&mut first)[..base.len()].copy_from_slice(base);
         let mut stream = Self::new(chain[0], &keys[0], first);
         for (&lpn, keys) in chain[1..].iter().zip(&keys[1..]) {
-            let mut first = lines(stream.lpn.bins_for(lpn.cost()) * stream.lpn.bin());
+            let mut first = lines(stream.lpn.bins_for(lpn.cost(0)) * stream.lpn.bin());
             stream.make(context, bytemuck::must_cast_slice_mut(&mut first))?;
             stream = Self::new(lpn, keys, first);
         }
@@ -311,7 +399,7 @@ impl Stream {
     }
 
     fn new(lpn: Lpn, keys: &PublicKeys, base: Zeroizing<Vec<Line>>) -> Self {
-        assert!(base.len() * LANES >= lpn.cost());
+        assert!(base.len() * LANES >= lpn.cost(0));
         Self {
             lpn,
             matrix: Matrix::new(keys.matrix),
@@ -320,6 +408,7 @@ impl Stream {
             next: 0,
             base,
             reserve: Zeroizing::default(),
+            kept: Kept::new(lpn),
             bin: Zeroizing::new(vec![Block::ZERO; lpn.bin()]),
             taken: lpn.bin(),
         }
@@ -327,31 +416,33 @@ impl Stream {
 
     /// Makes the next bins of this iteration.
     fn make<S: Side>(&mut self, context: &mut Context<S>, out: &mut [Block]) -> Result<(), OtError> {
-        let lpn = self.lpn;
+        let (lpn, iteration) = (self.lpn, self.iteration);
+        let levels = lpn.levels(iteration);
         for out in out.chunks_mut(DRAWN) {
             let (first, bins) = (self.next, out.len() / lpn.bin());
             assert!(out.len().is_multiple_of(lpn.bin()) && first + bins <= lpn.bins);
             self.next += bins;
             let Context { chan, side, bits, room } = context;
             let mut drawn = Zeroizing::default();
-            if lpn.width == Width::Vector {
-                drawn = Zeroizing::new(vec![Block::ZERO; out.len() / lpn.bin() * lpn.log_bin]);
+            if lpn.width == Width::Vector && levels > 0 {
+                drawn = Zeroizing::new(vec![Block::ZERO; bins * levels]);
                 let bits = bits.as_deref_mut().expect("vectors come with bits");
                 bits.fill(&mut Context { chan, side: &mut **side, bits: None, room }, &mut drawn)?;
             }
             let spent = &bytemuck::must_cast_slice::<_, Block>(&self.base)[lpn.lanes * lpn.secret..];
-            let spent = spent.chunks_exact(lpn.spent()).skip(first);
+            let spent = spent.chunks_exact(lpn.spent(iteration)).skip(first).take(bins);
             let spent: Vec<[&[Block]; 2]> = match lpn.width {
-                Width::Bit => spent.take(bins).map(|spent| spent.split_at(lpn.log_bin).into()).collect(),
-                Width::Vector => drawn.chunks_exact(lpn.log_bin).zip(spent).map(|tree| tree.into()).collect(),
+                Width::Bit => spent.map(|spent| spent.split_at(levels).into()).collect(),
+                Width::Vector if levels == 0 => spent.map(|errors| [&[][..], errors]).collect(),
+                Width::Vector => drawn.chunks_exact(levels).zip(spent).map(|tree| tree.into()).collect(),
             };
-            let (iteration, trees, matrix, secret) =
-                (self.iteration, self.trees, &self.matrix, &self.base[..]);
+            let (trees, matrix, secret) = (self.trees, &self.matrix, &self.base[..]);
             let size = together(lpn.lanes);
             let parts = out.chunks_mut(size).zip(spent.chunks(size / lpn.bin()));
             for ((out, spent), first) in parts.zip((first..).step_by(size / lpn.bin())) {
                 let bins = Bins { lpn, iteration, first, trees, matrix, secret, spent };
-                side.make(chan, room, &bins, out)?;
+                let kept = self.kept.bins(lpn, first, spent.len());
+                side.make(chan, room, &bins, kept, out)?;
             }
         }
         Ok(())
@@ -359,9 +450,9 @@ impl Stream {
 
     /// Makes the next bins that are for use.
     fn make_for_use<S: Side>(&mut self, context: &mut Context<S>, out: &mut [Block]) -> Result<(), OtError> {
-        let aside = self.lpn.bins_for(self.lpn.cost());
         let mut out = out;
         while !out.is_empty() {
+            let aside = self.lpn.aside(self.iteration);
             // 1. An iteration is over: its last bins are the base of the next one.
             if self.next == self.lpn.bins - aside {
                 let mut reserve = std::mem::take(&mut self.reserve);
@@ -373,6 +464,7 @@ impl Stream {
                 self.reserve = std::mem::replace(&mut self.base, reserve);
                 self.iteration += 1;
                 self.next = 0;
+                continue;
             }
             // 2. As much of it as is left.
             let now = out.len().min((self.lpn.bins - aside - self.next) * self.lpn.bin());
@@ -420,4 +512,119 @@ fn lines(blocks: usize) -> Zeroizing<Vec<Line>> {
 fn take(from: &mut [Block], to: &mut [Block]) {
     to.copy_from_slice(from);
     from.fill(Block::ZERO);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{combinations, two_parties};
+
+    /// Small lines, three iterations of which have their errors in the same rows.
+    const SMALL: Lpn = Lpn { width: Width::Bit, lanes: LANES, life: 3, secret: 640, bins: 80, log_bin: 6 };
+
+    /// What a party has after each iteration: its secret before it, what it made for use, and at the receiver the errors' rows.
+    type Iterations = Vec<(Vec<Line>, Vec<Block>, Vec<u64>)>;
+
+    fn party(chan: &mut Channel, side: &mut impl Side, width: Width, bases: &[Vec<Block>; 2]) -> Iterations {
+        let (mut room, lpn) = (Room::default(), Lpn { width, ..SMALL });
+        let keys = |n: u128| PublicKeys { matrix: Block(n), trees: Block(n + 1) };
+        let mut context = Context { chan, side, bits: None, room: &mut room };
+        let bits = Lpn { life: 1, ..SMALL };
+        let mut bits = Stream::start(&mut context, &[bits], &[keys(7)], &bases[0]).unwrap();
+        let mut stream = Stream::start(&mut context, &[lpn], &[keys(9)], &bases[1]).unwrap();
+        let mut all = Vec::new();
+        for iteration in 0..7 {
+            let mut out = vec![Block::ZERO; (lpn.bins - lpn.aside(iteration)) * lpn.bin()];
+            let secret = |stream: &Stream| stream.base[..lpn.secret].to_vec();
+            // The first bin is of a new iteration, and its secret is there then.
+            let (first, rest) = out.split_at_mut(lpn.bin());
+            let mut context = Context {
+                chan: &mut *context.chan,
+                side: &mut *context.side,
+                bits: Some(&mut bits),
+                room: &mut *context.room,
+            };
+            stream.make_for_use(&mut context, first).unwrap();
+            let secret = secret(&stream);
+            stream.make_for_use(&mut context, rest).unwrap();
+            assert_eq!((stream.iteration, stream.next), (iteration, lpn.bins - lpn.aside(iteration)));
+            // Those behind are of bins that are made for the next iteration, later.
+            let paths = stream.kept.paths[..out.len() / lpn.bin()].to_vec();
+            all.push((secret, out, paths));
+        }
+        context.chan.flush().unwrap();
+        all
+    }
+
+    /// Every correlation holds; what is handed out is the product with the secret, and errors in rows that stay for a life, with
+    /// values that do not.
+    #[test]
+    fn stationary_errors_stay_in_their_rows_and_change_their_values() {
+        for width in Width::ALL {
+            let lpn = Lpn { width, ..SMALL };
+            let mut prg = Prg::new([5; 32]);
+            let mut random = |count: usize| {
+                let mut blocks = vec![Block::ZERO; count];
+                prg.fill(bytemuck::cast_slice_mut(&mut blocks));
+                blocks
+            };
+            let delta = random(1)[0].with_lsb(true);
+            let mut sender = Sender::new(delta, Prg::new([6; 32]));
+            let sums = |width, sender: &Sender| match width {
+                Width::Bit => vec![Block::ZERO, delta],
+                Width::Vector => combinations(&sender.deltas).to_vec(),
+            };
+            let mut bases = || {
+                [(Width::Bit, Lpn { life: 1, ..SMALL }), (width, lpn)].map(|(width, lpn)| {
+                    let mask = width.choice_mask();
+                    let pair = |x: &Block| {
+                        let q = Block(x.0 & !mask);
+                        (q, q ^ sums(width, &sender)[(x.0 & mask) as usize])
+                    };
+                    random(lpn.cost(0)).iter().map(pair).unzip::<_, _, Vec<_>, Vec<_>>()
+                })
+            };
+            let [bits, own] = bases();
+            let sums = sums(width, &sender);
+            let run = two_parties::run(
+                |chan| party(chan, &mut sender, width, &[bits.0, own.0]),
+                |chan| party(chan, &mut Receiver, width, &[bits.1, own.1]),
+            );
+            let mask = width.choice_mask();
+            let matrix = Matrix::new(Block(9));
+            let mut errors = Vec::new();
+            for (iteration, (theirs, ours)) in run.first.iter().zip(&run.second).enumerate() {
+                for (q, t) in theirs.1.iter().zip(&ours.1) {
+                    assert!(
+                        q.0 & mask == 0 && *t == *q ^ sums[(t.0 & mask) as usize],
+                        "{width:?} {iteration}"
+                    );
+                }
+                let mut rows = vec![Line::ZERO; ours.1.len() / LANES];
+                let mut product = vec![Block::ZERO; ours.1.len()];
+                matrix.rows(iteration as u64, 0).add_lines(&ours.0, &mut rows, &mut product);
+                let e: Vec<u128> = ours.1.iter().zip(&product).map(|(t, p)| (*t ^ *p).0 & mask).collect();
+                let mut found = vec![0u128; e.len() / lpn.bin()];
+                for (i, e) in e.iter().enumerate().filter(|(_, e)| **e != 0) {
+                    let (bin, row) = (i / lpn.bin(), i % lpn.bin() / LANES);
+                    assert!(row as u64 == ours.2[bin], "{width:?}: an error in row {row} of bin {bin}");
+                    found[bin] |= e << (4 * (i % LANES));
+                }
+                errors.push(found);
+            }
+            for (i, pair) in run.second.windows(2).enumerate() {
+                let same = pair[0].2.iter().zip(&pair[1].2).filter(|(a, b)| a == b).count();
+                // One in 64 is the same by chance.
+                let most = pair[0].2.len().min(pair[1].2.len());
+                assert!(
+                    if (i + 1) % 3 == 0 { same < most / 4 } else { same == most },
+                    "{i}: {same} of {most}"
+                );
+                // Values of four or sixteen bits: one in sixteen is the same by chance, or fewer.
+                let (a, b) = (&errors[i], &errors[i + 1]);
+                let same = a.iter().zip(b).filter(|(a, b)| a == b).count();
+                assert!(same < a.len().min(b.len()) / 3, "{i}: {same} values again");
+            }
+        }
+    }
 }

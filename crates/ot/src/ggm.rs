@@ -32,6 +32,9 @@
 //! to all but for e, and two trees would tell a Δ_i.) All lanes have their error in the same row: for LPN that is one instance
 //! with vectors for errors (`instance`).
 //!
+//! *Rows again.* The nodes x_j may be hashed again under another key: v'_jl, and errors e'_l at the same α, for one correlation and
+//! one message a lane, and no levels. That is for stationary noise (`instance`): α stays, everything else is new.
+//!
 //! Bytes: 16·h a bin, and 16 for each lane of rows, from sender to receiver. Rounds: none of its own, the sender may run ahead.
 
 use crate::Block;
@@ -51,27 +54,35 @@ pub(crate) fn send(
     key.finish(leaves, Patch::NONE, Mark::NOWHERE);
 }
 
-/// The sender's part for a row of one or four outputs a leaf, each with an error of its own: `halves` has those that are spent
-/// for them, and `message` as many blocks more. Fills `leaves`, row by row, with zeros at the bits of `clear`.
-pub(crate) fn send_rows(
+/// The sender's part of a tree whose last level is to be rows: fills the `nodes`, and the first blocks of `message`.
+pub(crate) fn send_nodes(
     key: &Key,
-    (delta, clear): (Block, u128),
+    delta: Block,
     seed: Block,
     q: &[Block],
+    nodes: &mut [Block],
+    message: &mut [Block],
+) {
+    send_levels(key, delta, seed, q, nodes, message);
+}
+
+/// The sender's part for rows of one or four outputs a node, each with an error of its own: `halves` has those that are spent
+/// for them, and `message` as many blocks. Turns the nodes in `leaves` into leaves, row by row, with zeros at the bits of `clear`.
+pub(crate) fn send_rows(
+    key: &Key,
+    clear: u128,
     halves: &[Block],
     leaves: &mut [Block],
     message: &mut [Block],
 ) {
-    let (levels, last) = message.split_at_mut(q.len());
-    send_levels(key, delta, seed, q, nodes(leaves, halves.len()), levels);
     let sums = key.leaves(leaves, halves.len(), clear);
-    for ((message, half), sum) in last.iter_mut().zip(halves).zip(sums) {
+    for ((message, half), sum) in message.iter_mut().zip(halves).zip(sums) {
         *message = *half ^ sum;
     }
 }
 
-/// Where the nodes of the last level are made that become rows of so many leaves.
-fn nodes(leaves: &mut [Block], lanes: usize) -> &mut [Block] {
+/// Where the nodes of the last level lie that become rows of so many leaves.
+pub(crate) fn nodes(leaves: &mut [Block], lanes: usize) -> &mut [Block] {
     let before = leaves.len() / lanes * (lanes - 1);
     &mut leaves[before..]
 }
@@ -103,27 +114,35 @@ pub(crate) fn receive(key: &Key, t: &[Block], message: &[Block], leaves: &mut [B
     key.finish(leaves, patch, Mark { bit: 1, place });
 }
 
-/// The receiver's part for rows, with its `halves` of those that are spent.
+/// The receiver's part of a tree whose last level is to be rows: fills the `nodes`, and returns α.
+pub(crate) fn receive_nodes(key: &Key, t: &[Block], message: &[Block], nodes: &mut [Block]) -> u64 {
+    let (patch, path) = receive_levels(key, t, message, nodes);
+    key.finish(nodes, patch, Mark::NONE);
+    path
+}
+
+/// The receiver's part for rows of `nodes` in `leaves`, of which that at `path` is wrong, with its `halves` of those that are
+/// spent.
 pub(crate) fn receive_rows(
     key: &Key,
     clear: u128,
-    t: &[Block],
     halves: &[Block],
     message: &[Block],
+    path: u64,
     leaves: &mut [Block],
 ) {
-    let (levels, last) = message.split_at(t.len());
     let lanes = halves.len();
-    let (patch, place) = receive_levels(key, t, levels, nodes(leaves, lanes));
-    key.finish(nodes(leaves, lanes), patch, Mark::NONE);
     // At α there are the hashes of a wrong node, which fall out of the sums.
     let mut values = key.leaves(leaves, lanes, clear);
-    for ((value, half), message) in values.iter_mut().zip(halves).zip(last) {
+    for ((value, half), message) in values.iter_mut().zip(halves).zip(message) {
         *value ^= *half ^ *message;
     }
     match lanes {
-        1 => key.finish(leaves, Patch { value: values[0], place, period: 1 << t.len() }, Mark::NONE),
-        _ => key.correct(leaves, &values, place),
+        1 => {
+            let patch = Patch { value: values[0], place: path, period: leaves.len() as u64 };
+            key.finish(leaves, patch, Mark::NONE);
+        }
+        _ => key.correct(leaves, &values, path),
     }
 }
 
@@ -195,9 +214,13 @@ mod tests {
             let mut message = vec![Block::ZERO; h + lanes];
             let tree_key = Key::new(Block(key));
             let theirs: [Block; 4] = std::array::from_fn(|l| spent[l] ^ errors[l]);
-            send_rows(&tree_key, (delta, clear), Block(seed), &q, &spent[..lanes], &mut v, &mut message);
-            receive_rows(&tree_key, clear, &t, &theirs[..lanes], &message, &mut w);
+            let (levels, last) = message.split_at_mut(h);
+            send_nodes(&tree_key, delta, Block(seed), &q, nodes(&mut v, lanes), levels);
+            send_rows(&tree_key, clear, &spent[..lanes], &mut v, last);
+            let alpha = receive_nodes(&tree_key, &t, levels, nodes(&mut w, lanes));
+            receive_rows(&tree_key, clear, &theirs[..lanes], last, alpha, &mut w);
             let path = halves.iter().enumerate().map(|(i, (_, r))| usize::from(!r) << i).sum::<usize>();
+            prop_assert_eq!(alpha, path as u64);
             for j in 0..1 << h {
                 let mut x = if j & 1 == 0 { seed } else { seed ^ delta.0 };
                 for level in 1..h {

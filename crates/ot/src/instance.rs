@@ -20,6 +20,8 @@ pub(crate) struct Lpn {
     pub width: Width,
     /// Outputs of a row: one, or [`LANES`].
     pub lanes: usize,
+    /// Iterations that have their errors in the same rows, with values, secrets and matrices of their own: 1, or [`LIFE`].
+    pub life: u64,
     /// k, the length of the secret; a multiple of [`crate::gather::WEIGHT`].
     pub secret: usize,
     /// t, the number of bins.
@@ -30,19 +32,19 @@ pub(crate) struct Lpn {
 
 impl Lpn {
     const fn bits(secret: usize, bins: usize, log_bin: usize) -> Self {
-        Self { width: Width::Bit, lanes: 1, secret, bins, log_bin }
+        Self { width: Width::Bit, lanes: 1, life: 1, secret, bins, log_bin }
     }
 
     const fn vectors(secret: usize, bins: usize, log_bin: usize) -> Self {
-        Self { width: Width::Vector, lanes: 1, secret, bins, log_bin }
+        Self { width: Width::Vector, lanes: 1, life: 1, secret, bins, log_bin }
     }
 
     const fn bit_lines(secret: usize, bins: usize, log_bin: usize) -> Self {
-        Self { width: Width::Bit, lanes: LANES, secret, bins, log_bin }
+        Self { width: Width::Bit, lanes: LANES, life: 1, secret, bins, log_bin }
     }
 
     const fn vector_lines(secret: usize, bins: usize, log_bin: usize) -> Self {
-        Self { width: Width::Vector, lanes: LANES, secret, bins, log_bin }
+        Self { width: Width::Vector, lanes: LANES, life: 1, secret, bins, log_bin }
     }
 
     /// Rows of a bin.
@@ -55,12 +57,17 @@ impl Lpn {
         self.lanes << self.log_bin
     }
 
-    /// Correlations of its own width that one iteration uses up: the secret, and what every tree takes.
-    pub(crate) const fn cost(self) -> usize {
-        self.lanes * self.secret + self.bins * self.spent()
+    /// Whether an iteration draws the rows of its errors anew, by trees of its own.
+    pub(crate) const fn has_trees(self, iteration: u64) -> bool {
+        iteration.is_multiple_of(self.life)
     }
 
-    /// Correlations of its own width that a tree takes for its error, one a lane. A single bit's error is 1 and takes none.
+    /// Correlations of its own width that this iteration uses up: the secret, and what every bin takes.
+    pub(crate) const fn cost(self, iteration: u64) -> usize {
+        self.lanes * self.secret + self.bins * self.spent(iteration)
+    }
+
+    /// Correlations of its own width that a bin takes for its error, one a lane. A single bit's error is 1 and takes none.
     pub(crate) const fn errors(self) -> usize {
         match (self.width, self.lanes) {
             (Width::Bit, 1) => 0,
@@ -68,23 +75,28 @@ impl Lpn {
         }
     }
 
-    /// Correlations of its own width that a tree uses up: those of its error, and where they are bits, one a level. (The levels of
-    /// vectors' trees take bits too.)
-    pub(crate) const fn spent(self) -> usize {
+    /// Levels of the tree that a bin of this iteration has.
+    pub(crate) const fn levels(self, iteration: u64) -> usize {
+        if self.has_trees(iteration) { self.log_bin } else { 0 }
+    }
+
+    /// Correlations of its own width that a bin uses up: those of its error, and where they are bits, one for each level of its
+    /// tree. (The levels of vectors' trees take bits too.)
+    pub(crate) const fn spent(self, iteration: u64) -> usize {
         match self.width {
-            Width::Bit => self.log_bin + self.errors(),
+            Width::Bit => self.levels(iteration) + self.errors(),
             Width::Vector => self.errors(),
         }
     }
 
-    /// Blocks that a tree sends.
-    pub(crate) const fn message(self) -> usize {
-        self.log_bin + self.errors()
+    /// Blocks that are sent for a bin.
+    pub(crate) const fn message(self, iteration: u64) -> usize {
+        self.levels(iteration) + self.errors()
     }
 
-    /// Correlations that one iteration makes, those for the next one included.
-    pub(crate) const fn samples(self) -> usize {
-        self.bins * self.bin()
+    /// Bins that this iteration makes for the next one.
+    pub(crate) const fn aside(self, iteration: u64) -> usize {
+        self.bins_for(self.cost(iteration + 1))
     }
 
     /// Bins that hold what the next iteration, or an instance that costs as much, uses up.
@@ -116,6 +128,21 @@ impl Bin {
     }
 }
 
+/// Whether iterations share the rows of their errors. The same for both parties.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Noise {
+    /// Each iteration has errors in rows of its own.
+    #[default]
+    Fresh,
+    /// [`LIFE`] iterations of lines have their errors in the same rows, with fresh values: *stationary syndrome decoding*
+    /// (Kolesnikov, Peceny, Raghuraman, Rindal, ePrint 2025/295). It sends less, by an assumption that is younger.
+    Stationary,
+}
+
+/// Iterations that have their errors in the same rows, where noise is stationary: few enough that all columns together, 16 times
+/// 4 or 16, stay far below the 2,048 bins and more, whose errors as many columns would show, were their matrices the same.
+pub(crate) const LIFE: u64 = 16;
+
 /// Which LPN instances a session uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Instances {
@@ -123,12 +150,15 @@ pub struct Instances {
     pub bits: Bin,
     /// For correlations of four bits.
     pub vectors: Bin,
+    /// Of the last instances, where these have lines. (Bins of 512 are no lines: the error of a single bit has one value.)
+    pub noise: Noise,
 }
 
 impl Instances {
-    /// Every choice there is, the smallest bins first.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Bin::ALL.into_iter().flat_map(|bits| Bin::ALL.into_iter().map(move |vectors| Self { bits, vectors }))
+    /// Every choice of bins there is with this noise, the smallest first.
+    pub fn all(noise: Noise) -> impl Iterator<Item = Self> {
+        let all = move |bits| Bin::ALL.into_iter().map(move |vectors| Self { bits, vectors, noise });
+        Bin::ALL.into_iter().flat_map(all)
     }
 
     /// The bins of this width.
@@ -142,12 +172,12 @@ impl Instances {
 
 impl Default for Instances {
     fn default() -> Self {
-        Self { bits: Bin::B2048, vectors: Bin::B2048 }
+        Self { bits: Bin::B2048, vectors: Bin::B2048, noise: Noise::Fresh }
     }
 }
 
 /// What an LPN instance is, for reports: `lanes` times `secret` bits or vectors are hidden, with one row of errors in each of
-/// `bins` bins of 2^`log_bin` rows.
+/// `bins` bins of 2^`log_bin` rows, the same rows in `life` iterations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LpnSize {
     /// Bits, or vectors of four.
@@ -160,6 +190,8 @@ pub struct LpnSize {
     pub bins: usize,
     /// log2 of a bin's rows.
     pub log_bin: usize,
+    /// How many iterations have their errors in the same rows.
+    pub life: u64,
 }
 
 impl LpnSize {
@@ -193,8 +225,14 @@ const VECTORS: [Lpn; 6] = [
 impl Instances {
     /// Every instance that a session with these rests on, those that make first secrets among them.
     pub fn sizes(self) -> Vec<LpnSize> {
-        let size =
-            |Lpn { width, lanes, secret, bins, log_bin }| LpnSize { width, lanes, secret, bins, log_bin };
+        let size = |Lpn { width, lanes, life, secret, bins, log_bin }| LpnSize {
+            width,
+            lanes,
+            secret,
+            bins,
+            log_bin,
+            life,
+        };
         Width::ALL.into_iter().flat_map(|width| self.chain(width)).map(size).collect()
     }
 
@@ -211,6 +249,11 @@ impl Instances {
         if bin > 1 {
             chain.push(all[first + bin]);
         }
+        let last = chain.last_mut().expect("not empty");
+        last.life = match (self.noise, last.lanes) {
+            (Noise::Stationary, LANES) => LIFE,
+            (Noise::Stationary | Noise::Fresh, _) => 1,
+        };
         chain
     }
 }
@@ -222,18 +265,24 @@ mod tests {
 
     #[test]
     fn every_instance_makes_the_next_and_itself() {
-        for bin in Bin::ALL {
-            for width in [Width::Bit, Width::Vector] {
-                let chain = Instances { bits: bin, vectors: bin }.chain(width);
+        for instances in [Noise::Fresh, Noise::Stationary].into_iter().flat_map(Instances::all) {
+            for width in Width::ALL {
+                let chain = instances.chain(width);
                 for (i, lpn) in chain.iter().enumerate() {
                     assert!(lpn.secret.is_multiple_of(WEIGHT) && lpn.width == width);
                     assert!(lpn.rows().is_multiple_of(crate::lpn::BATCH));
                     let next = chain.get(i + 1).unwrap_or(lpn);
-                    assert!(lpn.bins_for(next.cost()) <= lpn.bins);
+                    assert!(lpn.bins_for(next.cost(0)) <= lpn.bins);
+                    // An error that has one value only must not stay where it is.
+                    assert!(lpn.life == 1 || lpn.errors() > 0);
+                    assert!(lpn.life as usize * lpn.lanes * width.choices() <= lpn.bins / 8);
                 }
                 let last = chain.last().expect("not empty");
-                assert_eq!(last.bin(), bin.samples());
-                assert!(last.bins_for(last.cost()) < last.bins / 4, "most of an iteration is for use");
+                assert_eq!(last.bin(), instances.bin(width).samples());
+                assert!(last.bins_for(last.cost(0)) < last.bins / 4, "most of an iteration is for use");
+                let lines = last.lanes == LANES && instances.noise == Noise::Stationary;
+                assert_eq!(last.life, if lines { LIFE } else { 1 });
+                assert!(chain[..chain.len() - 1].iter().all(|lpn| lpn.life == 1));
             }
         }
     }

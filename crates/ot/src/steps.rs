@@ -66,7 +66,11 @@ pub fn tree_sender(
     let key = aes::Key::new(Block(5));
     match q.split_at(q.len() - lanes) {
         (q, []) => ggm::send(&key, delta, seed, q, leaves, message),
-        (q, halves) => ggm::send_rows(&key, (delta, CLEAR), seed, q, halves, leaves, message),
+        (q, halves) => {
+            let (levels, last) = message.split_at_mut(q.len());
+            ggm::send_nodes(&key, delta, seed, q, ggm::nodes(leaves, lanes), levels);
+            ggm::send_rows(&key, CLEAR, halves, leaves, last);
+        }
     }
 }
 
@@ -75,7 +79,11 @@ pub fn tree_receiver(t: &[Block], lanes: usize, message: &[Block], leaves: &mut 
     let key = aes::Key::new(Block(5));
     match t.split_at(t.len() - lanes) {
         (t, []) => ggm::receive(&key, t, message, leaves),
-        (t, halves) => ggm::receive_rows(&key, CLEAR, t, halves, message, leaves),
+        (t, halves) => {
+            let (levels, last) = message.split_at(t.len());
+            let path = ggm::receive_nodes(&key, t, levels, ggm::nodes(leaves, lanes));
+            ggm::receive_rows(&key, CLEAR, halves, last, path, leaves);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use jaguar_graph::network::Network;
 use jaguar_linear::backend::{BackendId, ChosenRing};
 use jaguar_linear::layout::Packing;
-use jaguar_mpc::cost::Instances;
+use jaguar_mpc::cost::{Instances, Noise};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Comparison, ComparisonsId};
@@ -17,6 +17,8 @@ pub struct Allowed {
     pub insecure_backends: bool,
     /// Comparisons that tell a party something ([`Comparison::caveat`]).
     pub leaks: bool,
+    /// Correlations with stationary noise ([`Noise::Stationary`]): secure by an assumption that is younger than the others.
+    pub stationary_noise: bool,
 }
 
 /// The choices of one plan. They are public; the server makes them, its offer carries them, and the client takes only what
@@ -108,6 +110,15 @@ impl Choices {
         }
     }
 
+    /// The weaknesses that these choices have, and no others.
+    pub fn weaknesses(&self) -> Allowed {
+        Allowed {
+            insecure_backends: self.backends.iter().any(|b| !b.backend().is_secure()),
+            leaks: self.comparison != Comparison::Sealed,
+            stationary_noise: self.instances.noise == Noise::Stationary,
+        }
+    }
+
     /// The ring of linear layers whose backends leave a choice.
     pub fn ring(&self) -> ChosenRing {
         ChosenRing { ring_dim: self.ring_dim, modulus_bits: self.modulus_bits }
@@ -159,7 +170,7 @@ impl Choices {
             for extra_bits in (1..=by.0.most_extra_bits()).rev() {
                 let comparison = Comparison::By { name: by, extra_bits };
                 let choices = Self { comparison, ..self.clone() }.in_ring(ring);
-                let allowed = Allowed { insecure_backends: true, leaks: true };
+                let allowed = Allowed { insecure_backends: true, leaks: true, stationary_noise: true };
                 match Plan::allowing(network, choices.clone(), allowed) {
                     Ok(_) => return Ok(choices),
                     Err(e) if extra_bits == 1 => error = error.or(Some(e)),
@@ -190,6 +201,13 @@ impl Choices {
             return Err(PlanError::Choices(format!("the backend {backend} protects nothing")));
         }
         self.comparison.check(allowed.leaks)?;
+        match self.instances.noise {
+            Noise::Stationary if !allowed.stationary_noise => {
+                let text = "the correlations' noise is stationary, which both parties must ask for (--stationary-noise)";
+                return Err(PlanError::Choices(text.into()));
+            }
+            Noise::Stationary | Noise::Fresh => {}
+        }
         for (what, count) in [
             ("digits", self.digits.len()),
             ("packings", self.packings.len()),

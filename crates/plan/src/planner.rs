@@ -32,7 +32,7 @@
 
 use jaguar_graph::network::Network;
 use jaguar_linear::layout::Packing;
-use jaguar_mpc::cost::{self, Drawn, Instances};
+use jaguar_mpc::cost::{self, Drawn, Instances, Noise};
 use serde::Serialize;
 
 use crate::kit;
@@ -175,13 +175,37 @@ pub fn choose_within(
         }
     }
     let plan = Plan::new(network, choices.clone())?;
-    choices.instances = instances(predict::correlations(&plan, &Session::default()), site);
+    choices.instances = instances(predict::correlations(&plan, &Session::default()), site, Noise::Fresh);
     Ok(choices)
+}
+
+/// The same choices with stationary noise ([`Noise::Stationary`]), and with the bins that are best for it, where a `site` tells.
+///
+/// # Errors
+/// When the choices make no plan.
+pub fn with_stationary_noise(
+    network: &Network,
+    choices: Choices,
+    site: Option<&Site<'_>>,
+) -> Result<Choices, PlanError> {
+    let noise = Noise::Stationary;
+    let instances = match site {
+        None => Instances { noise, ..choices.instances },
+        Some(site) => {
+            let plan = Plan::new(network, choices.clone())?;
+            instances(predict::correlations(&plan, &Session::default()), site, noise)
+        }
+    };
+    Ok(Choices { instances, ..choices })
 }
 
 /// The instances that make what a connection's first query draws, by the server and by the client, at the least cost: the time of
 /// both parties at work and of the link beside them, and a price for every byte.
-pub(crate) fn instances((from_server, from_client): (Drawn, Drawn), site: &Site<'_>) -> Instances {
+pub(crate) fn instances(
+    (from_server, from_client): (Drawn, Drawn),
+    site: &Site<'_>,
+    noise: Noise,
+) -> Instances {
     let weighed = |instances: Instances| {
         let bytes = |drawn| cost::extension_bytes(instances, Drawn::default(), drawn);
         let (down, up, setup) = (bytes(from_server), bytes(from_client), cost::setup_bytes(instances));
@@ -189,9 +213,9 @@ pub(crate) fn instances((from_server, from_client): (Drawn, Drawn), site: &Site<
         let each = site.machine.making(instances, from_server + from_client);
         predict::overlapped(each, transfer) + (down + up + 2 * setup) as f64 * SECONDS_PER_BYTE
     };
-    let default = Instances::default();
+    let default = Instances { noise, ..Instances::default() };
     let best = |best: Instances, other| if weighed(other) < weighed(best) { other } else { best };
-    Instances::all().fold(default, best)
+    Instances::all(noise).fold(default, best)
 }
 
 /// Ring and packings.

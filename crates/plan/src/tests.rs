@@ -7,7 +7,7 @@ use jaguar_graph::network::{
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
 use jaguar_linear::plaintext_insecure;
-use jaguar_mpc::cost::{Bin, Drawn, Instances};
+use jaguar_mpc::cost::{Bin, Drawn, Instances, Noise};
 use jaguar_ring::he::params::Parameters;
 
 use crate::double::SAID_TO_LEAK;
@@ -191,19 +191,20 @@ fn instances_follow_the_link() {
         let link = Link { bytes_per_second, round_trip: 1e-3 };
         let drawn = Drawn { bits: count, vectors: count };
         let site = site(machine, link, Placement::Apart);
-        crate::planner::instances((drawn, Drawn { vectors: 0, ..drawn }), &site)
+        crate::planner::instances((drawn, Drawn { vectors: 0, ..drawn }), &site, Noise::Fresh)
     };
+    let fresh = |bits, vectors| Instances { bits, vectors, noise: Noise::Fresh };
     let chosen = |bytes_per_second, count| chosen_on(&machine, bytes_per_second, count);
     let (least, small, most) = (Bin::B512, Bin::B1024, Bin::B4096);
-    assert_eq!(chosen(1e12, 1 << 28), Instances { bits: least, vectors: least });
+    assert_eq!(chosen(1e12, 1 << 28), fresh(least, least));
     // Where bytes take no time they have a price: 4 ns are worth 0.1 bytes, but 8 are not.
     let mut close = machine.clone();
     close.making = [[1e-8, 1.4e-8, 2.2e-8, 3.4e-8]; 2];
-    assert_eq!(chosen_on(&close, 1e12, 1 << 28), Instances { bits: small, vectors: small });
-    assert_eq!(chosen(1e5, 1 << 28), Instances { bits: most, vectors: most });
-    assert_eq!(chosen(1e5, 1000), Instances { bits: least, vectors: least });
+    assert_eq!(chosen_on(&close, 1e12, 1 << 28), fresh(small, small));
+    assert_eq!(chosen(1e5, 1 << 28), fresh(most, most));
+    assert_eq!(chosen(1e5, 1000), fresh(least, least));
     // Where nothing is drawn, what takes the least to set up.
-    assert_eq!(chosen(1e12, 0), Instances { bits: least, vectors: least });
+    assert_eq!(chosen(1e12, 0), fresh(least, least));
 }
 
 /// Rounds decide where they are long, bytes where few pass: the digits of every layer.

@@ -212,7 +212,8 @@ fn making() -> Result<[[f64; Bin::ALL.len()]; Width::ALL.len()], ProfileError> {
     let one = |role: Role, chan: &mut Channel| -> Result<Vec<f64>, ProfileError> {
         let mut all = Vec::new();
         for (width, bin) in Width::ALL.into_iter().flat_map(|width| Bin::ALL.map(|bin| (width, bin))) {
-            let mut cots = Cots::setup(chan, role, Instances { bits: bin, vectors: bin })?;
+            let mut cots =
+                Cots::setup(chan, role, Instances { bits: bin, vectors: bin, ..Instances::default() })?;
             let mut halves = vec![jaguar_ot::Block::ZERO; DRAWN];
             let mut draw = |chan: &mut Channel| -> Result<(), ProfileError> {
                 for sender in [Role::Server, Role::Client] {

@@ -24,7 +24,21 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
             "report",
         ],
     ),
-    ("predict", &["model", "stdin", "costs", "keep", "keep_memory", "batch", "csv", "resume", "trace"]),
+    (
+        "predict",
+        &[
+            "model",
+            "stdin",
+            "costs",
+            "keep",
+            "keep_memory",
+            "batch",
+            "csv",
+            "resume",
+            "trace",
+            "stationary_noise",
+        ],
+    ),
     (
         "serve",
         &[
@@ -35,6 +49,7 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
             "prefer",
             "max_batch",
             "weight_memory",
+            "stationary_noise",
             "device",
             "measure",
             "max_memory",
@@ -155,7 +170,7 @@ mod tests {
                 tried[usize::from(!own.is_interactive())] += 1;
             }
         }
-        assert_eq!(tried, [35, 15]);
+        assert_eq!(tried, [37, 15]);
     }
 
     /// A new option is thought of: if it is for the interactive protocol alone, it belongs into the list.

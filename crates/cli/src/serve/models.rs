@@ -10,7 +10,7 @@ use jaguar::bundle::{Bundle, ModelId};
 use jaguar::machine::memory::room;
 use jaguar::machine::{Between, Imitated, When, store};
 use jaguar::plan::memory::{Load, Side};
-use jaguar::plan::{Allowed, Choices, Plan, batch};
+use jaguar::plan::{Choices, Plan, batch};
 use jaguar::reports::terminal::table::bytes;
 use jaguar::reports::terminal::threads;
 use jaguar::serve::{ClientRules, ModelRules, Named, Rules};
@@ -199,10 +199,11 @@ impl Builder {
         if let Some(caveat) = hide::caveat(&bundle) {
             eprintln!("warning: {caveat}");
         }
-        let plan = Plan::new(&bundle.model.network, self.choose(&spec.options, &bundle)?)?;
+        let allowed = spec.options.noise.allowed();
+        let plan = Plan::allowing(&bundle.model.network, self.choose(&spec.options, &bundle)?, allowed)?;
         let load = Load::single(threads());
         notes::warn(warning_of_memory(&bundle.model.network, &plan, load, Side::Server));
-        let limits = (Allowed::default(), load, room());
+        let limits = (allowed, load, room());
         let (backends, most) = (spec.options.backends.named(), spec.options.max_batch);
         let (batches, left_out) =
             batch::plans_that_fit(&bundle.model.network, &plan, backends, most, limits)?;
@@ -216,7 +217,8 @@ impl Builder {
     fn choose(&self, options: &ModelOptions, bundle: &Bundle) -> Result<Choices> {
         let (network, cache) = (&bundle.model.network, self.cache.as_deref());
         let Some(machine) = store::machine(Cpu::detect(), &kit(), self.measure, cache, &mut tell)? else {
-            return Ok(options.memory.apply(Choices::among(network, options.backends.named())?));
+            let choices = options.memory.apply(Choices::among(network, options.backends.named())?);
+            return Ok(options.noise.apply(network, choices, None)?);
         };
         let between = match (&options.plan_for, self.link) {
             (Some(between), _) => between.clone(),
@@ -227,6 +229,8 @@ impl Builder {
         let site = between.site(&machine, options.prefer.into());
         let memory = options.memory.bytes();
         let backends = options.backends.named();
-        Ok(store::choose_to_serve(network, bundle.id(), backends, &site, memory, cache, &mut tell)?)
+        let choices =
+            store::choose_to_serve(network, bundle.id(), backends, &site, memory, cache, &mut tell)?;
+        Ok(options.noise.apply(network, choices, Some(&site))?)
     }
 }

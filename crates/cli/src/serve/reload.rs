@@ -16,7 +16,7 @@ use super::settings::{Effective, Settings};
 use crate::log::TARGET;
 
 /// Options that a reload puts in force. Those of models count too; others take a restart.
-const RELOADED: [&str; 17] = [
+const RELOADED: [&str; 18] = [
     "model-files",
     "max-clients",
     "max-clients-per-address",
@@ -33,6 +33,7 @@ const RELOADED: [&str; 17] = [
     "backends",
     "reveal",
     "weight-memory",
+    "stationary-noise",
     "plan-for",
     "prefer",
 ];

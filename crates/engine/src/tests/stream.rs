@@ -432,6 +432,27 @@ fn branches() -> (Builder, Vec<usize>, usize) {
     (b, vec![0, first, second, both, sixth, pooled], fifth)
 }
 
+/// Neither a server nor a client takes correlations with stationary noise unless it says so; where both do, answers are right.
+#[test]
+fn stationary_noise_takes_both_parties() {
+    let choices = || {
+        let mut choices = Choices::standard(&everything().model.network, Kit::JAGUAR);
+        choices.instances.noise = jaguar_mpc::cost::Noise::Stationary;
+        choices
+    };
+    let refused = Service::new(everything(), choices(), Reveal::Logits).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("--stationary-noise"), "{refused}");
+    let allowed = jaguar_plan::Allowed { stationary_noise: true, ..Default::default() };
+    let service = Service::allowing(Cpu::detect(), everything(), choices(), Reveal::Logits, allowed).unwrap();
+    let (refused, served) = session(&service, |channel| connect(channel, &Limits::default()).map(drop));
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("--stationary-noise"), "{refused}");
+    assert!(served.is_err());
+    let inputs = [input(5, 3 * 17 * 15)];
+    let checks = verify(everything(), choices(), Reveal::Logits, &inputs, HintPlace::Memory);
+    assert!(checks.unwrap()[0].layers.iter().all(|layer| layer.wrong == 0));
+}
+
 /// Neither a server nor a client takes a backend that protects nothing, unless it says so.
 #[test]
 fn insecure_backends_are_refused() {

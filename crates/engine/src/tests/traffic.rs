@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use jaguar_mpc::cost::{Bin, Instances};
+use jaguar_mpc::cost::{Bin, Instances, Noise};
 use jaguar_plan::{Allowed, Plan};
 use jaguar_ring::cpu::{Cpu, Level};
 use jaguar_ring::prg::with_insecure_fixed_randomness;
@@ -29,110 +29,117 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "eb94b8756dd5960a613a5bc54567d8785e78126b58f7211e2bdf340197abca7e",
-            "e6c7944e07f3ee5a7b20cdd5dfb3902998e4f9731f61a4ee7a687bf625eccaac",
+            "44aa0ae889fe5e6465e5316b3593e74d33a86ec23d9485cca137c5952f8b8de7",
+            "09f58d99b93387b40e295da7f0890662ca33a007dc59a4813c7d4d3ecf1cd340",
         ],
     ),
     (
         "cheetah",
         [
-            "870b42c46f51eabea5223fc61de1c6e44020fd9b3acb51b01d19929236089797",
-            "cdee0820d311a6f9c0a5c1bd79874127b8fd125cb8d16fdcd24a5362174a0597",
+            "b74807f9603808b6c98a6076804f0a6be08b733222dbd69d5e13353891afedf9",
+            "e83ea5a65529af355b0e6446ca8627cfda3082678d4312a88b29c30571906826",
         ],
     ),
     (
         "fregata",
         [
-            "7e7256d9ee2752a96b088a245804cdce725c3638ecf7115599ebfb88be8c6efe",
-            "bd8b4e876fafdde4ec84ecea64105ca02aaff8c61d9eab42d47b25b68f89980d",
+            "35ccb6359c7a36133dd959d515c0f48318fdc6f1c125525a3b4b39955f5622c9",
+            "afc3e7e60a84797f1148c765bdc35a23768832410078c7b974169abfaf4792ce",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "3afb1e120546ed183120a3f162b73ce798fb9da7755a4e2bc872b550b80059d9",
-            "fe7a8726ec615f954ed74e6957da0912d6e750c579dce63a477748a389f73ce7",
+            "1ebd01f2708e743bb385f01d7fc783abe05314872b61ed0182227d5294d3c78a",
+            "77355bdf5f16a41070e6371e19f7c351a5243f4db9fd10ef96819fa4d8548b97",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "30745428f30959e6eaa258c3b96e152a12c1412eafadb141be35f220af6b933c",
-            "8f51bba2435682d729d8b2d521b9a38e62fedb9f7e14e970cd4d1394fd53a311",
+            "8b020ed89cbe97108138dacaa58fbfffc7dd9b9c1363b2588c8795257f55a64f",
+            "54b6244cf9bcba49bf41630153d029ab6ae2d21de4d6e290c848c6ef15ea033c",
         ],
     ),
     (
         "hyena",
         [
-            "85ec0a59132d43f0efada931c475213258d823053d6561bb69aae4519855c33a",
-            "13f8a249bf1f9c0794e757831aca71d83796bcb4f52c159d55944fcea290a944",
+            "29fc74da91456325eb9af2da847157bd7b126a07f0f6416abd3f1ff870182057",
+            "df101d60d0792d88f92f7bb41b701f30e284340c7c2effcad4af23cdc12e459e",
         ],
     ),
     (
         "hyena-padded",
         [
-            "f27896fb3f0df0899ee72820f6ec9a6bf643d78252ac057708cfa09af0ffd8f3",
-            "22a8868f2c859b99870994a38d4230df17edfc6e4c2201cf6f5769421c07eb20",
+            "05e7dc94cc8d4ffc56432a320f32f6c4bf900c82228f591285069358a1ac2a38",
+            "fe659bf195d3a56ca91438742d4f80f851071260a8c6bfb73c352718a36b8fcd",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "2886634e3b0bee1e764434f0b19b2bc18962b79b72b10142b1f6eb1971774bab",
-            "5ebd1d2f3b50bf524d461ed0e7003a79d856ca10c5c781d94cb308720f3fe952",
+            "70756fd7d993da2ffdf23ecb0327ade5b70430fc758f73feba1f3f60b55a6cf5",
+            "8ad602bd28f09ee2f3f02f9e23dcf4c2e750ff49ac4b55642798af092d72d0e7",
         ],
     ),
     (
         "cirencode",
         [
-            "b0ac0cae4f43c8efa4c95681271785b67431b1cdacb90b5eb35e87edde9ee11a",
-            "42e659a84e6547edbdfc3b1a12676e80d77506f55e0bfdd248e12acf4568b146",
+            "0deaf4b09bad8844da04dc61c579a009d806f7f88ac1e348720df9a606361202",
+            "50e82ef729d56dca9c487aaf912e81f3bccaffa0c876df2d4eda848bd614dd38",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "5293e2358633f1356e79eb5900221a1cac45c6f3c4c8f76c45039a86ee0d4b53",
-            "fdd65ac849152a13d3483ac4b8486d9fe8d804e01c793b547792eb963478a1b9",
+            "dd2ef1e27cb4ef70f3f9a2b92ce9f5eebccb17ef9ca7aa2ca56e17c4e75f7c1d",
+            "97570698c62f63169e667410dff816d754a84f979b05365385afc522805c1398",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "51b705fff576f1f624746cf31d513b645eb074e9858b093437b9bf9bfc6ddc0c",
-            "f0f21dc3ff6e52c0e4a7a15938d52f6f3683a5d23db4d658aab4917f4b29e503",
+            "320106ff527385a8cee37875fcc3bb05bb2345d5d4ca2dabc02cde00c538545c",
+            "586ba5584c58469df6f755ed1e39d2bf23e0edf78f22cb64dea390eaceb4a387",
         ],
     ),
 ];
 
 /// As [`PINNED`], of sessions under the default backend.
-const OTHERS: [(&str, [&str; 2]); 4] = [
+const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "76f2a88a9da42a4e6c864a72a3cbb5df8b1771144fbf554b8ed3bcaa92a8f836",
-            "86d232de8af226ee7ab47e087b49bc13e60d4bcd91507d3328fc23fac441da19",
+            "439bbf3e6a34d3ddf33ae6f3847e274be592fe78f5ca063c0530b99c013229f8",
+            "42c53ab77f3d9849ba74bc412f314f30d01e90f0b084ab20d2ca140f321e4285",
         ],
     ),
     (
         "guard bits",
         [
-            "ca606f9ad798fbc57d25e3e32abd0a71cb35964f543cf4158adb4dfd77795e59",
-            "5d78829148cf98a69c993aa776cbc71c46c4305196f348c6713da3745e716eab",
+            "1fd40155f7d9dfac3793fc5c0b2bf5b737dc2b9f50ee4c11b96cda8d153c3a1e",
+            "ef68d029ed569fc97e15d17cff543e838cedf0c14588a437b634f401175fe0dd",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "83f7204f3487c198136f11b951a40a11987534bcfa48c3efe7d942e1f498ef7d",
-            "d7c9e40c5cbeba6e0c5b4150ed2b775af328466c934fc813878cef54288e52b4",
+            "99aeb6880b84aac32308711bbc35da3b67386cb6b4062434eb7db65ae54a8bfe",
+            "3a4904664dbc5c2bcc31db4c33981688e80db864b324ebf7121ab02172df8544",
         ],
     ),
     (
         "other LPN instances",
         [
-            "7cae0207c540a612320a989f542eed42b22f894f47cd8df606f6246ccc4a255c",
-            "6c0846e49e17ff4913c647dd2a7ca0aea445aa316d3ec937bba6f4f50c5d930f",
+            "fe67cde422f9eb9fa5b9bdcbf5328eaa1bb1141329f17b7c8cd956b5aea6c907",
+            "5b7d74fa76f0b304583335c6cb39335c86cdf418cc5130f73cc905ade84dad77",
+        ],
+    ),
+    (
+        "stationary noise",
+        [
+            "fe379d3836954a3a097a4ef3eae31867552843b1d248bcd93ab0b498e3ac1f52",
+            "0519926f717d33cd3c05fc7cef839824ecaf4176b0b5fba6dbd3315c56568d17",
         ],
     ),
 ];
@@ -153,15 +160,20 @@ impl Case {
         Self { backend, reveal, guard_bits, compared, instances: Instances::default() }
     }
 
+    fn stationary(self) -> bool {
+        self.instances.noise == Noise::Stationary
+    }
+
     /// Those of [`OTHERS`].
-    fn others() -> [Self; 4] {
+    fn others() -> [Self; 5] {
         let default = Self::of(Kit::JAGUAR);
-        let instances = Instances { bits: Bin::B4096, vectors: Bin::B1024 };
+        let instances = Instances { bits: Bin::B4096, vectors: Bin::B1024, ..Instances::default() };
         [
             Self { reveal: Reveal::Logits, ..default },
             Self { guard_bits: jaguar_graph::network::DEFAULT_GUARD_BITS, ..default },
             Self { compared: true, ..default },
             Self { instances, ..default },
+            Self { instances: Instances { noise: Noise::Stationary, ..instances }, ..default },
         ]
     }
 }
@@ -177,12 +189,18 @@ fn traffic(case: Case, seed: u8, cpus: [Cpu; 2]) -> [Vec<u8>; 2] {
         let network = &bundle.model.network;
         let standard = if case.compared { said_to_leak } else { Choices::standard };
         let choices = Choices { instances: case.instances, ..standard(network, case.backend) };
-        let allowed = Allowed { insecure_backends: true, leaks: case.compared };
+        let allowed =
+            Allowed { insecure_backends: true, leaks: case.compared, stationary_noise: case.stationary() };
         let plan = Plan::allowing(network, choices, allowed).unwrap();
         Service::with_plan(cpus[1].into(), bundle, plan, case.reveal).unwrap()
     });
     let x = input(5, 3 * 17 * 15);
-    let limits = Limits { allow_insecure_backends: true, accept_leaks: case.compared, ..Limits::default() };
+    let limits = Limits {
+        allow_insecure_backends: true,
+        accept_leaks: case.compared,
+        accept_stationary_noise: case.stationary(),
+        ..Limits::default()
+    };
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let channel = Channel::with_clock(b, clock());
