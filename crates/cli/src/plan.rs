@@ -37,7 +37,7 @@ pub struct Args {
     #[command(flatten)]
     memory: protocol::WeightMemory,
     #[command(flatten)]
-    noise: protocol::StationaryNoise,
+    noise: protocol::Noise,
     #[command(flatten)]
     backends: protocol::Backends,
     /// loopback, lan, wan, or a measured link's file.

@@ -33,6 +33,7 @@ use crate::notes::{collect, warn, warning_of_memory};
 use crate::one_round::{self, Protocol};
 use crate::page;
 use crate::progress::Bars;
+use crate::protocol::LpnNoise;
 use crate::reach::Reach;
 use crate::rows::Rows;
 use crate::trace::Trace;
@@ -89,11 +90,11 @@ pub struct Args {
     /// query. `jaguar plan --batch` tells where it pays.
     #[arg(long, help_heading = SPEED, value_name = "IMAGES", default_value_t = 1, value_parser = batch_size)]
     batch: u32,
-    /// Accept correlations with stationary noise from a server that asks for them.
+    /// Whether the correlations' noise may be stationary, if the server asks for that.
     ///
     /// It sends less, by an assumption that is younger than the others (docs/protocols/oblivious-transfer.md).
-    #[arg(long, help_heading = SPEED, hide = true)]
-    stationary_noise: bool,
+    #[arg(long, help_heading = SPEED, hide = true, value_enum, default_value_t)]
+    lpn_noise: LpnNoise,
     /// Threads that compute (0: one per core).
     #[arg(long, help_heading = SPEED, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
@@ -222,7 +223,7 @@ pub fn run(args: &Args) -> Result<()> {
         link: args.link,
         timeline: args.trace.is_some(),
         images: args.batch,
-        stationary_noise: args.stationary_noise,
+        stationary_noise: args.lpn_noise == LpnNoise::Stationary,
     };
     let connected = dial.connect()?;
     let mut next = match first {

@@ -1,4 +1,4 @@
-//! Options for the planner that several commands have: `--backends`, `--prefer`, `--weight-memory`, `--stationary-noise`.
+//! Options for the planner that several commands have: `--backends`, `--prefer`, `--weight-memory`, `--lpn-noise`.
 
 use clap::ValueEnum;
 use jaguar::network::Network;
@@ -48,18 +48,32 @@ impl WeightMemory {
     }
 }
 
-/// `--stationary-noise`
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct StationaryNoise {
-    /// Let 16 iterations of the correlations' LPN have their errors in the same places.
-    ///
-    /// A correlation then takes 0.02 to 0.1 bytes instead of 0.06 to 0.2, by an assumption that is younger than the others
-    /// (stationary syndrome decoding, docs/protocols/oblivious-transfer.md). Both parties must ask for it.
-    #[arg(long, hide = true)]
-    pub stationary_noise: bool,
+/// Whether iterations of the correlations' LPN share the places of their errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LpnNoise {
+    /// Each has its own.
+    #[default]
+    Fresh,
+    /// 16 of them have the same.
+    Stationary,
 }
 
-impl StationaryNoise {
+/// `--lpn-noise`
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Noise {
+    /// Whether iterations of the correlations' LPN share the places of their errors.
+    ///
+    /// Stationary noise has 16 iterations with errors in the same places: a correlation then takes 0.02 to 0.08 bytes instead of 0.06
+    /// to 0.22, by an assumption that is younger than the others (docs/protocols/oblivious-transfer.md). Both parties must ask for it.
+    #[arg(long, hide = true, value_enum, default_value_t)]
+    lpn_noise: LpnNoise,
+}
+
+impl Noise {
+    fn stationary(self) -> bool {
+        self.lpn_noise == LpnNoise::Stationary
+    }
+
     /// The same choices with it, if it was asked for; bins are chosen anew where a `site` tells which are best.
     pub fn apply(
         self,
@@ -67,7 +81,7 @@ impl StationaryNoise {
         choices: Choices,
         site: Option<&Site<'_>>,
     ) -> Result<Choices, PlanError> {
-        if self.stationary_noise {
+        if self.stationary() {
             return planner::with_stationary_noise(network, choices, site);
         }
         Ok(choices)
@@ -75,7 +89,7 @@ impl StationaryNoise {
 
     /// What plans may have.
     pub fn allowed(self) -> Allowed {
-        Allowed { stationary_noise: self.stationary_noise, ..Allowed::default() }
+        Allowed { stationary_noise: self.stationary(), ..Allowed::default() }
     }
 }
 

@@ -161,7 +161,7 @@ pub struct ModelOptions {
     #[command(flatten)]
     memory: protocol::WeightMemory,
     #[command(flatten)]
-    noise: protocol::StationaryNoise,
+    noise: protocol::Noise,
 }
 
 /// Who is let in, and how.

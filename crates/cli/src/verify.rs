@@ -35,7 +35,7 @@ pub struct Args {
     #[command(flatten)]
     memory: protocol::WeightMemory,
     #[command(flatten)]
-    noise: protocol::StationaryNoise,
+    noise: protocol::Noise,
     /// When to measure this machine.
     ///
     /// To plan by what it takes. Without it: off.

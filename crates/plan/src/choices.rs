@@ -203,7 +203,7 @@ impl Choices {
         self.comparison.check(allowed.leaks)?;
         match self.instances.noise {
             Noise::Stationary if !allowed.stationary_noise => {
-                let text = "the correlations' noise is stationary, which both parties must ask for (--stationary-noise)";
+                let text = "the correlations' noise is stationary, which both parties must ask for (--lpn-noise stationary)";
                 return Err(PlanError::Choices(text.into()));
             }
             Noise::Stationary | Noise::Fresh => {}

@@ -26,18 +26,7 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
     ),
     (
         "predict",
-        &[
-            "model",
-            "stdin",
-            "costs",
-            "keep",
-            "keep_memory",
-            "batch",
-            "csv",
-            "resume",
-            "trace",
-            "stationary_noise",
-        ],
+        &["model", "stdin", "costs", "keep", "keep_memory", "batch", "csv", "resume", "trace", "lpn_noise"],
     ),
     (
         "serve",
@@ -49,7 +38,7 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
             "prefer",
             "max_batch",
             "weight_memory",
-            "stationary_noise",
+            "lpn_noise",
             "device",
             "measure",
             "max_memory",

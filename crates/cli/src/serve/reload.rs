@@ -33,7 +33,7 @@ const RELOADED: [&str; 18] = [
     "backends",
     "reveal",
     "weight-memory",
-    "stationary-noise",
+    "lpn-noise",
     "plan-for",
     "prefer",
 ];

@@ -441,12 +441,12 @@ fn stationary_noise_takes_both_parties() {
         choices
     };
     let refused = Service::new(everything(), choices(), Reveal::Logits).map(drop).unwrap_err().to_string();
-    assert!(refused.contains("--stationary-noise"), "{refused}");
+    assert!(refused.contains("--lpn-noise stationary"), "{refused}");
     let allowed = jaguar_plan::Allowed { stationary_noise: true, ..Default::default() };
     let service = Service::allowing(Cpu::detect(), everything(), choices(), Reveal::Logits, allowed).unwrap();
     let (refused, served) = session(&service, |channel| connect(channel, &Limits::default()).map(drop));
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("--stationary-noise"), "{refused}");
+    assert!(refused.contains("--lpn-noise stationary"), "{refused}");
     assert!(served.is_err());
     let inputs = [input(5, 3 * 17 * 15)];
     let checks = verify(everything(), choices(), Reveal::Logits, &inputs, HintPlace::Memory);
