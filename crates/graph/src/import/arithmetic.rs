@@ -7,24 +7,29 @@ use super::tensor::{Tensor, broadcast, broadcast_positions, wrap};
 use crate::onnx::Values;
 
 /// The operators that are computed here.
-pub(super) const OPERATORS: [&str; 18] = [
+pub(super) const OPERATORS: [&str; 23] = [
     "Abs",
     "And",
     "BatchNormalization",
     "Equal",
+    "Exp",
     "Greater",
     "GreaterOrEqual",
     "Less",
     "LessOrEqual",
+    "Log",
     "Mod",
     "Not",
     "Or",
     "Pow",
     "Range",
+    "Reciprocal",
     "ReduceMax",
     "ReduceMean",
     "ReduceMin",
     "ReduceSum",
+    "Sigmoid",
+    "Tanh",
     "Where",
 ];
 
@@ -33,6 +38,11 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
     let x = call.constant(0)?;
     match call.operator() {
         "Abs" => Ok(Tensor { dims: x.dims.clone(), values: absolute(&x.values) }),
+        "Exp" => Ok(each(x, f64::exp)),
+        "Log" => Ok(each(x, f64::ln)),
+        "Reciprocal" => Ok(each(x, f64::recip)),
+        "Sigmoid" => Ok(each(x, |v| 1.0 / (1.0 + (-v).exp()))),
+        "Tanh" => Ok(each(x, f64::tanh)),
         "Not" => Ok(Tensor { dims: x.dims.clone(), values: negated(&x.values) }),
         "BatchNormalization" => batch_normalization(call, x),
         "Range" => range(call, limit),
@@ -64,6 +74,12 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
         }
         other => Err(Reject::not_computed(other)),
     }
+}
+
+/// A function of each number.
+fn each(x: &Tensor, function: fn(f64) -> f64) -> Tensor {
+    let values = x.to_floats().into_iter().map(|v| function(v.into()) as f32).collect();
+    Tensor { dims: x.dims.clone(), values: Values::Float(values) }
 }
 
 /// 1 where it is zero, 0 elsewhere.

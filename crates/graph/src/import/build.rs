@@ -2,7 +2,7 @@
 //!
 //! A builder ([`Build`]) takes what it needs of the [`Call`], adds nodes to the [`Builder`], and gives its results. One that works
 //! element by element is a line, `|builder, call| builder.elementwise(call, Relu)`. One that needs an image takes it by
-//! `builder.image(call, call.activation(0)?)`, and gives `builder.made(node)`.
+//! `builder.image(call, call.activation(0)?)`, and gives `builder.made(call, node)`.
 
 use std::sync::Arc;
 
@@ -131,6 +131,8 @@ pub struct Call<'a> {
     pub(crate) kinds: Vec<Option<i32>>,
     /// Whether nothing but changes of shape lies between its result and the model's outputs.
     pub(crate) last: bool,
+    /// The operators that take its first result; an empty name where the model's output is that result.
+    pub(crate) takers: Vec<&'a str>,
 }
 
 impl Call<'_> {
@@ -189,7 +191,8 @@ impl Call<'_> {
         Ok(Some(Tensor { dims, values }))
     }
 
-    /// An attribute of `N` sizes, each at least `low`.
+    /// An attribute of `N` sizes, each at least `low`, by height and width (pads: before both, then behind both). Where the first input
+    /// has its places along one axis, `[1, C, L]`, the file has those of the width alone, and height has the default.
     ///
     /// # Errors
     /// Others, or another number of them.
@@ -205,7 +208,20 @@ impl Call<'_> {
             .map(|&v| usize::try_from(v).ok().filter(|&v| v >= low && v <= limits::MAX_EXTENT))
             .collect();
         let problem = || Reject::unsupported(&format!("{name} = {values:?}"));
-        sizes.and_then(|s| s.try_into().ok()).ok_or_else(problem)
+        let sizes = sizes.ok_or_else(problem)?;
+        let sizes = match self.rank() == Some(3) && 2 * sizes.len() == N {
+            true => sizes.into_iter().flat_map(|size| [default, size]).collect(),
+            false => sizes,
+        };
+        sizes.try_into().map_err(|_| problem())
+    }
+
+    /// The first input's number of dimensions, the batch included, if the network computes it.
+    pub(crate) fn rank(&self) -> Option<usize> {
+        match self.inputs.first() {
+            Some(Some(Value::Activation(x))) => Some(x.view.rank()),
+            _ => None,
+        }
     }
 
     /// An input of any kind.

@@ -250,6 +250,20 @@ fn live_nodes(graph: &GraphProto, outputs: &[&str]) -> Result<(HashSet<usize>, H
     Ok((reach(|_| usize::MAX), last))
 }
 
+/// By value, the operators of these nodes that take it; an empty name for the model's outputs.
+fn takers<'a>(
+    graph: &'a GraphProto,
+    live: &HashSet<usize>,
+    outputs: &[&'a str],
+) -> HashMap<&'a str, Vec<&'a str>> {
+    let mut takers: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (_, node) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
+        taken(node).into_iter().for_each(|name| takers.entry(name).or_default().push(node.op_type()));
+    }
+    outputs.iter().for_each(|name| takers.entry(name).or_default().push(""));
+    takers
+}
+
 fn describe(node: &NodeProto, index: usize) -> String {
     let shorten = |text: &str| text.chars().take(200).collect::<String>();
     match (node.name(), node.output.first()) {
@@ -291,6 +305,7 @@ fn translate(
 
     let mut kinds: HashMap<&str, i32> =
         graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
+    let takers = takers(graph, &live, &outputs);
     let mut unsupported = Vec::new();
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
@@ -315,7 +330,10 @@ fn translate(
         if let (Some(kind), Some(output)) = (made_kind, proto.output.first()) {
             kinds.insert(output, kind);
         }
-        let call = Call { proto, name, opset, inputs, kinds: by_input, last: last.contains(&index) };
+        let takers =
+            proto.output.first().and_then(|name| takers.get(name.as_str())).cloned().unwrap_or_default();
+        let last = last.contains(&index);
+        let call = Call { proto, name, opset, inputs, kinds: by_input, last, takers };
         let before = builder.nodes.len();
         let made = match build(&mut builder, &call, &options.operators) {
             Ok(made) => {

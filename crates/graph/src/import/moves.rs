@@ -45,8 +45,8 @@ pub(crate) fn reshaped(
     builder.push(name, Rearrange::Reshape, vec![node], shape)
 }
 
-/// Two values of which each one's sizes are the other's or one, and one's are as large everywhere: nodes of one shape whose elements run
-/// alike, the smaller value's repeated, in the order of the values given; and the view of both.
+/// Two values of which each one's sizes are the other's or one: nodes of one shape whose elements run alike, smaller values repeated, in
+/// the order of the values given; and the view of both.
 pub(crate) fn together(
     builder: &mut Builder,
     name: &str,
@@ -66,8 +66,37 @@ pub(crate) fn together(
             let (large, view, small) = repeated(builder, name, b, a, &wide)?;
             Ok(([small, large], builder.shape(large), view))
         }
-        () => Err(refusal::product()),
+        () => {
+            let (shape, view) = natural(&wide)?;
+            let kept = |x: &Activation| {
+                let found = view.runs(&kept_of(&x.view, &wide)).filter(Runs::are_few);
+                found.ok_or_else(refusal::product)
+            };
+            let mut node = |x: &Activation| spread(builder, name, x, &wide, (kept(x)?, shape));
+            Ok(([node(a)?, node(b)?], shape, view))
+        }
     }
+}
+
+/// A node's shape for values of these ONNX sizes in their own order, and how they lie over it.
+pub(crate) fn natural(sizes: &[usize]) -> Result<(Shape, View), Reject> {
+    match *sizes {
+        [1, c, h, w] => Ok(([c, h, w], View::natural([c, h, w]))),
+        _ => {
+            let count = sizes.iter().product();
+            let view = View::vector(count, 2).reshaped(sizes);
+            let view =
+                view.ok_or_else(|| Reject::unsupported("takes values in an order that cannot be made"))?;
+            Ok(([count, 1, 1], view))
+        }
+    }
+}
+
+/// Which of these sizes a value has itself, where it is repeated along the others.
+fn kept_of(view: &View, wide: &[usize]) -> Vec<bool> {
+    let sizes = view.sizes();
+    let own = std::iter::repeat_n(&1, wide.len() - sizes.len()).chain(&sizes);
+    own.zip(wide).map(|(own, wide)| own == wide).collect()
 }
 
 /// `large`, of the sizes `wide`, as a node; its view; and `small`, repeated, as a node of the same shape and order.
@@ -80,11 +109,8 @@ fn repeated(
 ) -> Result<(NodeId, View, NodeId), Reject> {
     let beyond = || Reject::unsupported("repeats a value in an order that cannot be made");
     let view = large.view.reshaped(wide).ok_or_else(beyond)?;
-    let mut sizes = vec![1; wide.len() - small.view.rank()];
-    sizes.extend(small.view.sizes());
-    let kept: Vec<bool> = sizes.iter().zip(wide).map(|(own, wide)| own == wide).collect();
-    let few = |found: &Runs| found.runs.len() <= 3;
-    let (node, view, Runs { runs, order }) = match view.runs(&kept).filter(few) {
+    let kept = kept_of(&small.view, wide);
+    let (node, view, found) = match view.runs(&kept).filter(Runs::are_few) {
         Some(found) => (large.node, view, found),
         None => {
             // In the tensor's own order.
@@ -92,13 +118,28 @@ fn repeated(
             let count = wide.iter().product();
             let node = materialise(builder, name, &flat, [count, 1, 1])?;
             let view = View::vector(count, 2).reshaped(wide).ok_or_else(beyond)?;
-            let found = view.runs(&kept).filter(few).ok_or_else(refusal::product)?;
+            let found = view.runs(&kept).filter(Runs::are_few).ok_or_else(refusal::product)?;
             (node, view, found)
         }
     };
+    let many = spread(builder, name, small, wide, (found, builder.shape(node)))?;
+    Ok((node, view, many))
+}
+
+/// A value repeated until it has the sizes `wide`: a node of this shape, whose elements run as these runs say.
+fn spread(
+    builder: &mut Builder,
+    name: &str,
+    small: &Activation,
+    wide: &[usize],
+    (Runs { runs, order }, shape): (Runs, Shape),
+) -> Result<NodeId, Reject> {
+    let mut sizes = vec![1; wide.len() - small.view.rank()];
+    sizes.extend(small.view.sizes());
     let perm: Vec<usize> =
         order.iter().copied().chain((0..wide.len()).filter(|d| !order.contains(d))).collect();
-    let own = small.view.reshaped(&sizes).and_then(|view| view.transposed(&perm)).ok_or_else(beyond)?;
+    let own = small.view.reshaped(&sizes).and_then(|view| view.transposed(&perm));
+    let own = own.ok_or_else(|| Reject::unsupported("repeats a value in an order that cannot be made"))?;
     let (mut part, mut whole) = ([1; 3], [1; 3]);
     for (axis, &(kept, size)) in runs.iter().enumerate() {
         (part[axis], whole[axis]) = (if kept { size } else { 1 }, size);
@@ -110,8 +151,7 @@ fn repeated(
         false => vec![Some(0); whole[axis]],
     });
     let many = select_axes(builder, name, few, axes)?;
-    let many = reshaped(builder, name, many, builder.shape(node))?;
-    Ok((node, view, many))
+    reshaped(builder, name, many, shape)
 }
 
 pub(crate) fn picks(indices: Vec<usize>) -> Vec<Option<usize>> {
@@ -177,12 +217,34 @@ pub(crate) fn select(
         let node = select_axes(builder, &call.name, x.node, axes)?;
         return Ok(Activation::new(node, view));
     }
+    let own = x.view.sizes();
+    let at_places = x.view.layout(builder.nodes[x.node].shape).is_some() || own.len() <= 4 && own[0] == 1;
+    if !at_places || dim == 0 {
+        return select_in_order(builder, call, x, dim, indices);
+    }
     let (node, layout) = laid_out(builder, call, x)?;
-    let axis = dim.checked_sub(1).and_then(|d| layout.get(d).copied());
-    let axis = axis.ok_or_else(|| Reject::unsupported("changes the batch"))?;
+    let axis = layout[dim - 1];
     axes[axis] = picks(indices.to_vec());
     let node = select_axes(builder, &call.name, node, axes)?;
     let view = View::with_layout(builder.nodes[node].shape, &layout);
+    Ok(Activation::new(node, view))
+}
+
+/// [`select`], of a value that is brought into the tensor's order first.
+fn select_in_order(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dim: usize,
+    indices: &[usize],
+) -> Result<Activation, Reject> {
+    let mut sizes = x.view.sizes();
+    let (outer, inner) = (sizes[..dim].iter().product(), sizes[dim + 1..].iter().product());
+    let node = materialise(builder, &call.name, x, [outer, sizes[dim], inner])?;
+    let node = select_axes(builder, &call.name, node, [Vec::new(), picks(indices.to_vec()), Vec::new()])?;
+    sizes[dim] = indices.len();
+    let view = View::vector(sizes.iter().product(), 2).reshaped(&sizes);
+    let view = view.ok_or_else(|| Reject::unsupported("picks values in an order that cannot be made"))?;
     Ok(Activation::new(node, view))
 }
 
@@ -206,28 +268,41 @@ pub(crate) fn laid_out(
 }
 
 impl Builder {
-    /// A node whose axes `[C, H, W]` are the ONNX dimensions of an image, `[1, C, H, W]`.
+    /// A node whose axes `[C, H, W]` are the ONNX dimensions of an image, `[1, C, H, W]`, or of places along one axis, `[1, C, L]`, which
+    /// are an image of one row.
     ///
     /// # Errors
     /// The value has another number of dimensions.
     pub fn image(&mut self, call: &Call<'_>, value: &Activation) -> Result<NodeId, Reject> {
         match value.view.sizes()[..] {
             [1, c, h, w] => materialise(self, &call.name, value, [c, h, w]),
+            [1, c, w] => materialise(self, &call.name, value, [c, 1, w]),
             ref sizes => Err(no_image(sizes)),
         }
     }
 
-    /// An image, `[1, C, H, W]`, that is a node's value: a result for a builder to give.
-    pub fn made(&self, node: NodeId) -> Vec<Value> {
-        activation(node, View::natural(self.shape(node)))
+    /// An image that is a node's value, with as many dimensions as the first input of the call: a result for a builder to give.
+    pub fn made(&self, call: &Call<'_>, node: NodeId) -> Vec<Value> {
+        activation(node, self.image_view(call, node))
+    }
+
+    /// How an image lies that is a node's value, `[1, C, H, W]`, or `[1, C, W]` where the first input of the call has three dimensions.
+    pub(crate) fn image_view(&self, call: &Call<'_>, node: NodeId) -> View {
+        match call.rank() {
+            Some(3) => View::with_layout(self.shape(node), &[0, 2]),
+            _ => View::natural(self.shape(node)),
+        }
     }
 }
 
 /// Why a value of these sizes is refused where an image must be.
 pub(crate) fn no_image(sizes: &[usize]) -> Reject {
     Reject::Unsupported {
-        reason: format!("its input of shape {sizes:?} is no image [1, C, H, W]"),
-        instead: "Only two-dimensional layers are supported".into(),
+        reason: format!("its input of shape {sizes:?} is no image [1, C, H, W] and no sequence [1, C, L]"),
+        instead: match sizes.len() {
+            5 => "Three-dimensional layers (volumes, video) are not supported: a layer over height and width, for each frame, is".into(),
+            _ => "Layers over height and width, or along one axis, are supported".into(),
+        },
     }
 }
 

@@ -26,6 +26,13 @@ pub(crate) struct Runs {
     pub(crate) order: Vec<usize>,
 }
 
+impl Runs {
+    /// Whether a node has an axis for each.
+    pub(crate) fn are_few(&self) -> bool {
+        self.runs.len() <= 3
+    }
+}
+
 /// The ways to assign dimensions to axes, the usual ones first.
 const LAYOUTS: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [0, 2, 1], [1, 0, 2], [2, 0, 1], [2, 1, 0]];
 

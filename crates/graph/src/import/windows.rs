@@ -38,8 +38,8 @@ pub(crate) fn window_pads(
 /// A pooling operator's windows over `input`; and how far a rounded-up output size reaches beyond the given pads,
 /// at the bottom and on the right.
 pub(crate) fn pool_window(call: &Call<'_>, input: Shape) -> Result<(Window, [usize; 2]), Reject> {
-    let kernel = call.sizes::<2>("kernel_shape", 0, 1)?;
-    if kernel == [0, 0] {
+    let kernel = call.sizes::<2>("kernel_shape", 1, 1)?;
+    if call.attribute("kernel_shape").is_none() {
         return Err(Reject::invalid("has no kernel_shape"));
     }
     if call.sizes::<2>("dilations", 1, 1)? != [1, 1] {
@@ -79,7 +79,7 @@ pub(crate) fn global_pool(
     let node = builder.image(call, call.activation(0)?)?;
     let window = whole_image(builder.nodes[node].shape, [true, true]);
     let node = builder.push(&call.name, pool(window), vec![node], [0; 3])?;
-    Ok(builder.made(node))
+    Ok(builder.made(call, node))
 }
 
 /// The operator's own reduction by `pool`; what reduces more than height and width goes through `otherwise` then.

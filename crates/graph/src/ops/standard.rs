@@ -1,13 +1,16 @@
 //! The operators of this folder as a value.
 
-use crate::import::finish;
 use crate::ops::list::Operators;
-use crate::ops::product::norms;
+use crate::ops::product::{matrices, norms, softmax};
 
 impl Operators {
     /// The operators of this project.
     pub fn standard() -> Self {
-        Self::default().with(super::kinds()).from_onnx(norms::ONNX).from_onnx(finish::ONNX)
+        Self::default()
+            .with(super::kinds())
+            .from_onnx(matrices::ONNX)
+            .from_onnx(norms::ONNX)
+            .from_onnx(softmax::ONNX)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Add;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
-use crate::import::moves::{materialise, together};
+use crate::import::moves::{materialise, natural, together};
 use crate::import::view::View;
 use crate::network::{NodeId, Shape};
 use crate::ops::linear::affine::{few, negative, with_constant};
@@ -69,15 +69,7 @@ pub(crate) fn aligned(
     if shape == builder.nodes[b.node].shape && a.view.same_as(&b.view) {
         return Ok((a.node, b.node, shape, a.view.clone()));
     }
-    let sizes = a.view.sizes();
-    let (shape, view) = match sizes[..] {
-        [1, c, h, w] => ([c, h, w], View::natural([c, h, w])),
-        _ => {
-            let len = sizes.iter().product();
-            let flat = View::vector(len, 2).reshaped(&sizes);
-            ([len, 1, 1], flat.ok_or_else(|| Reject::unsupported("takes values in different orders"))?)
-        }
-    };
+    let (shape, view) = natural(&a.view.sizes())?;
     let left = materialise(builder, &call.name, a, shape)?;
     let right = materialise(builder, &call.name, b, shape)?;
     Ok((left, right, shape, view))

@@ -1,4 +1,5 @@
-//! Powers x^e of what is not negative, as the inverse root by which a norm scales: in bands of x that overlap nowhere.
+//! Powers x^e of what is not negative, as the inverse root by which a norm scales, and e^(−x), as a softmax has it: in bands of x that
+//! overlap nowhere.
 //!
 //! Near zero such a curve bends more than pieces of one width can follow, wherever x is used over a wide range. So x is cut at
 //! H_0 > H_1 > H_2, sixteen times apart, and band k is a curve of min(x, H_k) alone, in pieces sixteen times finer than those of the band
@@ -28,11 +29,20 @@ const LEAST: u32 = 3;
 /// Bits by which lines are finer than other curves': they are few values, and stand for all that they scale.
 const MORE: u32 = 2;
 
-/// `x^exponent` of what is not negative; only while a graph is being imported.
+/// A function that bends most near zero.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Steep {
+    /// `x^e`, of this public exponent e.
+    Power(f64),
+    /// `e^(−x)`.
+    Decay,
+}
+
+/// [`Steep`] of what is not negative; only while a graph is being imported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Power {
-    /// Public.
-    pub exponent: f64,
+    /// Which.
+    pub function: Steep,
     /// How many bands there are.
     pub bands: u32,
 }
@@ -68,9 +78,17 @@ fn exp2(log2: i32) -> f64 {
 }
 
 impl Power {
+    /// `x^exponent`.
+    pub fn of(exponent: f64, bands: u32) -> Self {
+        Self { function: Steep::Power(exponent), bands }
+    }
+
     /// The value at x; what is smaller than any that occurs is as that.
     fn at(&self, x: f64) -> f64 {
-        x.max(1e-12).powf(self.exponent)
+        match self.function {
+            Steep::Power(exponent) => x.max(1e-12).powf(exponent),
+            Steep::Decay => (-x.max(0.0)).exp(),
+        }
     }
 }
 
@@ -242,7 +260,7 @@ mod tests {
     #[test]
     fn the_inverse_root_of_every_value_is_within_a_unit() {
         const BITS: u32 = 16;
-        let of = Power { exponent: -0.5, bands: 3 };
+        let of = Power::of(-0.5, 3);
         for largest in [1.0, 1.3, 1.99, 37.0, 0.003] {
             for guard in [0, 8] {
                 let first = exp2(bound(largest, 0, BITS));
@@ -270,12 +288,30 @@ mod tests {
         assert!(worst > 30.0, "{worst}");
     }
 
+    /// e^(−x) of every value of 16 bits, of such as go up to 2, 8 and 60: within a unit and a half, of which 4,096 are one.
+    #[test]
+    fn a_decay_is_that_of_every_value() {
+        const BITS: u32 = 16;
+        let of = Power { function: Steep::Decay, bands: 3 };
+        for largest in [2.0, 8.0, 60.0] {
+            let first = exp2(bound(largest, 0, BITS));
+            let scales = [exp2(13) / first, exp2(12)];
+            let bands = Bands::new(&of, largest, scales, BITS, 8);
+            let end = (first * scales[0]) as i64;
+            let worst = (0..end << 8).step_by(7).map(|x| (bands.at(x) - bands.want(&of, x)).abs());
+            let worst = worst.fold(0.0, f64::max);
+            println!("up to {largest}: {worst:.2} units");
+            assert!(worst <= 1.5, "up to {largest}: {worst}");
+            assert_eq!(bands.at(-1 << 8), bands.at(0));
+        }
+    }
+
     /// Other powers, and networks of few and of many bits: all within a part of the value where it is not the smallest.
     #[test]
     fn other_powers_follow_theirs() {
         for bits in 8..=24 {
             for (exponent, bands) in [(-1.0, 3), (-0.75, 2), (0.5, 3), (1.0 / 3.0, 3), (-2.0, 3)] {
-                let of = Power { exponent, bands };
+                let of = Power::of(exponent, bands);
                 let (first, top) = (exp2(bound(1.0, 0, bits)), of.at(1.0));
                 let scales = [exp2(bits as i32 - 3) / first, exp2(bits as i32 - 6) / top];
                 for guard in [0, 12] {

@@ -1,6 +1,6 @@
 //! A curve in floating point.
 
-pub use super::bend::{Band, Cap, Power};
+pub use super::bend::{Band, Cap, Power, Steep};
 pub use super::function::{Function, Primitive};
 use crate::float::{Demand, FloatOperands, FloatOperator, Op};
 use crate::network::{self, NodeId};
@@ -51,7 +51,7 @@ impl FloatOperator for Curve {
     }
 
     fn is_non_negative(&self, _: &[NodeId], _: &dyn Fn(NodeId) -> bool) -> bool {
-        matches!(self.function, Function::Of(Primitive::Sigmoid | Primitive::Softplus, _))
+        self.function.is_non_negative()
     }
 
     fn function(&self, of: &[&Function]) -> Option<Function> {

@@ -93,6 +93,20 @@ impl Primitive {
     }
 }
 
+impl Primitive {
+    /// What it is nowhere below; `None` if it goes on without an end.
+    fn least(self) -> Option<f32> {
+        match self {
+            Self::Sigmoid | Self::Softplus => Some(0.0),
+            Self::Tanh | Self::Erf | Self::Softsign => Some(-1.0),
+            Self::Exponential { alpha, beta, gamma } => {
+                (alpha >= 0.0 && beta > 0.0 && gamma >= 0.0).then_some(-alpha * gamma)
+            }
+            Self::Cube => None,
+        }
+    }
+}
+
 impl Function {
     /// The value at x.
     pub fn at(&self, x: f64) -> f64 {
@@ -153,6 +167,21 @@ impl Function {
     pub fn swish(alpha: f32) -> Function {
         let inner = Self::Line { mul: alpha, add: 0.0, of: Box::new(Self::Value) };
         Self::Value.times(Self::Of(Primitive::Sigmoid, Box::new(inner)), 1.0, [0.0; 2])
+    }
+
+    /// Whether it is nowhere below zero, whatever it is of.
+    pub fn is_non_negative(&self) -> bool {
+        match self {
+            Self::Value | Self::Product { .. } => false,
+            Self::Of(primitive, _) => primitive.least().is_some_and(|least| least >= 0.0),
+            Self::Line { mul, add, of } => match &**of {
+                Self::Of(primitive, _) => {
+                    *mul >= 0.0 && primitive.least().is_some_and(|least| mul * least + add >= 0.0)
+                }
+                of => *mul >= 0.0 && *add >= 0.0 && of.is_non_negative(),
+            },
+            Self::Sum(of) => of.iter().all(Self::is_non_negative),
+        }
     }
 
     /// `x·(1 + erf(x/√2))/2`, or the same with `tanh(√(2/π)·(x + 0.044715·x³))` for the error function.

@@ -1,6 +1,6 @@
 //! From ONNX's curves. Those that exporters write in several nodes, as x·sigmoid(x), become one when operations are fused.
 
-use super::bend::Power;
+use super::bend::{Power, Steep};
 use super::float::Curve;
 use super::function::{Function, Primitive};
 use crate::float::Node;
@@ -75,8 +75,8 @@ pub(crate) fn powered(
 ) -> Result<Activation, Reject> {
     let (mut node, moves) = before_moves(builder, x.node);
     let mut exponent = exponent;
-    if let Some(inner) = builder.nodes[node].op.downcast_ref::<Power>() {
-        exponent *= inner.exponent;
+    if let Some(Power { function: Steep::Power(inner), .. }) = builder.nodes[node].op.downcast_ref() {
+        exponent *= inner;
         node = builder.nodes[node].inputs[0];
     }
     if !non_negative(&builder.nodes, node, 16) {
@@ -90,7 +90,7 @@ pub(crate) fn powered(
     }
     if exponent != 1.0 {
         let shape = builder.shape(node);
-        node = builder.push(&call.name, Power { exponent, bands }, vec![node], shape)?;
+        node = builder.push(&call.name, Power::of(exponent, bands), vec![node], shape)?;
     }
     for (op, shape) in moves.into_iter().rev() {
         node = builder.push(&call.name, op, vec![node], shape)?;

@@ -142,7 +142,7 @@ pub(crate) fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Res
         Activation::new(node, View::vector(len, 2))
     } else {
         let node = builder.image(call, x)?;
-        Activation::new(node, View::natural(builder.shape(node)))
+        Activation::new(node, builder.image_view(call, node))
     };
     let mul: Vec<f64> =
         scale.iter().zip(&variance).map(|(&s, &v)| f64::from(s) / (f64::from(v) + epsilon).sqrt()).collect();

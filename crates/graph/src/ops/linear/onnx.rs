@@ -14,17 +14,21 @@ pub(crate) const ONNX: &[(&str, Build)] = &[
     ("Conv", conv),
     ("ConvTranspose", conv_transpose),
     ("Gemm", gemm),
-    ("MatMul", mat_mul),
     ("Neg", |builder, call| scaled(builder, call, -1.0)),
 ];
 
-/// The shape of a convolution's weights, `[C, C/groups, k_h, k_w]` of either side, and its groups.
+/// The shape of a convolution's weights, `[C, C/groups, k_h, k_w]` of either side, and its groups. Along one axis k_h is 1.
 fn weights_of(call: &Call<'_>) -> Result<([usize; 4], usize), Reject> {
-    let [channels, per_group, kh, kw] = call.constant(1)?.dims[..] else {
-        return Err(Reject::unsupported("its weights have another rank than 4"));
+    let (channels, per_group, [kh, kw]) = match call.constant(1)?.dims[..] {
+        [channels, per_group, kh, kw] => (channels, per_group, [kh, kw]),
+        [channels, per_group, kw] => (channels, per_group, [1, kw]),
+        _ => return Err(Reject::unsupported("its weights have another rank than 3 or 4")),
     };
-    let kernel = call.sizes::<2>("kernel_shape", 0, 1)?;
-    if kernel != [0, 0] && kernel != [kh, kw] {
+    if call.rank().is_some_and(|rank| rank != call.constant(1).map_or(0, |weights| weights.dims.len())) {
+        return Err(Reject::invalid("has weights of another rank than its input"));
+    }
+    let kernel = call.sizes::<2>("kernel_shape", 1, 1)?;
+    if call.attribute("kernel_shape").is_some() && kernel != [kh, kw] {
         return Err(Reject::invalid("has a kernel_shape that its weights have not"));
     }
     let groups = usize::try_from(call.attribute_int("group", 1)).unwrap_or(0);
@@ -55,13 +59,17 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
     let spread = [0, 1].map(|axis| (input[axis + 1] - 1) * stride[axis] + 1);
     let whole = [0, 1].map(|axis| spread[axis] + extent[axis] - 1 + more[axis]);
     let wanted = match call.attribute_ints("output_shape") {
-        Some([.., h, w]) => {
+        Some(wanted) => {
+            let [h, w] = match (wanted, call.rank()) {
+                (&[w], Some(3)) => [1, w],
+                (&[.., h, w], _) => [h, w],
+                _ => return Err(Reject::invalid("has an output_shape of another rank")),
+            };
             let size = |v: i64| usize::try_from(v).ok().filter(|&v| v > 0);
-            let sizes = size(*h).zip(size(*w));
+            let sizes = size(h).zip(size(w));
             let (h, w) = sizes.ok_or_else(|| Reject::invalid("has an output_shape out of range"))?;
             Some([h, w])
         }
-        Some(_) => return Err(Reject::invalid("has an output_shape of another rank")),
         None => None,
     };
     let auto = call.attribute_text("auto_pad").unwrap_or("NOTSET");
@@ -115,7 +123,7 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
     let spec = network::Linear { kernel: [kh, kw], dilation, pads, groups, ..layer };
     let linear = Linear { spec, weights: turned, bias: Bias::PerChannel(bias) };
     let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
-    Ok(builder.made(node))
+    Ok(builder.made(call, node))
 }
 
 fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -133,7 +141,7 @@ fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let spec = network::Linear { kernel: [kh, kw], stride, dilation, pads, groups, ..layer };
     let linear = Linear { spec, weights: finite(call.constant(1)?)?, bias: Bias::PerChannel(bias) };
     let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
-    Ok(builder.made(node))
+    Ok(builder.made(call, node))
 }
 
 /// A product with a constant matrix `weights(k, j)`, `[inputs, outputs]`, over all of the value: a layer with the
@@ -198,13 +206,8 @@ fn gemm(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     Ok(activation(node, View::vector(outputs, 2)))
 }
 
-fn mat_mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    if let Value::Activation(_) = call.input(1)? {
-        return Err(Reject::instead(
-            "multiplies two matrices that the network computes",
-            "Attention is not supported: take a convolutional network without",
-        ));
-    }
+/// A MatMul by a constant.
+pub(crate) fn by_constant(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let (x, b) = (call.activation(0)?, call.constant(1)?);
     let matrix = finite(b)?;
     let sizes = x.view.sizes();

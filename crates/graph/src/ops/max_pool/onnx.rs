@@ -16,5 +16,5 @@ fn max_pool(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject
     let node = builder.image(call, call.activation(0)?)?;
     let (window, _) = pool_window(call, builder.shape(node))?;
     let node = builder.push(&call.name, MaxPool(window), vec![node], [0; 3])?;
-    Ok(builder.made(node))
+    Ok(builder.made(call, node))
 }

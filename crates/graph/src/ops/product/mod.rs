@@ -1,8 +1,10 @@
 //! `(a + o_a)·(b + o_b) / 2^shift`, rounded to nearest: the product of two values of the network.
 
 pub(crate) mod float;
+pub(crate) mod matrices;
 pub(crate) mod norms;
 pub(crate) mod onnx;
+pub(crate) mod softmax;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

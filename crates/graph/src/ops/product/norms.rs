@@ -231,7 +231,7 @@ fn local_response(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
     }
     let node = builder.image(call, call.activation(0)?)?;
     let shape = builder.shape(node);
-    let x = Activation::new(node, View::natural(shape));
+    let x = Activation::new(node, builder.image_view(call, node));
     let squares = square(builder, call, &x)?;
     let columns = reshaped(builder, &call.name, squares.node, [1, shape[0], shape[1] * shape[2]])?;
     let (before, after) = ((size - 1) / 2, size / 2);

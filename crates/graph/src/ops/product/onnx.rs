@@ -3,7 +3,7 @@
 use super::float::Product;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
 use crate::import::moves::{materialise, together};
-use crate::import::refusal::{self, AT_THE_END};
+use crate::import::refusal::AT_THE_END;
 use crate::import::tensor::broadcast;
 use crate::ops::add::onnx::aligned;
 use crate::ops::curve::function::well_known;
@@ -37,7 +37,7 @@ fn div(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     }
 }
 
-/// The product of two values of the network: of the same sizes, or of one that the other's sizes hold several times.
+/// The product of two values of the network: of the same sizes, or each of the other's sizes or one.
 pub(crate) fn product(
     builder: &mut Builder,
     call: &Call<'_>,
@@ -52,16 +52,13 @@ pub(crate) fn product(
     }
     let wide = broadcast(&sizes, &others)
         .ok_or_else(|| Reject::invalid("has factors that do not fit each other"))?;
-    let (a, b, sizes) = match () {
-        () if wide == sizes => (a, b, others),
-        () if wide == others => (b, a, sizes),
-        () => return Err(refusal::product()),
-    };
+    let (a, b, sizes) = if wide == others { (b, a, sizes) } else { (a, b, others) };
     // One number a channel.
     let shape = builder.nodes[a.node].shape;
     let offset = wide.len() - sizes.len();
     let mut varying = (0..sizes.len()).filter(|&d| sizes[d] > 1).map(|d| d + offset);
     let by_channel = match (varying.next(), varying.next()) {
+        _ if wide != a.view.sizes() => false,
         (None, _) => shape[0] == 1,
         (Some(dim), None) => a.view.is_channels(dim, shape),
         _ => false,

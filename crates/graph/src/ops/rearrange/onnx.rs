@@ -14,6 +14,7 @@ pub(crate) const ONNX: &[(&str, Build)] = &[
     ("DepthToSpace", views::depth_to_space),
     ("Dropout", views::dropout),
     ("Expand", expand),
+    ("EyeLike", views::eye_like),
     ("Flatten", views::flatten),
     ("Gather", gather),
     ("GatherND", gather_nd),
@@ -27,6 +28,7 @@ pub(crate) const ONNX: &[(&str, Build)] = &[
     ("SpaceToDepth", views::space_to_depth),
     ("Split", split),
     ("Squeeze", views::squeeze),
+    ("Tile", tile),
     ("Transpose", views::transpose),
     ("Unsqueeze", views::unsqueeze),
     ("Upsample", resize),
@@ -44,9 +46,14 @@ fn pad(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
         None => 0.0,
     };
     let value = if mode == "constant" { value } else { 0.0 };
+    // What never wins in a max-pooling: the edge does not either, since each window that sees the padding sees the edge.
+    let never = value == f32::NEG_INFINITY
+        && !call.takers.is_empty()
+        && call.takers.iter().all(|&taker| taker == "MaxPool");
+    let (mode, value) = if never { ("edge", 0.0) } else { (mode, value) };
     if !value.is_finite() {
         return Err(Reject::instead(
-            &format!("pads with {value}"),
+            &format!("pads with {value}, and not for a max-pooling alone"),
             "Let the max-pooling that follows pad: its padding never wins",
         ));
     }
@@ -59,22 +66,38 @@ fn pad(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if pads.len() != 2 * axes.len() {
         return Err(Reject::invalid("has another number of pads than two a dimension"));
     }
+    let sizes = x.view.sizes();
     let mut by_dim = vec![[0; 2]; rank];
+    // What is cut off, where a number is negative: first index, count and step.
+    let mut left: Vec<SliceRange> = sizes.iter().map(|&size| (0, size, 1)).collect();
     for (i, &axis) in axes.iter().enumerate() {
         let dim = wrap(axis, rank).ok_or_else(|| Reject::invalid("has an axis out of range"))?;
         for (side, &pad) in [pads[i], pads[i + axes.len()]].iter().enumerate() {
-            let size = usize::try_from(pad).ok().filter(|&p| p <= crate::limits::MAX_EXTENT);
-            by_dim[dim][side] =
-                size.ok_or_else(|| Reject::unsupported("pads by a negative or very large number"))?;
+            let size = usize::try_from(pad.unsigned_abs()).ok().filter(|&p| p <= crate::limits::MAX_EXTENT);
+            let size = size.ok_or_else(|| Reject::unsupported("pads by a very large number"))?;
+            if pad >= 0 {
+                by_dim[dim][side] = size;
+                continue;
+            }
+            let (first, count, _) = &mut left[dim];
+            *first += if side == 0 { size } else { 0 };
+            *count = count
+                .checked_sub(size)
+                .filter(|&count| count > 0)
+                .ok_or_else(|| Reject::unsupported("cuts off all that there is, by negative pads"))?;
         }
     }
+    let cut = match cut(builder, call, x, &left)? {
+        Value::Activation(cut) => cut,
+        other => return Ok(vec![other]),
+    };
     if by_dim.iter().all(|p| *p == [0, 0]) {
-        return identity(builder, call);
+        return Ok(vec![cut.into()]);
     }
     if by_dim[0] != [0, 0] {
         return Err(Reject::unsupported("pads the batch"));
     }
-    let (mut node, layout) = laid_out(builder, call, x)?;
+    let (mut node, layout) = laid_out(builder, call, &cut)?;
     let (mut before, mut after) = ([0; 3], [0; 3]);
     for (dim, &axis) in layout.iter().enumerate() {
         [before[axis], after[axis]] = by_dim[dim + 1];
@@ -187,6 +210,27 @@ fn expand(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> 
         }
     }
     Ok(vec![Value::Activation(expanded)])
+}
+
+/// Repeats along each dimension.
+fn tile(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let (x, repeats) = (call.activation(0)?, call.constant_ints(1)?);
+    let sizes = x.view.sizes();
+    if repeats.len() != sizes.len() {
+        return Err(Reject::invalid("has another number of repeats than dimensions"));
+    }
+    let mut tiled = x.clone();
+    for (dim, (&size, &times)) in sizes.iter().zip(&repeats).enumerate() {
+        let times = usize::try_from(times).ok().filter(|&times| times > 0);
+        let times = times.ok_or_else(|| Reject::unsupported("repeats a dimension less than once"))?;
+        if times > 1 {
+            let picked = size.checked_mul(times).filter(|&count| count <= crate::limits::MAX_ELEMENTS);
+            let picked = picked.ok_or(Reject::TooLarge("values"))?;
+            let picked: Vec<usize> = (0..picked).map(|at| at % size).collect();
+            tiled = select(builder, call, &tiled, dim, &picked)?;
+        }
+    }
+    Ok(vec![Value::Activation(tiled)])
 }
 
 fn slice(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {

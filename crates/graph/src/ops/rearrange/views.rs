@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::import::build::{Activation, Builder, Call, Reject, Value};
 use crate::import::build::{activation, identity};
 use crate::import::constant::{squeezed, unsqueezed};
-use crate::import::moves::no_image;
+use crate::import::moves::{materialise, no_image};
 use crate::import::tensor::{Tensor, reshape_sizes, wrap};
+use crate::import::view::View;
 use crate::onnx::Values;
 
 pub(crate) fn dropout(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
@@ -33,17 +34,37 @@ pub(crate) fn size_of(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Re
     Ok(vec![Value::Constant(Arc::new(Tensor { dims: Vec::new(), values: Values::Int(vec![size]) }))])
 }
 
-/// Gives the value other dimensions without moving it.
-fn regroup(call: &Call<'_>, sizes: &[usize]) -> Result<Vec<Value>, Reject> {
+/// Ones on a diagonal, zeros elsewhere: of the input only the sizes count.
+pub(crate) fn eye_like(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    let sizes = match call.input(0)? {
+        Value::Constant(x) => x.dims.clone(),
+        _ => call.activation(0)?.view.sizes(),
+    };
+    let [rows, columns] = sizes[..] else { return Err(Reject::invalid("takes no matrix")) };
+    let k = call.attribute_int("k", 0);
+    builder.list(rows.saturating_mul(columns))?;
+    let one = |at: usize| {
+        let (row, column) = (at / columns, at % columns);
+        f32::from(u8::from(column as i64 - row as i64 == k))
+    };
+    let values = Values::Float((0..rows * columns).map(one).collect());
+    Ok(vec![Value::Constant(Arc::new(Tensor { dims: sizes, values }))])
+}
+
+/// Gives the value other dimensions; without moving it, unless they cut its own unevenly.
+fn regroup(builder: &mut Builder, call: &Call<'_>, sizes: &[usize]) -> Result<Vec<Value>, Reject> {
     // A softmax at the end may be reshaped.
     let Value::Activation(x) = call.input(0)? else {
         return Err(Reject::unsupported("its input is constant"));
     };
-    let view = x.view.reshaped(sizes).ok_or_else(|| Reject::Unsupported {
-        reason: format!("reshapes {:?} to {sizes:?}, which cuts dimensions unevenly", x.view.sizes()),
-        instead: String::new(),
-    })?;
-    Ok(vec![Activation { view, ..x.clone() }.into()])
+    if let Some(view) = x.view.reshaped(sizes) {
+        return Ok(vec![Activation { view, ..x.clone() }.into()]);
+    }
+    let count = x.view.sizes().iter().product();
+    let view = View::vector(count, 2).reshaped(sizes);
+    let view = view.ok_or_else(|| Reject::invalid("changes the number of elements"))?;
+    let node = materialise(builder, &call.name, x, [count, 1, 1])?;
+    Ok(vec![Activation { node, view, ..x.clone() }.into()])
 }
 
 fn view_sizes(call: &Call<'_>) -> Result<Vec<usize>, Reject> {
@@ -53,30 +74,30 @@ fn view_sizes(call: &Call<'_>) -> Result<Vec<usize>, Reject> {
     }
 }
 
-pub(crate) fn reshape(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+pub(crate) fn reshape(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let new = call.constant_ints(1)?;
     let old = view_sizes(call)?;
     let sizes = reshape_sizes(&old, &new, call.attribute_int("allowzero", 0) != 0);
     let sizes = sizes.ok_or_else(|| Reject::Invalid(format!("reshapes {old:?} to {new:?}")))?;
-    regroup(call, &sizes)
+    regroup(builder, call, &sizes)
 }
 
-pub(crate) fn flatten(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+pub(crate) fn flatten(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let old = view_sizes(call)?;
     let axis = call.attribute_int("axis", 1);
     let axis = if axis == old.len() as i64 { Some(old.len()) } else { wrap(axis, old.len()) };
     let axis = axis.ok_or_else(|| Reject::invalid("has an axis out of range"))?;
-    regroup(call, &[old[..axis].iter().product(), old[axis..].iter().product()])
+    regroup(builder, call, &[old[..axis].iter().product(), old[axis..].iter().product()])
 }
 
-pub(crate) fn squeeze(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+pub(crate) fn squeeze(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let axes = call.ints("axes", 1)?;
-    regroup(call, &squeezed(&view_sizes(call)?, axes.as_deref())?)
+    regroup(builder, call, &squeezed(&view_sizes(call)?, axes.as_deref())?)
 }
 
-pub(crate) fn unsqueeze(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+pub(crate) fn unsqueeze(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let axes = call.ints("axes", 1)?.ok_or_else(|| Reject::invalid("has no axes"))?;
-    regroup(call, &unsqueezed(&view_sizes(call)?, &axes)?)
+    regroup(builder, call, &unsqueezed(&view_sizes(call)?, &axes)?)
 }
 
 pub(crate) fn transpose(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {

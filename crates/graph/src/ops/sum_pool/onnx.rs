@@ -54,7 +54,7 @@ fn average_pool(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Re
         count_padding = false;
     }
     let node = builder.push(&call.name, AveragePool { window, count_padding }, vec![node], [0; 3])?;
-    Ok(builder.made(node))
+    Ok(builder.made(call, node))
 }
 
 /// A mean, times how many it is of.
