@@ -48,6 +48,14 @@ pub trait Flights: Send {
     /// Takes this party's shares, reduced to the protocol's ring where that matters.
     fn start(&mut self, x: &[u64]);
 
+    /// Sends (the client) or receives (the server) what is left to be said of the preparation, if anything.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
+    fn complete(&mut self, _chan: &mut Channel) -> Result<(), MpcError> {
+        Ok(())
+    }
+
     /// Sends (the client, of its shares `x`) or receives (the server) what the client can say offline, if anything.
     ///
     /// # Errors
@@ -115,6 +123,16 @@ impl Block {
         self.flights.steps()
     }
 
+    /// Offline, when all layers have been prepared: the client sends what it has to say of the preparation, and the server
+    /// receives it. (Before that it sends nothing but what belongs to its draws: [`crate::Party::promise`].) Both call it once, in the same order of
+    /// blocks, before everything else; where there is nothing to say it does nothing.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
+    pub fn complete(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        self.flights.complete(chan)
+    }
+
     /// Offline, when the client's shares of the inputs are known already: the client gives them and sends what
     /// depends on nothing else, the server gives `None` and receives it. Both must do so, or neither; the client must
     /// start with the same shares. Saves that much of step 0; where there is nothing to send early, does nothing.
@@ -171,6 +189,10 @@ impl Flights for Then {
 
     fn start(&mut self, x: &[u64]) {
         self.flights.start(x);
+    }
+
+    fn complete(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        self.flights.complete(chan)
     }
 
     fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {

@@ -24,7 +24,7 @@ pub struct Cost {
     pub client_memory: u64,
     /// Bytes that the server keeps between preparation and run.
     pub server_memory: u64,
-    /// Bytes from the client to the server offline: early corrections, and what preparation itself sends.
+    /// Bytes from the client to the server offline, once all is prepared: what completes it, and early corrections.
     pub prepare_up: u64,
     /// Bytes from the server to the client offline.
     pub prepare_down: u64,
@@ -59,12 +59,6 @@ impl Cost {
             server_memory: self.server_memory + bytes,
             ..self
         }
-    }
-
-    /// How many bits the client may promise to draw before it sends anything else ([`jaguar_ot::CotSource::promise`]): all of
-    /// one preparation, unless that sends something in between. Of a cost without early corrections.
-    pub fn promise(&self) -> u64 {
-        if self.prepare_up == 0 { self.bits_from_client } else { 0 }
     }
 
     /// Blocks that share their rounds.

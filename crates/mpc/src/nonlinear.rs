@@ -90,7 +90,8 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
     }
 
     /// Uses up the COTs and makes this party's material, block by block. Both parties call it at the same point of
-    /// their session. The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see
+    /// their session. The client sends nothing but what belongs to its draws; what else it has to say, it says when both call
+    /// [`Block::complete`]. The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see
     /// [`Block`].
     ///
     /// # Errors

@@ -268,6 +268,7 @@ fn corrected_early(
         want,
         |party, chan| {
             let mut blocks = prepare(party, chan)?;
+            blocks.iter_mut().try_for_each(|block| block.complete(chan))?;
             let known = (party.role() == Role::Client).then_some(&shares[0]);
             for block in &mut blocks {
                 block.correct(chan, known.map(|x| &x[block.inputs()]))?;
@@ -816,7 +817,9 @@ fn a_product_costs_what_its_header_says() {
 
 fn curve(shares: &[Vec<u64>; 2], params: &CurveParams) -> Vec<i64> {
     let n = shares[0].len();
-    let want = priced(n, params.clone());
+    let cost = priced(n, params.clone());
+    // The server has waited for what completes the preparation.
+    let want = if cost.prepare_up > 0 { early_rounds(cost) } else { cost };
     on_shares(shares, ring(params.out_bits), want, |p, c| Curve::prepare(p, c, n, params), Curve::run)
 }
 
@@ -1237,7 +1240,8 @@ fn the_page_says_what_it_costs() {
         .into_iter()
         .map(|(name, c)| {
             let drawn = [c.vectors_from_server, c.bits_from_server, c.bits_from_client].map(|n| n / N as u64);
-            let bytes = [c.prepare_down, c.up, c.down, c.up + c.down].map(bytes).join(" | ");
+            let offline = c.prepare_up + c.prepare_down;
+            let bytes = [offline, c.up, c.down, c.up + c.down].map(bytes).join(" | ");
             let (kept, flights) =
                 ((each(c.client_memory), each(c.server_memory)), c.client_rounds + c.server_rounds);
             let [v, s, d] = drawn;

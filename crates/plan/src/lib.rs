@@ -115,7 +115,7 @@ pub(crate) const MAX_SHARE_BITS: u32 = 61;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 25;
+pub const PROTOCOL_VERSION: u32 = 26;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -284,10 +284,9 @@ impl Plan {
     }
 
     /// How many correlations of a bit the client may promise to draw before it sends anything else offline
-    /// ([`Cost::promise`]): all, unless some layer sends in between.
+    /// ([`jaguar_mpc::Party::promise`]): all, for what else it says of a preparation comes last ([`jaguar_mpc::Block::complete`]).
     pub fn promise(&self) -> u64 {
-        let sends = |step: &Step| step.nonlinear.as_ref().is_some_and(|layer| layer.cost().prepare_up > 0);
-        if self.steps.iter().any(sends) { 0 } else { self.nonlinear_cost().bits_from_client }
+        self.nonlinear_cost().bits_from_client
     }
 
     /// Bytes from the client to the server and back in all linear layers, online.

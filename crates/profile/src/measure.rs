@@ -261,10 +261,14 @@ fn nonlinear() -> Result<(PerKind<PerCot>, PerKind<PerByte>), ProfileError> {
             let mut ready = Vec::new();
             for ((.., step), least) in steps.iter().zip(&mut *least) {
                 if role == Role::Client {
-                    party.promise(step.cost().promise());
+                    party.promise(step.cost().bits_from_client);
                 }
                 meet(role, chan)?;
-                let (seconds, prepared) = working(chan, |chan| Ok(step.prepare(&mut party, chan)?))?;
+                let (seconds, prepared) = working(chan, |chan| {
+                    let mut blocks = step.prepare(&mut party, chan)?;
+                    blocks.iter_mut().try_for_each(|block| block.complete(chan))?;
+                    Ok(blocks)
+                })?;
                 least.preparing = least.preparing.min(seconds);
                 ready.push(prepared);
             }

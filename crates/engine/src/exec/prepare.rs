@@ -1,5 +1,7 @@
 //! The offline stage: all that a query needs and that does not depend on its input.
 
+use std::sync::Arc;
+
 use jaguar_graph::network::NodeId;
 use jaguar_linear::backend::Online;
 use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Nonlinear, Party, Truncate};
@@ -126,6 +128,7 @@ fn prepare_all(
     };
     // All that the client promised has been drawn: it may send something else.
     assert_eq!(offline.party.promised(), 0, "the plan's cost counts what its layers draw");
+    offline.complete(planned, &mut steps)?;
     offline.send_early_corrections(planned, &mut steps)?;
     // The peer needs the last of it now; the input may be long in coming.
     offline.channel.flush()?;
@@ -214,6 +217,28 @@ impl Offline<'_> {
         times.cots[id] = (after.0 + after.1).total() - (before.0 + before.1).total();
         times.add(Stage::Offline, id, began, channel);
         Ok(prepared)
+    }
+
+    /// Sends what is left to be said of the preparation of nonlinear layers.
+    fn complete(
+        &mut self,
+        planned: PlannedNetwork<'_>,
+        steps: &mut [PreparedStep],
+    ) -> Result<(), EngineError> {
+        let Self { channel, times, .. } = self;
+        for (id, (node, step)) in planned.network.nodes.iter().zip(steps).enumerate() {
+            let says = |layer: &Arc<dyn Nonlinear>| layer.cost().prepare_up > 0;
+            let PreparedOp::Nonlinear(blocks) = &mut step.op else { continue };
+            if !planned.plan.steps[id].nonlinear.as_ref().is_some_and(says) {
+                continue;
+            }
+            channel.enter(Stage::Offline, &label(id, &node.name));
+            let began = times.begin(channel);
+            let done = blocks.iter_mut().try_for_each(|block| block.complete(channel));
+            done.map_err(|e| EngineError::from(e).in_layer(&node.name, "offline"))?;
+            times.add(Stage::Offline, id, began, channel);
+        }
+        Ok(())
     }
 
     /// Sends what the client can send of nonlinear layers before the input is known: where it knows its share of their operand

@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "44aa0ae889fe5e6465e5316b3593e74d33a86ec23d9485cca137c5952f8b8de7",
-            "09f58d99b93387b40e295da7f0890662ca33a007dc59a4813c7d4d3ecf1cd340",
+            "60039b5563c6b9986937409fa3d08cbb2da4ff8808da73ac3a74ac0ab32ce32a",
+            "b7bd62dd1c70225618dec4a3d5a850290904f6c07d9031e51359f0d98bb61ae7",
         ],
     ),
     (
         "cheetah",
         [
-            "b74807f9603808b6c98a6076804f0a6be08b733222dbd69d5e13353891afedf9",
-            "e83ea5a65529af355b0e6446ca8627cfda3082678d4312a88b29c30571906826",
+            "2fcb2d362d4aa08462f278c2b5a64e8a0a479b0c8cc1da6400e5366bbecad0c4",
+            "3f7b830f1d9574b5ff84d13d9c7181d7354d31b7cd14b3c4eee99c3b12101199",
         ],
     ),
     (
         "fregata",
         [
-            "35ccb6359c7a36133dd959d515c0f48318fdc6f1c125525a3b4b39955f5622c9",
-            "afc3e7e60a84797f1148c765bdc35a23768832410078c7b974169abfaf4792ce",
+            "702278f7f07bf4d77b75f5919f318247dd97b18e09de23a8595c347652549401",
+            "9bae7d75b892f3f60656e71f87f7d042fbfc0e1973a9560393c0d8a57f2ace11",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "1ebd01f2708e743bb385f01d7fc783abe05314872b61ed0182227d5294d3c78a",
-            "77355bdf5f16a41070e6371e19f7c351a5243f4db9fd10ef96819fa4d8548b97",
+            "720927cd211e5713d545cbd852d308706ff0e8eaea83d9e010f2ede1deae3048",
+            "fd667213ab8f8a24f6d79e9da2bf5e5f59a2037997bd39add2de5cffbd4d172a",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "8b020ed89cbe97108138dacaa58fbfffc7dd9b9c1363b2588c8795257f55a64f",
-            "54b6244cf9bcba49bf41630153d029ab6ae2d21de4d6e290c848c6ef15ea033c",
+            "27d4531a48b4c6c09e0ae24ff31628c5c2500395752d8bfce4770c0c075818be",
+            "cb190642e52a1481bba5fe28cc0a0c61dc16aef5bb7469015d8b503e0fccc55a",
         ],
     ),
     (
         "hyena",
         [
-            "29fc74da91456325eb9af2da847157bd7b126a07f0f6416abd3f1ff870182057",
-            "df101d60d0792d88f92f7bb41b701f30e284340c7c2effcad4af23cdc12e459e",
+            "ac2b48bd7cd529dc8676e3ea2c82f6a755b7a72fce90a16bee673f0e40a8d608",
+            "7dc36c9ce881a4edfb56eab528e63de4eb36eb003f944583ba3d687c115d0788",
         ],
     ),
     (
         "hyena-padded",
         [
-            "05e7dc94cc8d4ffc56432a320f32f6c4bf900c82228f591285069358a1ac2a38",
-            "fe659bf195d3a56ca91438742d4f80f851071260a8c6bfb73c352718a36b8fcd",
+            "21df42c4fe01f9d16099587ef3b9c389cad7329832262ac56551305c6e433e91",
+            "b536a1cd03f67cb64d12d7745c09b58b7a3a5a8df4a0f8631b0f3e7842115ad8",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "70756fd7d993da2ffdf23ecb0327ade5b70430fc758f73feba1f3f60b55a6cf5",
-            "8ad602bd28f09ee2f3f02f9e23dcf4c2e750ff49ac4b55642798af092d72d0e7",
+            "3257e0acf18ca0b344f7dd0f74c72c608d076a4c243edfa00b576b9439d6acd5",
+            "6bbb9948b3c3430ce8213e8a00aa04d765d8f08ee18aed11df4c90489e05ca70",
         ],
     ),
     (
         "cirencode",
         [
-            "0deaf4b09bad8844da04dc61c579a009d806f7f88ac1e348720df9a606361202",
-            "50e82ef729d56dca9c487aaf912e81f3bccaffa0c876df2d4eda848bd614dd38",
+            "607bb653f23abed9bd210fd60c325af9ecd336a4cc82d6c67dbcad63902cb583",
+            "5c85258c1c0ae672bab2cd715c8f94d683e9c5af1788d1bdf18376ed077238f7",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "dd2ef1e27cb4ef70f3f9a2b92ce9f5eebccb17ef9ca7aa2ca56e17c4e75f7c1d",
-            "97570698c62f63169e667410dff816d754a84f979b05365385afc522805c1398",
+            "21cdb762cb82a54ab55f66a0c792687c97d48f9cbf00de1e44a7dd8c75f2d9d8",
+            "97e7b120bf8871ece0766f5c4a1f61fe0e101204b1f8c0fd9b5a6b3f8b577e68",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "320106ff527385a8cee37875fcc3bb05bb2345d5d4ca2dabc02cde00c538545c",
-            "586ba5584c58469df6f755ed1e39d2bf23e0edf78f22cb64dea390eaceb4a387",
+            "edf1d8c10e9aa62cd8c04f0c74ad4370693f02e824416a058d577bb585769800",
+            "ad938a1ca0b2668fcedb97927c16557f2f20bff27cf559c3b6edf60c02b5eee0",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "439bbf3e6a34d3ddf33ae6f3847e274be592fe78f5ca063c0530b99c013229f8",
-            "42c53ab77f3d9849ba74bc412f314f30d01e90f0b084ab20d2ca140f321e4285",
+            "0c21b9ff9a1e138eee1adab4bc6b7fe25803779c9f9143e2cd88cef1341801b2",
+            "f7e423da00fc11972aebfcc7d6f7070942d61923e79b568574bc1443a1730cfa",
         ],
     ),
     (
         "guard bits",
         [
-            "1fd40155f7d9dfac3793fc5c0b2bf5b737dc2b9f50ee4c11b96cda8d153c3a1e",
-            "ef68d029ed569fc97e15d17cff543e838cedf0c14588a437b634f401175fe0dd",
+            "29478b2be80c7134766841d289a43aa50df88c12fcfa078381e012a323f230f8",
+            "9e7be6243e0def1e022de0c0c1f68abdf931524a480e54ab2b430cfc9025ec08",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "99aeb6880b84aac32308711bbc35da3b67386cb6b4062434eb7db65ae54a8bfe",
-            "3a4904664dbc5c2bcc31db4c33981688e80db864b324ebf7121ab02172df8544",
+            "a7fc3227b9f3cc89138bb5e098ab92393384fdc5e677cfe9e96851a52f1049a3",
+            "f740ef34aaf79a716a1396a728b997d0b2f8c95f68be0b11954aecd23e39082e",
         ],
     ),
     (
         "other LPN instances",
         [
-            "fe67cde422f9eb9fa5b9bdcbf5328eaa1bb1141329f17b7c8cd956b5aea6c907",
-            "5b7d74fa76f0b304583335c6cb39335c86cdf418cc5130f73cc905ade84dad77",
+            "1ab90b7344d5850a0ee5c9d69c5538d6b3e0991b56445b85a66278673eee1e1a",
+            "939e2c7be468d1b55988b7af076e463d36115ea42df889bd4ba2cc2a422edbd6",
         ],
     ),
     (
         "stationary noise",
         [
-            "fe379d3836954a3a097a4ef3eae31867552843b1d248bcd93ab0b498e3ac1f52",
-            "0519926f717d33cd3c05fc7cef839824ecaf4176b0b5fba6dbd3315c56568d17",
+            "f7348838702e0a40fa2d3b38d4ea3fd986a6274d3c5c48d394b6593b9e24cd17",
+            "4399794ff80955be022486971ebd42d9c0c438392a36fdcda3749a8ef46f9c47",
         ],
     ),
 ];

@@ -23,6 +23,8 @@
 //! small place and its opening.
 //! f is public.
 //!
+//! From 128 pieces on the client has a message of the preparation's, too, which comes last ([`Block::complete`]).
+//!
 //! Costs: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`.
 
 use std::sync::Arc;
@@ -191,7 +193,7 @@ impl Nonlinear for Elementwise<CurveParams> {
         party: &mut Party<dyn CotSource + '_>,
         chan: &mut Channel,
     ) -> Result<Vec<Block>, MpcError> {
-        Ok(Curve::prepare(party, chan, self.count, &self.params)?.blocks)
+        Curve::blocks(party, chan, self.count, &self.params)
     }
 }
 
@@ -228,20 +230,41 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Prepares `count` of them: uses up COTs, needs no input.
+    /// Prepares `count` of them: uses up COTs, needs no input. The last message is the client's.
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    ///
+    /// # Panics
+    /// When the client has promised to draw more than that ([`Party::promise`]).
     pub fn prepare<S: CotSource + ?Sized>(
         party: &mut Party<S>,
         chan: &mut Channel,
         count: usize,
         params: &CurveParams,
     ) -> Result<Self, MpcError> {
+        let mut blocks = Self::blocks(party, chan, count, params)?;
+        assert_eq!(
+            party.promised(),
+            0,
+            "all that was promised is drawn before the client says anything else"
+        );
+        blocks.iter_mut().try_for_each(|block| block.complete(chan))?;
+        // The server waits for this.
+        chan.flush()?;
+        Ok(Self { blocks })
+    }
+
+    /// As many, to be completed.
+    fn blocks<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: &CurveParams,
+    ) -> Result<Vec<Block>, MpcError> {
         params.check()?;
         let public = Arc::new(Public::new(params));
-        let blocks = Block::each(count, |count| Run::new(party, chan, count, &public))?;
-        Ok(Self { blocks })
+        Block::each(count, |count| Run::new(party, chan, count, &public))
     }
 
     /// This party's shares mod 2^out of f(x); `x` are its shares mod 2^bits (higher bits are ignored). The client's last
@@ -440,6 +463,10 @@ impl Flights for Run {
         self.x = ring_mask(x, self.public.params.pieces.domain_bits());
     }
 
+    fn complete(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        self.material.as_mut().expect("before the start").place.complete(chan)
+    }
+
     fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
         match x {
             Some(x) => {
@@ -598,7 +625,7 @@ impl Turns {
         let u = shares.clone().map(|(x, carry)| (x & lowest).wrapping_sub(carry << low) & ring).collect();
         let delta = shares
             .zip(place.masks())
-            .map(|((x, carry), r)| (x >> low).wrapping_add(*carry).wrapping_add(*r) & places)
+            .map(|((x, carry), r)| (x >> low).wrapping_add(*carry).wrapping_add((*r).into()) & places)
             .collect();
         Placed { place, offsets, slopes, u: Zeroizing::new(u), delta }
     }

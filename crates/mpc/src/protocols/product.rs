@@ -12,7 +12,7 @@
 //! 2. For bit i the server sends d_i = k0 − k1 + β_s mod 2^(L−i). The client has k0 + r_i·β_s; the server has −k0.
 //! 3. Both add these up with the weights 2^i: shares of α_c·β_s. In the same way those of β_c·α_s, by L more OTs.
 //!
-//! All of that is offline and comes from the server, so a client may promise its draws ([`Cost::promise`]).
+//! All of that is offline and comes from the server, so there is nothing to complete.
 //!
 //! *What the server draws* it takes from the upper halves of pads, of which masks use the lower ones: k0 ⊕ k1 of the OT for
 //! bit 0 gives β_s (and α_s). The client knows one pad of each OT, so they are uniform to it.
