@@ -696,7 +696,7 @@ pub(crate) fn run_query(
     let input = Zeroizing::new(input.iter().map(|&v| modulus.from_signed(v)).collect::<Vec<u64>>());
     let input = Zeroizing::new(by_channel(&input, network.nodes[0].shape, images));
     let observers = Observers { times: &mut query.times, progress, shares };
-    let output = run(PlannedNetwork { network, plan }, channel, query.steps, input, observers)?;
+    let output = run(PlannedNetwork { network, plan }, Role::Client, channel, query.steps, input, observers)?;
     channel.enter(Stage::Online, "result");
     let modulus = plan.steps.last().expect("a plan has steps").domain.modulus;
     let shape = network.nodes.last().expect("a valid network has nodes").shape;

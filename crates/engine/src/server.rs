@@ -723,7 +723,7 @@ impl Service {
         // The client's input is all its own: the server's share of it is zero.
         let input = Zeroizing::new(vec![0; plan.images() * network.nodes[0].shape.iter().product::<usize>()]);
         let observers = Observers { times: &mut times, progress: &mut NoProgress, shares: &mut *ears.shares };
-        let mut output = run(planned, channel, steps, input, observers)?;
+        let mut output = run(planned, Role::Server, channel, steps, input, observers)?;
         let domain = plan.steps.last().expect("a plan has steps").domain;
         add_noise(&mut Prg::from_os(), network.noise_bits, domain, &mut output);
         channel.enter(Stage::Online, "result");

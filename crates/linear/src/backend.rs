@@ -407,12 +407,21 @@ pub trait Online: Send {
         None
     }
 
-    /// Passes what can be passed already. This party's share of the input begins with `x`, in the input's domain or one
+    /// The client sends what it can send already. Its share of the input begins with `x`, in the input's domain or one
     /// that reduces to it ([`Domain::reduces_to`]).
     ///
     /// # Errors
     /// As [`BackendParty::setup`].
     fn feed(&mut self, _channel: &mut Channel, _x: &[u64]) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// The server receives what the client sends when it knows the first `count` values of its share ([`feed`](Self::feed)). It need
+    /// not know its own yet.
+    ///
+    /// # Errors
+    /// As [`BackendParty::setup`].
+    fn receive(&mut self, _channel: &mut Channel, _count: usize) -> Result<(), BackendError> {
         Ok(())
     }
 

@@ -26,9 +26,11 @@
 //! direction), and what may be under way is far less: behind step 0, which sends a few bytes an element, a party
 //! can be no more than a window ahead of the other.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
-use jaguar_wire::Channel;
+use jaguar_ot::threads::{self, Task};
+use jaguar_wire::{Channel, WireError};
 use zeroize::Zeroizing;
 
 use crate::error::{MpcError, check_count};
@@ -67,6 +69,10 @@ pub trait Flights: Send {
     /// # Errors
     /// When the connection fails or the peer breaks the protocol.
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError>;
+
+    /// All bytes that a step reads, if none of them answers what it sends: they are received for it, and any thread may take it.
+    /// None if its messages go to and fro. Asked for before the step is taken.
+    fn reads(&self, step: usize) -> Option<usize>;
 
     /// The results, after the last step.
     fn finish(&mut self) -> Vec<u64>;
@@ -156,20 +162,15 @@ impl Block {
         Ok(())
     }
 
-    /// Takes the next step, in the [`order`] that both parties keep. What it sends may remain in the channel's buffer.
-    ///
-    /// # Errors
-    /// When the connection fails or the peer breaks the protocol.
-    pub fn step(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+    /// Takes the next step. What it sends may remain in the channel's buffer.
+    fn step(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
         self.flights.step(chan, self.done)?;
         self.done += 1;
         Ok(())
     }
 
-    /// This party's shares of the outputs, once all steps are taken.
-    pub fn finish(mut self) -> Vec<u64> {
-        assert_eq!(self.done, self.steps(), "all steps are taken");
-        self.flights.finish()
+    fn is_through(&self) -> bool {
+        self.done == self.steps()
     }
 }
 
@@ -203,6 +204,10 @@ impl Flights for Then {
         self.flights.step(chan, step)
     }
 
+    fn reads(&self, step: usize) -> Option<usize> {
+        self.flights.reads(step)
+    }
+
     fn finish(&mut self) -> Vec<u64> {
         let mut results = self.flights.finish();
         (self.then)(&mut results);
@@ -216,7 +221,7 @@ pub(crate) fn ranges(count: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// In which order both parties take the steps of blocks with so many each: `(block, step)`.
-pub fn order(steps: &[usize]) -> Vec<(usize, usize)> {
+fn order(steps: &[usize]) -> Vec<(usize, usize)> {
     let mut order: Vec<_> =
         steps.iter().enumerate().flat_map(|(j, &n)| (0..n).map(move |s| (j, s))).collect();
     // In a tie a beginning comes first: it can be sent without waiting.
@@ -225,9 +230,253 @@ pub fn order(steps: &[usize]) -> Vec<(usize, usize)> {
 }
 
 /// The block whose waiting counts as rounds: one with the most steps. The others go alongside it.
-pub fn lead(steps: &[usize]) -> usize {
+fn lead(steps: &[usize]) -> usize {
     let most = steps.iter().max();
     steps.iter().position(|s| Some(s) == most).unwrap_or(0)
+}
+
+/// What runs blocks, as [`drive`] sees it: where their operands come from, their results go, and whose time and bytes theirs are.
+pub trait Surroundings {
+    /// What can go wrong.
+    type Error: From<MpcError> + From<WireError>;
+
+    /// Does `work` on the channel, for block `b`.
+    ///
+    /// # Errors
+    /// What `work` says.
+    fn on<T>(
+        &mut self,
+        b: usize,
+        work: impl FnOnce(&mut Channel) -> Result<T, Self::Error>,
+    ) -> Result<T, Self::Error>;
+
+    /// Whether what block `b` works on is there already.
+    fn is_there(&self, b: usize, block: &Block) -> bool;
+
+    /// Starts block `b` on what it works on, which is made for it if it is not there.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
+    fn start(&mut self, b: usize, block: &mut Block) -> Result<(), Self::Error>;
+
+    /// At the server: whether the client may send something of its own as soon as it has the results of block `b`.
+    fn follows(&self, b: usize) -> bool;
+
+    /// Receives that, where `block` has what it reads in its last step.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
+    fn receive(&mut self, b: usize, block: &Block) -> Result<(), Self::Error>;
+
+    /// Takes the results of block `b`.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
+    fn finish(&mut self, b: usize, results: Zeroizing<Vec<u64>>) -> Result<(), Self::Error>;
+}
+
+/// A step under way.
+struct Step {
+    b: usize,
+    /// The last one that this party takes: what it sends may wait for more.
+    last: bool,
+    task: Task<Stepped>,
+}
+
+/// A step that was taken on a stretch of the channel.
+struct Stepped {
+    block: Block,
+    sent: Result<Vec<u8>, MpcError>,
+    /// If it was the block's last one.
+    results: Option<Zeroizing<Vec<u64>>>,
+}
+
+impl Stepped {
+    fn take(mut block: Block, mut channel: Channel) -> Self {
+        let sent = block.step(&mut channel).map(|()| channel.into_sent());
+        let results = (sent.is_ok() && block.is_through()).then(|| Zeroizing::new(block.flights.finish()));
+        Self { block, sent, results }
+    }
+}
+
+/// Takes all steps of all blocks in the [`order`] that both parties keep, on all threads: this one receives for the steps and sends what
+/// they say, in that order; others take them. **No deadlock**: before this party waits for the peer, it has sent all that comes
+/// before in the order.
+///
+/// # Errors
+/// When the connection fails, the peer breaks the protocol, or the surroundings say so.
+pub fn drive<S: Surroundings>(blocks: Vec<Block>, around: &mut S) -> Result<(), S::Error> {
+    let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
+    let (order, threads) = (order(&steps), threads::count());
+    let mut driver = Driver {
+        lead: lead(&steps),
+        around,
+        blocks: blocks.into_iter().map(Some).collect(),
+        under_way: VecDeque::new(),
+    };
+    for (i, &(b, step)) in order.iter().enumerate() {
+        let last = i + 1 == order.len();
+        // 1. The block's step before, and what others have done meanwhile.
+        while driver.blocks[b].is_none() || driver.under_way.front().is_some_and(|step| step.task.is_done()) {
+            driver.end_one()?;
+        }
+        let mut block = driver.blocks[b].take().expect("all its steps have ended");
+        // 2. Its operand. The peer is not to wait for the first block while this party makes what the next one works on.
+        if step == 0 {
+            if driver.under_way.len() == 1 && !driver.around.is_there(b, &block) {
+                driver.end_one()?;
+            }
+            driver.around.start(b, &mut block)?;
+        }
+        // 3. What it reads, and then the step.
+        match block.flights.reads(step) {
+            Some(bytes) if threads > 1 => {
+                while !driver.under_way.is_empty() && !driver.has_arrived(b, bytes)? {
+                    driver.end_one()?;
+                }
+                if driver.under_way.len() > 2 * threads {
+                    driver.end_one()?;
+                }
+                let channel = driver.receive(b, bytes)?;
+                if step + 1 == steps[b] && driver.around.follows(b) {
+                    // What comes next is it, if there is anything.
+                    while !driver.under_way.is_empty() && !driver.has_arrived(b, 1)? {
+                        driver.end_one()?;
+                    }
+                    driver.around.receive(b, &block)?;
+                }
+                let task = Task::spawn(move || Stepped::take(block, channel));
+                driver.under_way.push_back(Step { b, last, task });
+            }
+            Some(_) | None => {
+                while !driver.under_way.is_empty() {
+                    driver.end_one()?;
+                }
+                driver.take_here(b, block, (step + 1 == steps[b], last))?;
+            }
+        }
+    }
+    while !driver.under_way.is_empty() {
+        driver.end_one()?;
+    }
+    Ok(())
+}
+
+struct Driver<'a, S> {
+    /// The block whose waiting counts as rounds.
+    lead: usize,
+    around: &'a mut S,
+    /// Those that are not under way.
+    blocks: Vec<Option<Block>>,
+    /// In the order of both parties.
+    under_way: VecDeque<Step>,
+}
+
+impl<S: Surroundings> Driver<'_, S> {
+    /// Does something on the channel for block `b`.
+    fn on<T>(
+        &mut self,
+        b: usize,
+        work: impl FnOnce(&mut Channel) -> Result<T, S::Error>,
+    ) -> Result<T, S::Error> {
+        let lead = b == self.lead;
+        self.around.on(b, |chan| if lead { work(chan) } else { chan.alongside(work) })
+    }
+
+    fn has_arrived(&mut self, b: usize, bytes: usize) -> Result<bool, S::Error> {
+        self.on(b, |chan| Ok(chan.has_arrived(bytes)?))
+    }
+
+    /// A stretch of the channel with what a step of block `b` reads.
+    fn receive(&mut self, b: usize, bytes: usize) -> Result<Channel, S::Error> {
+        self.on(b, |chan| {
+            let input = chan.recv(bytes)?;
+            Ok(chan.stretch(input))
+        })
+    }
+
+    /// Waits for the first step that is under way, and sends what it says.
+    fn end_one(&mut self) -> Result<(), S::Error> {
+        let Step { b, last, task } = self.under_way.pop_front().expect("one is under way");
+        let (block, results) = self.on(b, |chan| {
+            let Stepped { block, sent, results } = task.join();
+            chan.send_held(sent?)?;
+            Ok((block, results))
+        })?;
+        self.end(b, block, results, last)
+    }
+
+    /// A step that this thread takes, on the channel itself; whether it takes the block `through`.
+    fn take_here(
+        &mut self,
+        b: usize,
+        mut block: Block,
+        (through, last): (bool, bool),
+    ) -> Result<(), S::Error> {
+        self.on(b, |chan| Ok(block.step(chan)?))?;
+        if through && self.around.follows(b) {
+            self.around.receive(b, &block)?;
+        }
+        let results = through.then(|| Zeroizing::new(block.flights.finish()));
+        self.end(b, block, results, last)
+    }
+
+    /// A step of block `b` has ended. What it says is in the channel's buffer, and stays there if it is the `last` of all.
+    fn end(
+        &mut self,
+        b: usize,
+        block: Block,
+        results: Option<Zeroizing<Vec<u64>>>,
+        last: bool,
+    ) -> Result<(), S::Error> {
+        self.blocks[b] = Some(block);
+        if let Some(results) = results {
+            self.around.finish(b, results)?;
+        }
+        // It travels, and the peer works on it, while this party goes on.
+        if last { Ok(()) } else { self.on(b, |chan| Ok(chan.flush()?)) }
+    }
+}
+
+/// One layer by itself.
+struct Alone<'a> {
+    chan: &'a mut Channel,
+    x: &'a [u64],
+    out: Vec<u64>,
+}
+
+impl Surroundings for Alone<'_> {
+    type Error = MpcError;
+
+    fn on<T>(
+        &mut self,
+        _: usize,
+        work: impl FnOnce(&mut Channel) -> Result<T, MpcError>,
+    ) -> Result<T, MpcError> {
+        work(self.chan)
+    }
+
+    fn is_there(&self, _: usize, _: &Block) -> bool {
+        true
+    }
+
+    fn start(&mut self, _: usize, block: &mut Block) -> Result<(), MpcError> {
+        block.start(&self.x[block.inputs()])
+    }
+
+    fn follows(&self, _: usize) -> bool {
+        false
+    }
+
+    fn receive(&mut self, _: usize, _: &Block) -> Result<(), MpcError> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _: usize, results: Zeroizing<Vec<u64>>) -> Result<(), MpcError> {
+        // A layer's blocks have equally many steps, so they come through in order.
+        self.out.extend_from_slice(&results);
+        Ok(())
+    }
 }
 
 /// Runs all blocks of one layer on `x`, this party's shares of its inputs; this party's shares of its outputs. The
@@ -235,24 +484,12 @@ pub fn lead(steps: &[usize]) -> usize {
 ///
 /// # Errors
 /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
-pub fn run(mut blocks: Vec<Block>, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+pub fn run(blocks: Vec<Block>, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
     check_count("shares", x.len(), blocks.last().map_or(0, |b| b.inputs.end))?;
-    let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
-    let lead = lead(&steps);
-    let order = order(&steps);
-    for (i, &(j, step)) in order.iter().enumerate() {
-        let block = &mut blocks[j];
-        if step == 0 {
-            block.start(&x[block.inputs.clone()])?;
-        }
-        if j == lead { block.step(chan) } else { chan.alongside(|chan| block.step(chan)) }?;
-        if i + 1 < order.len() {
-            chan.flush()?;
-        }
-    }
-    let mut out = Vec::with_capacity(blocks.last().map_or(0, |b| b.outputs.end));
-    blocks.into_iter().for_each(|block| out.extend_from_slice(&Zeroizing::new(block.finish())));
-    Ok(out)
+    let out = Vec::with_capacity(blocks.last().map_or(0, |b| b.outputs.end));
+    let mut alone = Alone { chan, x, out };
+    drive(blocks, &mut alone)?;
+    Ok(alone.out)
 }
 
 #[cfg(test)]

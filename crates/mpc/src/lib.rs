@@ -27,7 +27,7 @@
 //!
 //! | below the protocols | holds |
 //! |---|---|
-//! | `block.rs` | layers in blocks, step by step: [`Block`], [`order`] |
+//! | `block.rs` | layers in blocks, step by step and on all threads: [`Block`], [`drive`] |
 //! | `gates/` | a comparison as a circuit (`formula.rs`), and its evaluation by two parties (`evaluate.rs`) |
 //! | `kernels/` | 512 elements side by side, and the inner loops on them |
 //! | [`mod@reference`] | what the protocols compute, on plain integers |
@@ -55,7 +55,7 @@ pub mod share;
 mod shares;
 
 pub use crate::share::Modulus;
-pub use block::{Block, lead, order, run as run_blocks};
+pub use block::{Block, Surroundings, drive, run as run_blocks};
 pub use comparisons::Comparisons;
 pub use cost::Cost;
 pub use error::MpcError;

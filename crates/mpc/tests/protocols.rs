@@ -236,23 +236,11 @@ fn layers_of_many_blocks() {
     maxpool(shape(3, [200, 220]), PoolParams { digit: 3, ..PoolParams::new(16) }, 2);
 }
 
-/// Runs blocks in the order that both parties keep.
-fn in_order(
-    mut blocks: Vec<Block>,
-    chan: &mut jaguar_wire::Channel,
-    x: &[u64],
-) -> Result<Vec<u64>, MpcError> {
-    let steps: Vec<usize> = blocks.iter().map(Block::steps).collect();
-    let first = lead(&steps);
-    for (j, step) in order(&steps) {
-        let block = &mut blocks[j];
-        if step == 0 {
-            block.start(&x[block.inputs()])?;
-        }
-        if j == first { block.step(chan) } else { chan.alongside(|chan| block.step(chan)) }?;
-        chan.flush()?;
-    }
-    Ok(blocks.into_iter().flat_map(Block::finish).collect())
+/// Runs blocks, and sends all of it.
+fn in_order(blocks: Vec<Block>, chan: &mut jaguar_wire::Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+    let out = jaguar_mpc::run_blocks(blocks, chan, x)?;
+    chan.flush()?;
+    Ok(out)
 }
 
 /// Prepares blocks and corrects them early, then runs them in their order; results mod 2^out.

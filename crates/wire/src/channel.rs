@@ -1,6 +1,6 @@
 //! A buffered, counted, length-checked byte stream between the two parties.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +79,10 @@ pub struct Channel {
     /// Came from the transport, not yet read by the protocol: `input[read..]`.
     input: Vec<u8>,
     read: usize,
+    /// Came behind it.
+    later: VecDeque<Vec<u8>>,
+    /// Of a stretch: what is sent stays in `out`.
+    holds: bool,
     /// Whether anything was sent since the last wait (so that the next wait is a new round).
     turn: bool,
     stats: Stats,
@@ -117,6 +121,8 @@ impl Channel {
             out: Vec::new(),
             input: Vec::new(),
             read: 0,
+            later: VecDeque::new(),
+            holds: false,
             turn: true,
             stats: Stats::new(),
             key: (Stage::Model, "handshake".into()),
@@ -221,7 +227,7 @@ impl Channel {
     /// # Errors
     /// When the connection is gone.
     pub fn flush(&mut self) -> Result<(), WireError> {
-        if self.out.is_empty() {
+        if self.out.is_empty() || self.holds {
             return Ok(());
         }
         let chunk = std::mem::take(&mut self.out);
@@ -240,7 +246,7 @@ impl Channel {
     /// When the peer has gone or is silent.
     pub fn wait_for_input(&mut self, time: Duration) -> Result<bool, WireError> {
         self.flush()?;
-        if self.read < self.input.len() {
+        if self.read < self.input.len() || !self.later.is_empty() {
             return Ok(true);
         }
         let arrived = self.transport.recv_within(time).map_err(|e| e.during(name(&self.key)))?;
@@ -256,6 +262,10 @@ impl Channel {
             self.current.rounds += 1;
         }
         debug_assert_eq!(self.read, self.input.len(), "waits only when nothing is left to read");
+        if let Some(chunk) = self.later.pop_front() {
+            (self.input, self.read) = (chunk, 0);
+            return Ok(());
+        }
         let start = self.clock.now();
         let arrived = match self.patience {
             None => self.transport.recv(),
@@ -273,6 +283,55 @@ impl Channel {
         }
         self.read = 0;
         Ok(())
+    }
+
+    /// Whether the next `n` bytes are there, so that to receive them does not wait. Flushes nothing.
+    ///
+    /// # Errors
+    /// When the peer has gone or is silent.
+    pub fn has_arrived(&mut self, n: usize) -> Result<bool, WireError> {
+        let mut there = self.input.len() - self.read + self.later.iter().map(Vec::len).sum::<usize>();
+        while there < n {
+            let arrived = self.transport.recv_within(Duration::ZERO);
+            let Some(chunk) = arrived.map_err(|e| e.during(name(&self.key)))? else { return Ok(false) };
+            there += chunk.len();
+            self.later.push_back(chunk);
+        }
+        Ok(true)
+    }
+
+    /// A stretch of this conversation, for another thread: there is `input` to read and nothing behind it, and what is sent is held
+    /// until [`into_sent`](Self::into_sent). This channel has counted the input; [`send_held`](Self::send_held) counts the rest.
+    #[must_use]
+    pub fn stretch(&self, input: Vec<u8>) -> Self {
+        let mut stretch = Self::with_clock(Nowhere, Arc::clone(&self.clock));
+        stretch.key = self.key.clone();
+        (stretch.input, stretch.holds, stretch.turn) = (input, true, false);
+        stretch
+    }
+
+    /// What was sent on a [`stretch`](Self::stretch).
+    ///
+    /// # Panics
+    /// When not all of its input was read, which would be read by nobody.
+    #[must_use]
+    pub fn into_sent(mut self) -> Vec<u8> {
+        assert_eq!(self.read, self.input.len(), "a stretch reads all that was received for it");
+        std::mem::take(&mut self.out)
+    }
+
+    /// As [`send`](Self::send), of what was sent on a stretch.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send_held(&mut self, bytes: Vec<u8>) -> Result<(), WireError> {
+        if !self.out.is_empty() || bytes.is_empty() {
+            return if bytes.is_empty() { Ok(()) } else { self.send(&bytes) };
+        }
+        self.current.sent += bytes.len() as u64;
+        self.turn = true;
+        self.out = bytes;
+        if self.out.len() >= FLUSH_AT { self.flush() } else { Ok(()) }
     }
 
     /// Fills `buf` from the peer, after a flush.
@@ -301,6 +360,17 @@ impl Channel {
     /// # Errors
     /// When the peer has gone or is silent.
     pub fn recv(&mut self, n: usize) -> Result<Vec<u8>, WireError> {
+        if n > 0 {
+            self.flush()?;
+            if self.read == self.input.len() {
+                self.wait()?;
+            }
+            if self.read == 0 && self.input.len() == n {
+                // A whole chunk is handed on as it came.
+                self.current.received += n as u64;
+                return Ok(std::mem::take(&mut self.input));
+            }
+        }
         let mut buf = Vec::new();
         while buf.len() < n {
             let start = buf.len();
@@ -383,6 +453,31 @@ impl Channel {
         let _ = self.flush();
         self.transport.put_off(reason);
     }
+}
+
+/// The transport of a stretch, which is never asked for anything: who follows its protocol reads no more than was received for it.
+struct Nowhere;
+
+impl Nowhere {
+    fn nothing<T>() -> Result<T, WireError> {
+        Err(WireError::Closed { waiting_for: "what was not received for this step".into() })
+    }
+}
+
+impl Transport for Nowhere {
+    fn send(&mut self, _: Vec<u8>) -> Result<(), WireError> {
+        Self::nothing()
+    }
+
+    fn recv(&mut self) -> Result<Vec<u8>, WireError> {
+        Self::nothing()
+    }
+
+    fn recv_within(&mut self, _: Duration) -> Result<Option<Vec<u8>>, WireError> {
+        Self::nothing()
+    }
+
+    fn put_off(&mut self, _: &str) {}
 }
 
 /// A message's bytes, without their length.

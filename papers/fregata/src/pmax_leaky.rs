@@ -667,6 +667,10 @@ impl Flights for Pmax {
         }
     }
 
+    fn reads(&self, _: usize) -> Option<usize> {
+        None
+    }
+
     fn finish(&mut self) -> Vec<u64> {
         match &mut self.side {
             Side::Client(client) => std::mem::take(&mut client.out),

@@ -64,7 +64,7 @@ struct ServerOnline {
 
 impl ServerOnline {
     /// 3. As much of V as the client sends when it knows the first `values` of its share, and has not sent before.
-    fn receive(&mut self, channel: &mut Channel, values: usize) -> Result<(), jaguar_wire::WireError> {
+    fn receive_ready(&mut self, channel: &mut Channel, values: usize) -> Result<(), jaguar_wire::WireError> {
         let layer = self.model.layers.of(self.node);
         if let Some(count) = layer.ready(values).checked_sub(self.v.len()).filter(|&count| count > 0) {
             // Once, for no copy to be left behind.
@@ -77,14 +77,14 @@ impl ServerOnline {
 }
 
 impl Online for ServerOnline {
-    fn feed(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+    fn receive(&mut self, channel: &mut Channel, count: usize) -> Result<(), BackendError> {
         // It follows the client's last message of a block, which was waited for already.
-        let mut channel_alongside = |channel: &mut Channel| self.receive(channel, x.len());
+        let mut channel_alongside = |channel: &mut Channel| self.receive_ready(channel, count);
         Ok(channel.alongside(&mut channel_alongside)?)
     }
 
     fn feed_all(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
-        Ok(self.receive(channel, x.len())?)
+        Ok(self.receive_ready(channel, x.len())?)
     }
 
     /// 4. `W·(V + x_s) + r`, begun.

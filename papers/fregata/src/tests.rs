@@ -263,7 +263,7 @@ fn run(layers: &Arc<dyn Layers>, weights: &Weights, client: &[u64], server: &[u6
             down.flush().unwrap();
             party.exchange(0, &[], &mut down).unwrap();
             let mut online = party.prepare(0, &[], &mut down).unwrap();
-            online.feed(&mut down, &server[..part]).unwrap();
+            online.receive(&mut down, part).unwrap();
             online.feed_all(&mut down, server).unwrap();
             let mut output = online.finish(&mut down, server).unwrap();
             output.make(1);

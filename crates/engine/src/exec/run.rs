@@ -10,7 +10,8 @@
 
 use jaguar_graph::network::{NodeId, Work};
 use jaguar_linear::backend::Online;
-use jaguar_mpc::{Block, Extend, Truncate, lead, order};
+use jaguar_mpc::{Block, Extend, Surroundings, Truncate, drive};
+use jaguar_ot::Role;
 use jaguar_wire::{Channel, Stage};
 use zeroize::Zeroizing;
 
@@ -27,9 +28,10 @@ pub(crate) struct Observers<'a> {
     pub shares: ShareObserver<'a>,
 }
 
-/// Runs the plan on this party's share of the input, `[C, H, W]`; returns its share of the output, in the last step's ring.
+/// Runs the plan as `role` on this party's share of the input, `[C, H, W]`; returns its share of the output, in the last step's ring.
 pub(crate) fn run(
     planned: PlannedNetwork<'_>,
+    role: Role,
     channel: &mut Channel,
     steps: Vec<PreparedStep>,
     input: Share,
@@ -43,6 +45,7 @@ pub(crate) fn run(
     let Observers { times, progress, shares } = observers;
     let mut walk = Walk {
         planned,
+        role,
         account: Account { network: planned.network, channel, times },
         progress,
         values: Values::new(planned, shares),
@@ -78,9 +81,17 @@ struct Job {
     extension: Option<Extend>,
 }
 
+impl Job {
+    /// Whether what its blocks make is the node's value as it is.
+    fn is_value(&self) -> bool {
+        self.linear.is_none() && self.truncation.is_none() && self.extension.is_none()
+    }
+}
+
 /// One role's run.
 struct Walk<'a> {
     planned: PlannedNetwork<'a>,
+    role: Role,
     account: Account<'a>,
     progress: &'a mut dyn Progress,
     values: Values<'a>,
@@ -194,43 +205,12 @@ impl Walk<'_> {
     /// Takes all steps of all blocks of the wave.
     fn run_wave(&mut self) -> Result<(), EngineError> {
         let mut jobs = std::mem::take(&mut self.wave);
-        let mut blocks: Vec<(usize, Option<Block>)> = Vec::new();
+        let (mut blocks, mut job_of) = (Vec::new(), Vec::new());
         for (j, job) in jobs.iter_mut().enumerate() {
-            blocks.extend(job.blocks.drain(..).map(|block| (j, Some(block))));
+            job_of.resize(job_of.len() + job.blocks.len(), j);
+            blocks.append(&mut job.blocks);
         }
-        let steps: Vec<usize> =
-            blocks.iter().map(|(_, block)| block.as_ref().map_or(0, Block::steps)).collect();
-        let (lead, order) = (lead(&steps), order(&steps));
-        for (i, &(b, step)) in order.iter().enumerate() {
-            let (j, block) = &mut blocks[b];
-            let job = &mut jobs[*j];
-            let one = block.as_mut().expect("until its last step");
-            if step == 0 {
-                self.make_operand(job, one.inputs().end)?;
-            }
-            let Self { account, values, .. } = self;
-            account.timed(job.node, |channel| {
-                if step == 0 {
-                    let input = || values.input(job.node, 0);
-                    let operand = job.operand.as_ref().map_or_else(input, Value::available);
-                    one.start(&operand[one.inputs()])?;
-                }
-                if b == lead { one.step(channel) } else { channel.alongside(|c| one.step(c)) }?;
-                Ok(())
-            })?;
-            if step + 1 == steps[b] {
-                // A layer's blocks have equally many steps, so they come through in order.
-                let made = Zeroizing::new(block.take().expect("until its last step").finish());
-                job.output.extend_from_slice(&made);
-                if job.linear.is_none() && job.truncation.is_none() && job.extension.is_none() {
-                    self.feed_linear_consumers(job.node, &job.output)?;
-                }
-            }
-            if i + 1 < order.len() {
-                // It travels, and the peer works on it, while this party goes on.
-                self.account.channel.flush()?;
-            }
-        }
+        drive(blocks, &mut Wave { walk: self, jobs: &mut jobs, job_of: &job_of })?;
         for job in jobs {
             match job.operand {
                 // A sum's operands have been read.
@@ -262,17 +242,98 @@ impl Walk<'_> {
         self.values.make_kept(&mut self.account, input, count)
     }
 
-    /// Sends those ciphertexts of linear layers behind `node` that follow from `output`, the first values of its output.
-    fn feed_linear_consumers(&mut self, node: NodeId, output: &[u64]) -> Result<(), EngineError> {
-        let Self { planned, account, steps, consumers, .. } = self;
-        for &id in consumers[node].iter().filter(|&&id| planned.plan.steps[id].layer.is_some()) {
-            if let Some(PreparedStep { conversion: None, op: PreparedOp::Linear(linear), .. }) =
-                &mut steps[id]
-            {
-                account.timed(id, |channel| Ok(linear.feed(channel, output)?))?;
-            }
+    /// The linear layers behind `node` that take its output as it comes, where both parties have begun it.
+    fn streams(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        let begun = |step: &Option<PreparedStep>| {
+            matches!(step, Some(PreparedStep { conversion: None, op: PreparedOp::Linear(_), .. }))
+        };
+        let taken = move |&id: &NodeId| self.planned.plan.steps[id].layer.is_some() && begun(&self.steps[id]);
+        self.consumers[node].iter().copied().filter(taken)
+    }
+
+    /// Receives what the client sends of linear layers behind `node` when it knows the first `count` values of its output.
+    fn receive_for_linear_consumers(&mut self, node: NodeId, count: usize) -> Result<(), EngineError> {
+        for id in self.streams(node).collect::<Vec<_>>() {
+            let Some(PreparedStep { op: PreparedOp::Linear(linear), .. }) = &mut self.steps[id] else {
+                continue;
+            };
+            self.account.timed(id, |channel| Ok(linear.receive(channel, count)?))?;
         }
         Ok(())
+    }
+
+    /// Sends those ciphertexts of linear layers behind `node` that follow from `output`, the first values of its output.
+    fn feed_linear_consumers(&mut self, node: NodeId, output: &[u64]) -> Result<(), EngineError> {
+        for id in self.streams(node).collect::<Vec<_>>() {
+            let Some(PreparedStep { op: PreparedOp::Linear(linear), .. }) = &mut self.steps[id] else {
+                continue;
+            };
+            self.account.timed(id, |channel| Ok(linear.feed(channel, output)?))?;
+        }
+        Ok(())
+    }
+}
+
+/// A wave, as its blocks see it.
+struct Wave<'w, 'a> {
+    walk: &'w mut Walk<'a>,
+    jobs: &'w mut [Job],
+    /// By block: whose it is.
+    job_of: &'w [usize],
+}
+
+impl Wave<'_, '_> {
+    /// What a job works on, as far as it is there.
+    fn operand<'j>(&'j self, job: &'j Job) -> &'j [u64] {
+        match &job.operand {
+            Some(operand) => operand.available(),
+            None => self.walk.values.input(job.node, 0),
+        }
+    }
+}
+
+impl Surroundings for Wave<'_, '_> {
+    type Error = EngineError;
+
+    fn on<T>(
+        &mut self,
+        b: usize,
+        work: impl FnOnce(&mut Channel) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        self.walk.account.timed(self.jobs[self.job_of[b]].node, work)
+    }
+
+    fn is_there(&self, b: usize, block: &Block) -> bool {
+        self.operand(&self.jobs[self.job_of[b]]).len() >= block.inputs().end
+    }
+
+    fn start(&mut self, b: usize, block: &mut Block) -> Result<(), EngineError> {
+        let job = &mut self.jobs[self.job_of[b]];
+        self.walk.make_operand(job, block.inputs().end)?;
+        let Walk { account, values, .. } = &mut *self.walk;
+        account.timed(job.node, |_| {
+            let operand = job.operand.as_ref().map_or_else(|| values.input(job.node, 0), Value::available);
+            Ok(block.start(&operand[block.inputs()])?)
+        })
+    }
+
+    fn finish(&mut self, b: usize, results: Zeroizing<Vec<u64>>) -> Result<(), EngineError> {
+        // A layer's blocks have equally many steps, so they come through in order.
+        let job = &mut self.jobs[self.job_of[b]];
+        job.output.extend_from_slice(&results);
+        if job.is_value() {
+            self.walk.feed_linear_consumers(job.node, &job.output)?;
+        }
+        Ok(())
+    }
+
+    fn follows(&self, b: usize) -> bool {
+        let job = &self.jobs[self.job_of[b]];
+        self.walk.role == Role::Server && job.is_value() && self.walk.streams(job.node).next().is_some()
+    }
+
+    fn receive(&mut self, b: usize, block: &Block) -> Result<(), EngineError> {
+        self.walk.receive_for_linear_consumers(self.jobs[self.job_of[b]].node, block.outputs().end)
     }
 }
 

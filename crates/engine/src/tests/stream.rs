@@ -175,7 +175,7 @@ fn walk(
     let mut values = BTreeMap::new();
     let shares = &mut |node: usize, share: &[u64]| drop(values.insert(node, share.to_vec()));
     let observers = Observers { times: &mut times, progress: &mut NoProgress, shares };
-    run(planned, channel, prepared.steps, input.into(), observers).unwrap();
+    run(planned, role, channel, prepared.steps, input.into(), observers).unwrap();
     channel.flush().unwrap();
     values
 }

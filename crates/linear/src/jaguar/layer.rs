@@ -399,9 +399,9 @@ struct ServerOnline {
 }
 
 impl Online for ServerOnline {
-    fn feed(&mut self, channel: &mut Channel, x: &[u64]) -> Result<(), BackendError> {
+    fn receive(&mut self, channel: &mut Channel, count: usize) -> Result<(), BackendError> {
         // It follows the client's last message of a block, which was waited for already.
-        let receive = |channel: &mut Channel| self.server.receive_ready(&mut self.upload, channel, x.len());
+        let receive = |channel: &mut Channel| self.server.receive_ready(&mut self.upload, channel, count);
         Ok(channel.alongside(receive)?)
     }
 

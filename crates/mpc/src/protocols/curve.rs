@@ -490,6 +490,10 @@ impl Flights for Run {
         }
     }
 
+    fn reads(&self, _: usize) -> Option<usize> {
+        None
+    }
+
     fn finish(&mut self) -> Vec<u64> {
         self.turns.take().expect("all steps are taken").finish()
     }

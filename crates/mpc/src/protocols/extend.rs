@@ -347,6 +347,20 @@ impl ExtendMaterial {
         Ok(())
     }
 
+    /// Bytes of the server's corrected choices.
+    pub(crate) fn choice_bytes(&self) -> usize {
+        let candidates = match &self.side {
+            Side::Client(prepared) => prepared.len(),
+            Side::Server(prepared) => prepared.len(),
+        };
+        candidates * plane_bytes(self.count, 1)
+    }
+
+    /// Bytes of the client's answer.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        pack::packed_len(self.count, self.rings.wrap.bits())
+    }
+
     /// Client, step 1: receives the server's corrected choices.
     pub(crate) fn client_recv(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
         let Side::Client(prepared) = &mut self.side else { unreachable!("a client's step") };
@@ -673,6 +687,17 @@ impl Flights for Extension {
     }
 
     /// The server's share loses the offset again.
+    fn reads(&self, step: usize) -> Option<usize> {
+        match (&self.wrap, self.role, step) {
+            (Wrap::Tops(_), _, 0) => Some(0),
+            (Wrap::Tops(prepared), role, _) => {
+                let prepared = prepared.as_ref().expect("runs once");
+                Some(if role == Role::Client { prepared.choice_bytes() } else { prepared.answer_bytes() })
+            }
+            (Wrap::Carry(_), _, _) => None,
+        }
+    }
+
     fn finish(&mut self) -> Vec<u64> {
         let offset = if self.role == Role::Server { self.params.offset() } else { 0 };
         let output = self.params.output;

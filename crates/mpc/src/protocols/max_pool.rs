@@ -369,6 +369,17 @@ impl<L: Flights> Flights for Tournament<L> {
         }
     }
 
+    fn reads(&self, step: usize) -> Option<usize> {
+        let each = self.levels.first().map_or(1, |level| level.steps() - 1);
+        let (level, within) = (step / each, step % each);
+        let before = match level.checked_sub(1) {
+            Some(before) if within == 0 => self.levels[before].reads(each)?,
+            Some(_) | None => 0,
+        };
+        let own = self.levels.get(level).map_or(Some(0), |level| level.reads(within))?;
+        Some(before + own)
+    }
+
     fn finish(&mut self) -> Vec<u64> {
         // At full length: growing would leave copies of shares behind.
         let outputs = self.bracket.outputs();

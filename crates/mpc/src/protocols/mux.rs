@@ -219,6 +219,11 @@ impl MuxMaterial {
         Ok(this)
     }
 
+    /// Bytes of the corrections of all parts.
+    pub(crate) fn correction_bytes(&self) -> usize {
+        self.parts.iter().map(|part| pack::packed_len(self.count, part.bits)).sum()
+    }
+
     /// Sends the correction ε of every value of part `p`.
     pub(crate) fn send_corrections(&self, chan: &mut Channel, p: usize, x: &[u64]) -> Result<(), MpcError> {
         let part = &self.parts[p];

@@ -371,6 +371,12 @@ impl Flights for Run {
         }
     }
 
+    fn reads(&self, step: usize) -> Option<usize> {
+        let reads = (self.role == Role::Server) == (step == 0);
+        let values = self.triples.alpha.len() * 2;
+        Some(if reads { jaguar_wire::pack::packed_len(values, self.params.ring_bits()) } else { 0 })
+    }
+
     fn finish(&mut self) -> Vec<u64> {
         let (server, shift) = (self.role == Role::Server, self.params.shift);
         let (ring, out) = (self.params.mask(), u64::MAX >> (64 - self.params.out_bits));

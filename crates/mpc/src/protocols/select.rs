@@ -27,6 +27,7 @@ use crate::cost::{self, Cost};
 use crate::error::MpcError;
 use crate::gates::evaluate::{self, Corrections, Running};
 use crate::gates::formula::Formula;
+use crate::kernels::circuit::And;
 use crate::kernels::lanes::{Lanes, add_plane, plane_bytes, plane_to_bytes};
 use crate::kernels::loops::Level;
 use crate::party::Party;
@@ -165,6 +166,37 @@ impl Select {
 
     fn turns(&self) -> usize {
         self.compare.formula.depth() + 1
+    }
+
+    /// Bytes that each step of a run reads.
+    fn reads(&self) -> Vec<usize> {
+        let (count, turns, formula) = (self.count, self.turns(), &self.compare.formula);
+        let turn = |number: usize| match formula.circuit.levels.get(number - 1) {
+            Some(ands) => plane_bytes(count, ands.iter().map(And::opened).sum()),
+            None if number == turns => (1 + usize::from(self.second.is_some())) * plane_bytes(count, 1),
+            None => 0,
+        };
+        let extend = |bytes: fn(&extend::ExtendMaterial) -> usize| self.extend.as_ref().map_or(0, bytes);
+        let mut reads: Vec<usize> = match self.role {
+            Role::Client => {
+                let tables = plane_bytes(count, formula.message_planes()) + self.mux.correction_bytes();
+                let first = tables + extend(extend::ExtendMaterial::choice_bytes) + turn(1);
+                [0, first]
+                    .into_iter()
+                    .chain((2..self.steps()).map(|s| turn(2 * s - 2) + turn(2 * s - 1)))
+                    .collect()
+            }
+            Role::Server => {
+                let first = self.correction_bytes;
+                std::iter::once(first)
+                    .chain((1..self.steps()).map(|s| turn(2 * s - 1) + turn(2 * s)))
+                    .collect()
+            }
+        };
+        if self.role == Role::Server {
+            *reads.last_mut().expect("two steps or more") += extend(extend::ExtendMaterial::answer_bytes);
+        }
+        reads
     }
 
     /// Flight 1 offline: the client, which knows its shares, sends it; the server receives and keeps it.
@@ -429,6 +461,8 @@ pub(crate) struct SelectBlock {
     bits: u32,
     offset: u64,
     steps: usize,
+    /// Bytes that each step reads.
+    reads: Vec<usize>,
     join: Join,
     state: State,
 }
@@ -441,7 +475,8 @@ enum State {
 impl SelectBlock {
     /// Takes values mod 2^`bits`.
     pub(crate) fn new(select: Select, bits: u32, join: Join) -> Self {
-        Self { bits, offset: 0, steps: select.steps(), join, state: State::Prepared(Some(Box::new(select))) }
+        let (steps, reads) = (select.steps(), select.reads());
+        Self { bits, offset: 0, steps, reads, join, state: State::Prepared(Some(Box::new(select))) }
     }
 
     /// Compares x + `offset` instead of x; what is multiplied by the result stays x. The server alone adds it, so the
@@ -458,6 +493,9 @@ impl Flights for SelectBlock {
 
     fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
         let State::Prepared(Some(select)) = &mut self.state else { unreachable!("before the start") };
+        if x.is_none() {
+            self.reads[0] = 0;
+        }
         let x = x.map(|x| ring_mask(x, self.bits));
         let x = x.as_ref().map(|x| &x[..]);
         select.correct(chan, x, &[x.unwrap_or_default()])
@@ -475,6 +513,10 @@ impl Flights for SelectBlock {
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
         let State::Running(run) = &mut self.state else { unreachable!("started") };
         run.step(chan, step)
+    }
+
+    fn reads(&self, step: usize) -> Option<usize> {
+        Some(self.reads[step])
     }
 
     fn finish(&mut self) -> Vec<u64> {

@@ -214,6 +214,10 @@ impl Flights for Alone {
         Ok(())
     }
 
+    fn reads(&self, _: usize) -> Option<usize> {
+        Some(0)
+    }
+
     fn finish(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.0)
     }
