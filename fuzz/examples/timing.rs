@@ -490,7 +490,10 @@ impl Online {
     fn prepare(layer: &dyn Nonlinear, role: Role, channel: &mut Channel) -> Vec<Block> {
         let mut party = Party::new(role, InsecureTestDealer::new(5, role));
         let party: &mut Party<dyn CotSource> = &mut party;
-        layer.prepare(party, channel).expect("a sound preparation")
+        let mut blocks = layer.prepare(party, channel).expect("a sound preparation");
+        blocks.iter_mut().try_for_each(|block| block.complete(channel)).expect("a sound preparation");
+        channel.flush().expect("a sound preparation");
+        blocks
     }
 
     fn new(name: &str, layer: Arc<dyn Nonlinear>, role: Role, bits: u32) -> Self {
@@ -521,10 +524,10 @@ impl Online {
         let shape = PoolShape { channels: 2, size: [16; 2], kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
         // (Each takes as much as ten others to prepare.)
         let product = ProductParams { out_bits: 24, shift: 20, offsets: [-3, 5] };
-        // |x| in 64 pieces.
-        let offsets = (0..64).map(|piece: i64| (piece - 32).abs() * 32).collect();
-        let slopes = (0..64).map(|piece| if piece < 32 { -4 } else { 4 }).collect();
-        let pieces = Arc::new(Pieces { low: 10, offset_shift: 7, shift: 2, offsets, slopes });
+        // |x| in 256 pieces.
+        let offsets = (0..256).map(|piece: i64| (piece - 128).abs() * 8).collect();
+        let slopes = (0..256).map(|piece| if piece < 128 { -4 } else { 4 }).collect();
+        let pieces = Arc::new(Pieces { low: 8, offset_shift: 7, shift: 2, offsets, slopes });
         let curve = CurveParams { bits: 16, out_bits: 16, digit: 4, pieces };
         let (odd, wide) = (Modulus::odd(65537).expect("odd"), Modulus::power_of_two(28));
         let full = Range::Full { digit: 4 };

@@ -137,7 +137,8 @@ fn layers() -> Vec<Arc<dyn Nonlinear>> {
 fn walk(layer: &dyn Nonlinear, role: Role, mut channel: Channel) -> Result<(), MpcError> {
     let mut party = Party::new(role, InsecureTestDealer::new(5, role));
     let party: &mut Party<dyn CotSource> = &mut party;
-    let blocks = layer.prepare(party, &mut channel)?;
+    let mut blocks = layer.prepare(party, &mut channel)?;
+    blocks.iter_mut().try_for_each(|block| block.complete(&mut channel))?;
     channel.flush()?;
     let count = blocks.iter().map(|block| block.inputs().end).max().unwrap_or(0);
     let shares: Vec<u64> = (0..count as u64).map(|i| i.wrapping_mul(0x9e37_79b9) & 0xffff).collect();

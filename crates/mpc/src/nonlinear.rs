@@ -79,6 +79,12 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
         self.cost().with_early(self.correction_bytes())
     }
 
+    /// How many bits the client may promise to draw before it sends anything else ([`Party::promise`]): all of one
+    /// preparation. None where it sends something in between, which no layer of this crate does.
+    fn promise(&self) -> u64 {
+        self.cost().bits_from_client
+    }
+
     /// Bits per digit of its comparisons (1..=4); `None` where it compares nothing by digits.
     fn digit(&self) -> Option<u32> {
         None
@@ -90,8 +96,8 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
     }
 
     /// Uses up the COTs and makes this party's material, block by block. Both parties call it at the same point of
-    /// their session. The client sends nothing but what belongs to its draws; what else it has to say, it says when both call
-    /// [`Block::complete`]. The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see
+    /// their session. What the client has to say besides its draws it should say when both call
+    /// [`Block::complete`], for it could promise none of them otherwise ([`Nonlinear::promise`]). The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see
     /// [`Block`].
     ///
     /// # Errors

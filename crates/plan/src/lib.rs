@@ -284,8 +284,12 @@ impl Plan {
     }
 
     /// How many correlations of a bit the client may promise to draw before it sends anything else offline
-    /// ([`jaguar_mpc::Party::promise`]): all, for what else it says of a preparation comes last ([`jaguar_mpc::Block::complete`]).
+    /// ([`Nonlinear::promise`]): all, unless some layer sends in between.
     pub fn promise(&self) -> u64 {
+        let sends = |layer: &Arc<dyn Nonlinear>| layer.promise() < layer.cost().bits_from_client;
+        if self.steps.iter().filter_map(|step| step.nonlinear.as_ref()).any(sends) {
+            return 0;
+        }
         self.nonlinear_cost().bits_from_client
     }
 

@@ -34,7 +34,7 @@ fn party(role: Role, chan: &mut Channel, layers: &[Layer]) -> Result<Vec<[f64; 2
     for _ in 0..ROUNDS {
         for (layer, [offline, online]) in layers.iter().zip(&mut least) {
             if role == Role::Client {
-                party.promise(layer.cost().bits_from_client);
+                party.promise(layer.promise());
             }
             let start = Start::now();
             let blocks = layer.prepare(&mut party, chan)?;

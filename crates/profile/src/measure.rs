@@ -261,7 +261,7 @@ fn nonlinear() -> Result<(PerKind<PerCot>, PerKind<PerByte>), ProfileError> {
             let mut ready = Vec::new();
             for ((.., step), least) in steps.iter().zip(&mut *least) {
                 if role == Role::Client {
-                    party.promise(step.cost().bits_from_client);
+                    party.promise(step.promise());
                 }
                 meet(role, chan)?;
                 let (seconds, prepared) = working(chan, |chan| {

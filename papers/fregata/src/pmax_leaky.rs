@@ -221,6 +221,11 @@ impl Nonlinear for PmaxLeakyRelu {
         cost(self.count, &self.params)
     }
 
+    /// The client sends in preparation.
+    fn promise(&self) -> u64 {
+        0
+    }
+
     fn correction_bytes(&self) -> u64 {
         self.params.first_bytes(self.count) as u64
     }
@@ -282,6 +287,11 @@ impl Nonlinear for PmaxLeakyPooling {
         level_counts(&self.shape).into_iter().map(block).fold(Cost::default(), Cost::alongside)
     }
 
+    /// The client sends in preparation.
+    fn promise(&self) -> u64 {
+        0
+    }
+
     /// The first level's.
     fn correction_bytes(&self) -> u64 {
         let first =
@@ -304,7 +314,7 @@ impl Nonlinear for PmaxLeakyPooling {
 type Words = Zeroizing<Vec<u64>>;
 
 /// The comparisons of one block, prepared and then run; of a value's two, all first ones come before all second ones.
-/// (The client sends in preparation: it may promise none of its COTs, see [`Cost::promise`].)
+/// (The client sends in preparation: it may promise none of its COTs, see [`Nonlinear::promise`].)
 struct Pmax {
     count: usize,
     params: PmaxLeakyParams,

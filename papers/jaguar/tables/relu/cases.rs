@@ -102,6 +102,14 @@ impl Case {
         let of = |&count: &usize| self.steps.iter().map(move |step| self.layer(step, count).cost());
         self.layers.iter().flat_map(of).fold(Cost::default(), |sum, cost| sum + cost)
     }
+
+    /// What the client may promise to draw: nothing, where some step sends in between.
+    pub fn promise(&self) -> u64 {
+        let of = |&count: &usize| self.steps.iter().map(move |step| self.layer(step, count));
+        let all =
+            self.layers.iter().flat_map(of).all(|layer| layer.promise() == layer.cost().bits_from_client);
+        if all { self.cost().bits_from_client } else { 0 }
+    }
 }
 
 /// Cheetah's shares, and the fraction bits that it cuts off (its networks' setting).

@@ -167,7 +167,7 @@ fn once(
     let start = timed(chan, Stage::Offline)?;
     if role == Role::Client {
         // Where it sends nothing else in preparation, its COTs may run ahead.
-        party.promise(case.cost().promise());
+        party.promise(case.promise());
     }
     let mut prepared = Vec::new();
     for &count in &case.layers {
