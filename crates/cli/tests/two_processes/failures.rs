@@ -101,8 +101,8 @@ fn what_a_network_may_not_have_is_named() {
         ["n6", "Exp", "At the end it can be cut off"],
         ["n8", "Sqrt", "At the end it can be cut off"],
         ["n16", "Log", "At the end it can be cut off"],
-        ["n21", "Resize", "Use the mode linear or nearest"],
-        ["n28", "Conv", "must be constant"],
+        ["n22", "Resize", "Use asymmetric or half_pixel"],
+        ["n29", "Conv", "must be constant"],
     ];
     assert_eq!(lines.len(), 1 + named.len(), "{lines:#?}");
     for (line, parts) in lines[1..].iter().zip(named) {
