@@ -36,14 +36,27 @@ class Zoo(unittest.TestCase):
             self.assertEqual(zoo.family(one) == zoo.family(other), alike, one)
 
     def test_reasons_are_sorted_and_counted(self):
-        found = zoo.reasons("""error: x.onnx: 12 of the model's nodes cannot be run privately, for 3 reasons:
-              /a/Mul, /b/Mul, /c/Mul and 7 more (Mul of [1, 8, 4, 4], ?): multiplies a value by a function of it: SiLU
-              /d (Elu of [1, 8, 4, 4]): the operator is not supported
+        found = zoo.reasons("""error: x.onnx: 12 of the model's 214 nodes cannot be run privately, for 3 reasons:
+              /a/Mul, /b/Mul, /c/Mul and 7 more (Mul of [1, 8, 4, 4], ?): multiplies by a constant that varies within a channel
+              /d (Exp of [1, 8, 4, 4]): the operator is not supported
               /e (Foo): is new""")
-        self.assertEqual(found["operators"], {"Mul": 10, "Elu": 1, "Foo": 1})
-        self.assertEqual(found["kinds"], ["SiLU, sigmoid inside (also as a gate)", "GELU, tanh, ELU and other curves"])
+        self.assertEqual(found["operators"], {"Mul": 10, "Exp": 1, "Foo": 1})
+        self.assertEqual(found["kinds"], ["constants that vary within a channel", "exponentials, logarithms"])
         self.assertEqual(len(found["why"]), 3)
         self.assertEqual(zoo.reasons("reading\nerror: no memory\n"), {"kinds": ["other"], "why": ["no memory"]})
+
+    def test_how_far_logits_are_off_is_what_was_said_last(self):
+        line = "activations of 20 + 8 bits: logits off by up to {} % of their spread on inputs left out of calibration\n"
+        self.assertEqual(zoo.off(line.format("1.74") + line.format("1.12") + "wrote\n"), {"off": 1.12})
+        self.assertEqual(zoo.off("wrote\n"), {})
+
+    def test_what_an_import_says_is_read(self):
+        line = "n.onnx: off by 2.0e-6; integers of 20 bits off by 1.50e-1 % of the spread, 2 out of range; 3 Linear\n"
+        self.assertEqual(zoo.told(line), {"state": "compiles", "float": 2e-6, "off": 0.15, "beyond": 2})
+        line = "n.onnx: off by 2.0e-6; not quantised: layer 3: too much; 3 Linear\n"
+        self.assertEqual(zoo.told(line), {"state": "refused", "kinds": ["other"], "why": ["not quantised: layer 3: too much; 3 Linear"]})
+        line = "n.onnx: 1 of the model's 9 nodes cannot be run privately:\n  n6 (Exp of [1, 4, 6, 6]): is new. Do not\n"
+        self.assertEqual(zoo.told(line)["kinds"], ["exponentials, logarithms"])
 
     def test_sizes_are_tried_until_one_compiles(self):
         def sides_of(answers):
@@ -57,7 +70,7 @@ class Zoo(unittest.TestCase):
                 return zoo.at_some_size(None, [32, 96, 224], "jaguar", Path("."))["state"], tried
 
         shape = {"state": "refused", "kinds": ["other"], "why": ["a window larger than its input"]}
-        curve = {"state": "refused", "kinds": ["softmax inside (attention)"]}
+        curve = {"state": "refused", "kinds": ["exponentials, logarithms"]}
         fails, right = {"state": "not exported", "why": "too small"}, {"state": "compiles"}
         self.assertEqual(sides_of({32: shape, 96: right}), ("compiles", [32, 96]))
         self.assertEqual(sides_of({32: fails, 96: shape, 224: right}), ("compiles", [32, 96, 224]))
@@ -70,11 +83,15 @@ class Zoo(unittest.TestCase):
         page = f"before\n{zoo.BEGIN}\nold\n{zoo.END}\nafter\n"
         states = {"a": "compiles", "b": "refused", "c": zoo.OTHER_KIND, "d": zoo.UNTRIED}
         found = {name: {"state": state} for name, state in states.items()}
+        found["a"] |= {"off": 1.234, "moves": 0.5}
         found["b"]["kinds"] = ["other"]
+        found["e"] = {"state": "compiles", "off": 0.5}
         told = zoo.table({"timm": found})
         put = zoo.put(page, zoo.BEGIN, zoo.END, told)
         self.assertTrue(put.startswith("before\n") and put.endswith(f"{zoo.END}\nafter\n") and "old" not in put)
-        self.assertIn("2 convolutional networks were tried (1 others are none): 1 compiles, 1 refused", put)
+        self.assertIn("3 convolutional networks were tried (1 others are none): 2 compiles, 1 refused", put)
+        self.assertIn("1 of 2 are off by at most 1 % of their logits' spread at 20 bits, others by more:", put)
+        self.assertIn("| `a` | 1.23 | 0.5 |", put)
         self.assertIn("1 are not tried yet: `d`", put)
         self.assertIn("| other | 1 | `b` |", put)
         with self.assertRaises(ValueError):

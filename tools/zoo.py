@@ -2,11 +2,13 @@
 
     .venv/torch/bin/python tools/zoo.py torchvision --jaguar target/release/jaguar --out zoo-torchvision.json
     .venv/torch/bin/python tools/zoo.py timm --jaguar target/release/jaguar --out zoo-timm.json    # needs timm
+    .venv/torch/bin/python tools/zoo.py timm --import target/release/examples/import --out zoo-timm.json    # an hour, not a night
     .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json --write docs/models.md
 
-Every convolutional network is exported with random weights (its batch norms see some noise first), and compiled with one
-sample of noise, of 32 or 96 pixels a side where the network takes such. What is convolutional, `is_convolutional` says. Of
-torchvision all networks are tried. timm has more than a thousand, most of them the same networks in other sizes: of each
+Every convolutional network is exported with random weights (its batch norms see some noise first), and compiled with two
+samples of noise, of 64 or 96 pixels a side where the network takes such. With `--import` nothing is measured of what hidden
+values tell, which takes `jaguar compile` most of its time: the example program `import` calibrates an integer network on noise, and
+compares it, and the float graph, with what torch makes of other noise. What is convolutional, `is_convolutional` says. Of torchvision all networks are tried. timm has more than a thousand, most of them the same networks in other sizes: of each
 family in each of its modules the first network is taken, in timm's own order; `family` says what a family is. Each network is
 tried in a process of its own, with bounds on memory and time; no file is kept. A run can be continued: what stands in the
 file is not done again, but what failed for memory or time; `--again` also tries anew what did not compile.
@@ -23,6 +25,7 @@ import multiprocessing
 import os
 import re
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
@@ -44,15 +47,16 @@ OTHER_KIND = "not convolutional"
 # At most so many names are listed of what was not tried.
 LISTED = 40
 # Sides of pictures that are tried first, until one compiles: it is the same network, and takes less time. Inception's take none below 75.
-SMALL = (32, 96)
+SMALL = (64, 96)
+# What a network's logits should be off by at most, in percent of their spread.
+NEAR = 1.0
 # By operator, what stands in the way, in a word for the table.
 KINDS = {
-    "products of two matrices (attention)": ["multiplies two values", "two values of the network", "multiplies two matrices"],
-    "SiLU, sigmoid inside (also as a gate)": [": SiLU", "(Sigmoid of", "(Swish of"],
-    "GELU, tanh, ELU and other curves": [": GELU", ": Mish", "(Erf of", "(Gelu of", "(Tanh of", "(Elu of", "(Softplus of", "(Mish of", "(Selu of"],
-    "layer, group or instance norm": ["LayerNormalization", "GroupNormalization", "InstanceNormalization", "(LRN of", "(Sqrt of", "(Pow of",
-                                      "ReduceL2", "LpNormalization"],
-    "softmax inside (attention)": ["(Softmax of"],
+    "products of large matrices (attention)": ["multiplies two matrices"],
+    "products of two values": ["multiplies two values", "two values of the network"],
+    "roots and inverses of what may be negative": ["may be negative"],
+    "constants that vary within a channel": ["varies within a channel"],
+    "exponentials, logarithms": ["(Exp of", "(Log of"],
 }
 
 
@@ -142,7 +146,7 @@ def export(model, side, path):
     with torch.no_grad():
         if norms:
             model.train()
-            model(torch.randn(4, 3, side, side))
+            model(torch.randn(8, 3, side, side))
         model.eval()
         torch.onnx.export(model, torch.randn(1, 3, side, side), str(path), opset_version=17, dynamo=False)
 
@@ -166,7 +170,7 @@ def reasons(text):
     return {"kinds": [kind for kind in KINDS if kind in kinds] or ["other"], "operators": dict(operators), "why": why}
 
 
-def try_one(library, name, jaguar, folder):
+def try_one(library, name, program, folder):
     try:
         model, side = sketch(library, name)
     except Exception as error:
@@ -177,26 +181,24 @@ def try_one(library, name, jaguar, folder):
     if about["parameters"] > MOST_PARAMETERS:
         return {"state": "too large", **about}
     model, side = create(library, name)
-    return {**about, **at_some_size(model, [*(small for small in SMALL if small < side), side], jaguar, folder)}
+    return {**about, **at_some_size(model, [*(small for small in SMALL if small < side), side], program, folder)}
 
 
-def at_some_size(model, sides, jaguar, folder):
+def at_some_size(model, sides, program, folder):
     """What came of the first size at which the model compiles; of the last one, if it does at none.
 
     A small size is quicker, and may be one that the model cannot have: it may not export there, or be refused for a shape. What is
     refused for an operator is refused at every size."""
     found = {}
     for side in sides:
-        found = at(model, side, jaguar, folder)
+        found = at(model, side, program, folder)
         if found["state"] not in ("not exported", "refused") or set(found.get("kinds", ["other"])) != {"other"}:
             break
     return found
 
 
-def at(model, side, jaguar, folder):
+def at(model, side, program, folder):
     """What comes of the model with pictures of this size."""
-    import numpy as np
-
     path = folder / "network.onnx"
     try:
         export(model, side, path)
@@ -204,19 +206,61 @@ def at(model, side, jaguar, folder):
         raise
     except Exception as error:
         return {"state": "not exported", "why": (str(error).splitlines() or [""])[0][:200]}
-    sample = folder / "sample.npy"
-    np.save(sample, np.random.default_rng(1).standard_normal((1, 3, side, side)).astype(np.float32))
-    # 20 bits: whether it compiles, not how well.
-    command = [jaguar, "compile", str(path), "--calibrate", str(sample), "--activation-bits", "20", "--force"]
-    run = subprocess.run([*command, "-o", str(folder / "out.jaguar")], capture_output=True, text=True)
+    return imported(model, side, program[1], path) if program[0] == "import" else compiled(side, program[1], path)
+
+
+def imported(model, side, program, path):
+    """What the example program `import` says, with torch's answer beside the network."""
+    import torch
+
+    x = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        y, near = (model.eval()(x * scale).double().flatten() for scale in (1.0, 1.0 + 1e-6))
+    data = [*x.flatten().tolist(), *y.tolist()]
+    path.with_suffix(".io").write_bytes(struct.pack(f"<II{len(data)}f", x.numel(), y.numel(), *data))
+    run = subprocess.run([program, str(path)], capture_output=True, text=True)
+    if run.returncode != 0:
+        return {"state": "too large", "why": f"status {run.returncode}"}
+    # How far the answer moves where the input grows by a millionth, in percent of its spread: of some such networks it moves much.
+    moves = 100 * float((near - y).std() / y.std())
+    return {"side": side, **told(run.stdout), "moves": moves}
+
+
+def told(text):
+    """What `import` says of one file."""
+    found = re.search(r": off by (\S+); integers of 20 bits off by (\S+) % of the spread, (\d+) out of range", text)
+    if found is None:
+        why = re.search(r"not quantised: .*", text)
+        return {"state": "refused", **({"kinds": ["other"], "why": [why[0][:300]]} if why else reasons(text))}
+    return {"state": "compiles", "float": float(found[1]), "off": float(found[2]), "beyond": int(found[3])}
+
+
+def compiled(side, jaguar, path):
+    """What `jaguar compile` says."""
+    import numpy as np
+
+    samples = path.parent / "samples"
+    samples.mkdir(exist_ok=True)
+    for seed in (1, 2):
+        sample = np.random.default_rng(seed).standard_normal((1, 3, side, side))
+        np.save(samples / f"{seed}.npy", sample.astype(np.float32))
+    # 20 bits, and written however far logits are off.
+    command = [jaguar, "compile", str(path), "--calibrate", str(samples), "--activation-bits", "20", "--force"]
+    run = subprocess.run([*command, "-o", str(path.with_suffix(".jaguar"))], capture_output=True, text=True)
     if run.returncode == 0:
-        return {"state": "compiles"}
+        return {"state": "compiles", "side": side, **off(run.stdout)}
     if run.returncode < 0:
         return {"state": "too large", "why": f"signal {-run.returncode}"}
     return {"state": "refused", **reasons(run.stderr)}
 
 
-def bounded(library, name, jaguar, folder, memory, seconds):
+def off(text):
+    """By which part of their spread, in percent, logits were off at most on the sample that was left out, as `compile` says."""
+    found = re.findall(r"logits off by up to (\S+) % of their spread on inputs left out of calibration", text)
+    return {"off": float(found[-1])} if found else {}
+
+
+def bounded(library, name, program, folder, memory, seconds):
     """`try_one` in a process of its own, with at most so many bytes of memory (it and the compiler each) and so many seconds."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
 
@@ -225,7 +269,7 @@ def bounded(library, name, jaguar, folder, memory, seconds):
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         sys.stdout = sys.stderr = open(os.devnull, "w")
         try:
-            found = try_one(library, name, jaguar, folder)
+            found = try_one(library, name, program, folder)
         except (MemoryError, RuntimeError) as error:  # torch says it so
             found = {"state": "too large", "why": str(error).splitlines()[0][:200] if str(error) else "out of memory"}
         except Exception:
@@ -247,7 +291,7 @@ def bounded(library, name, jaguar, folder, memory, seconds):
 
 
 def table(results):
-    """Markdown: of each library how many compile, which, and what stands in the way of which others."""
+    """Markdown: of each library how many compile, which, how near, and what stands in the way of which others."""
     lines = []
 
     def names(of):
@@ -264,6 +308,17 @@ def table(results):
             some = f": {names(untried)}" if len(untried) <= LISTED else "; `make zoo` goes on with them"
             lines.append(f"Of the list, {len(untried)} are not tried yet{some}.\n")
         lines.append(f"Compiling: {names(n for n, found in of.items() if found['state'] == 'compiles')}.\n")
+        measured = {name: found["off"] for name, found in of.items() if "off" in found}
+        if measured:
+            far = {name: off for name, off in measured.items() if off > NEAR}
+            near = f"{len(measured) - len(far)} of {len(measured)} are off by at most {NEAR:g} % of their logits' spread at 20 bits"
+            lines.append(f"{near}" + (", others by more:\n" if far else ".\n"))
+            if far:
+                lines.append("| network | off by, % | answer moves by, %, where the input grows by a millionth |\n|---|---|---|")
+                for name, much in sorted(far.items(), key=lambda pair: pair[1]):
+                    moves = f"{of[name]['moves']:.2g}" if "moves" in of[name] else ""
+                    lines.append(f"| `{name}` | {much:.3g} | {moves} |")
+                lines.append("")
         lines.append("| in the way | networks | which |\n|---|---|---|")
         kinds = collections.Counter(kind for found in of.values() for kind in found.get("kinds", []))
         for kind, count in kinds.most_common():
@@ -284,6 +339,7 @@ def main():
     parser.add_argument("library", nargs="?", choices=["torchvision", "timm"])
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--jaguar", default="target/release/jaguar")
+    parser.add_argument("--import", dest="importer", help="the example program `import`, instead of `jaguar compile`")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--memory", type=float, default=6, help="GiB that one network may take")
     parser.add_argument("--seconds", type=float, default=900, help="that one network may take")
@@ -315,7 +371,8 @@ def main():
             continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(dir=args.out.resolve().parent) as folder:
-            results[name] = bounded(args.library, name, args.jaguar, Path(folder), int(args.memory * 2**30), args.seconds)
+            program = ("import", args.importer) if args.importer else ("compile", args.jaguar)
+            results[name] = bounded(args.library, name, program, Path(folder), int(args.memory * 2**30), args.seconds)
         args.out.write_text(json.dumps(results, indent=1))
         about = results[name].get("kinds") or results[name].get("why", "")
         print(f"{name}: {results[name]['state']} {about} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)

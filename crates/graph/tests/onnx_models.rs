@@ -402,7 +402,7 @@ fn everything_unsupported_is_named_at_once() {
     assert_eq!(inputs[0], Some(vec![1, 4, 6, 6]));
     assert!(instead.contains("--output-name"));
     let text = ImportError::Unsupported(nodes).to_string();
-    assert!(text.contains("5 of the model's nodes"), "{text}");
+    assert!(text.contains("5 of the model's 11 nodes"), "{text}");
 }
 
 /// All complaints about a fixture that is refused, and the text that says so.

@@ -347,7 +347,7 @@ fn translate(
             }
             Err(Reject::Follows | Reject::Invalid(_)) => Vec::new(),
             Err(Reject::Unsupported { reason, instead }) => {
-                unsupported.push(report(&call, reason, instead));
+                unsupported.push(report(&call, reason, instead, live.len()));
                 vec![stand_in(&mut builder, &call)]
             }
         };

@@ -230,6 +230,29 @@ pub(crate) fn select(
     Ok(Activation::new(node, view))
 }
 
+/// A value repeated along dimensions of size one (and new ones before all) until it has these sizes.
+pub(crate) fn widened(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    wide: &[usize],
+) -> Result<Activation, Reject> {
+    let sizes = x.view.sizes();
+    let mut padded = vec![1; wide.len() - sizes.len()];
+    padded.extend(&sizes);
+    let view = x.view.reshaped(&padded).ok_or_else(|| Reject::unsupported("expands a flattened value"))?;
+    let mut expanded = Activation { view, ..x.clone() };
+    for (dim, (&to, &from)) in wide.iter().zip(&padded).enumerate() {
+        if to != from {
+            if to > crate::limits::MAX_ELEMENTS {
+                return Err(Reject::TooLarge("values"));
+            }
+            expanded = select(builder, call, &expanded, dim, &vec![0; to])?;
+        }
+    }
+    Ok(expanded)
+}
+
 /// [`select`], of a value that is brought into the tensor's order first.
 fn select_in_order(
     builder: &mut Builder,

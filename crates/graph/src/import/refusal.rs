@@ -26,6 +26,8 @@ pub struct Unsupported {
     pub reason: String,
     /// What could be exported instead, or how to cut it off.
     pub instead: String,
+    /// Of how many nodes it is one: those of the model that its outputs depend on.
+    pub of: usize,
 }
 
 impl fmt::Display for Unsupported {
@@ -98,10 +100,12 @@ pub(super) fn list(nodes: &[Unsupported]) -> String {
         some => format!(", for {some} reasons"),
     };
     let lines: String = kinds.iter().map(line).collect();
-    format!("{} of the model's nodes cannot be run privately{reasons}:{lines}", nodes.len())
+    let all = nodes.first().map_or(0, |node| node.of);
+    format!("{} of the model's {all} nodes cannot be run privately{reasons}:{lines}", nodes.len())
 }
 
-pub(super) fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupported {
+/// What is said of a node that was refused, one of so many.
+pub(super) fn report(call: &Call<'_>, reason: String, instead: String, of: usize) -> Unsupported {
     let shape = |value: &Option<Value>| match value {
         Some(Value::Constant(tensor)) => Some(tensor.dims.clone()),
         Some(Value::Activation(activation)) => Some(activation.view.sizes()),
@@ -118,6 +122,7 @@ pub(super) fn report(call: &Call<'_>, reason: String, instead: String) -> Unsupp
         inputs: call.inputs.iter().map(shape).collect(),
         reason,
         instead,
+        of,
     }
 }
 
@@ -291,6 +296,7 @@ mod tests {
             inputs: vec![Some(vec![1, 4])],
             reason: reason.into(),
             instead: "Do not".into(),
+            of: 214,
         };
         let uneven =
             |from: &str, to: &str| format!("reshapes {from} to {to}, which cuts dimensions unevenly");
@@ -301,7 +307,7 @@ mod tests {
         ];
         let text = list(&nodes);
         assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(text.contains("3 of the model's nodes") && text.contains("all for one reason"), "{text}");
+        assert!(text.contains("3 of the model's 214 nodes") && text.contains("all for one reason"), "{text}");
         assert!(text.contains("a, b, c (Reshape") && text.contains("with other numbers"), "{text}");
         nodes.push(refused("d", "its input is constant"));
         let text = list(&nodes);

@@ -3,7 +3,7 @@
 use crate::float::{Affine, Bias, Linear};
 use crate::import::build::{Activation, Builder, Call, Reject, Value};
 use crate::import::build::{activation, finite};
-use crate::import::moves::{materialise, reshaped};
+use crate::import::moves::{materialise, reshaped, widened};
 use crate::import::tensor::{Tensor, broadcast, broadcast_positions};
 use crate::import::view::View;
 use crate::network::NodeId;
@@ -20,9 +20,9 @@ pub(crate) fn affine(
     let values = finite(constant)?;
     let sizes = x.view.sizes();
     let wide = broadcast(&sizes, &constant.dims)
-        .filter(|d| d.iter().product::<usize>() == sizes.iter().product::<usize>());
-    let wide = wide.ok_or_else(|| Reject::unsupported("the constant widens the value"))?;
-    let view = x.view.reshaped(&wide).ok_or_else(|| Reject::unsupported("the constant widens the value"))?;
+        .ok_or_else(|| Reject::invalid("has a constant whose shape does not go with the value's"))?;
+    let x = &widened(builder, call, x, &wide)?;
+    let view = x.view.clone();
     let shape = builder.shape(x.node);
     let plane = shape[1] * shape[2];
 
@@ -47,7 +47,10 @@ pub(crate) fn affine(
             let mul: Vec<f32> = by_element.iter().step_by(plane).map(|v| v.0).collect();
             if by_element.chunks_exact(plane).zip(&mul).any(|(plane, mul)| plane.iter().any(|v| v.0 != *mul))
             {
-                return Err(Reject::unsupported("multiplies by a constant that varies within a channel"));
+                return Err(Reject::instead(
+                    "multiplies by a constant that varies within a channel",
+                    "One number a channel is supported; one a place, where it can be made part of the weights of a layer",
+                ));
             }
             (mul, Bias::PerElement(by_element.into_iter().map(|v| v.1).collect()))
         }

@@ -4,7 +4,7 @@ use super::Rearrange;
 use super::resize::resize;
 use super::views;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
-use crate::import::moves::{cut, laid_out, select, select_axes};
+use crate::import::moves::{cut, laid_out, select, select_axes, widened};
 use crate::import::tensor::{SliceRange, broadcast, wrap};
 use crate::import::view::View;
 use crate::ops::linear::affine::mapped;
@@ -197,19 +197,7 @@ fn expand(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> 
     let sizes = x.view.sizes();
     let wide = shape.and_then(|shape| broadcast(&sizes, &shape));
     let wide = wide.ok_or_else(|| Reject::invalid("has shapes that do not go together"))?;
-    let mut padded = vec![1; wide.len() - sizes.len()];
-    padded.extend(&sizes);
-    let view = x.view.reshaped(&padded).ok_or_else(|| Reject::unsupported("expands a flattened value"))?;
-    let mut expanded = Activation { view, ..x.clone() };
-    for (dim, (&to, &from)) in wide.iter().zip(&padded).enumerate() {
-        if to != from {
-            if to > crate::limits::MAX_ELEMENTS {
-                return Err(Reject::TooLarge("values"));
-            }
-            expanded = select(builder, call, &expanded, dim, &vec![0; to])?;
-        }
-    }
-    Ok(vec![Value::Activation(expanded)])
+    Ok(vec![Value::Activation(widened(builder, call, x, &wide)?)])
 }
 
 /// Repeats along each dimension.

@@ -1,16 +1,20 @@
-//! From ONNX's Resize by the nearest pixel or between two, and Upsample.
+//! From ONNX's Resize by the nearest pixel, between two, or by cubic curves, and Upsample.
 //!
 //! Between pixels a and b, at the part t of the way, lies (1 - t)·a + t·b. If all parts along an axis are multiples of 1/n, that is the
 //! mean of n values: n - n·t copies of a and n·t of b. So an axis is interpolated by picking n values for each result, and averaging them.
 //! Both are local, exact, and cost no byte; scales by whole factors have n of twice the factor or less.
+//!
+//! All else that weighs pixels by fixed numbers (other parts, cubic curves, antialiasing) is a linear layer for each axis, whose channels
+//! are the pixels along it: as many outputs as there are wanted, with a kernel of one place.
 
 use std::ops::{Add, Div, Mul, Sub};
 
 use crate::import::build::{Activation, Builder, Call, Reject, Value};
-use crate::import::moves::{laid_out, select};
+use crate::import::moves::{laid_out, materialise, select};
 use crate::import::tensor::{Tensor, wrap};
 use crate::import::view::View;
-use crate::network::Window;
+use crate::float::{Bias, Linear};
+use crate::network::{self, Window};
 use crate::ops::sum_pool::float::AveragePool;
 
 /// The most values that are averaged along an axis; each takes room until the mean is there.
@@ -38,31 +42,112 @@ where
     }
 }
 
-/// For each of `count` pixels the values whose mean it is, all as many; and how many.
-fn between(
-    coordinates: &str,
-    (size, count): (usize, usize),
-    scale: f64,
-) -> Result<(Vec<usize>, usize), Reject> {
-    let places: Result<Vec<f64>, Reject> =
-        (0..count).map(|at| place(coordinates, at as f64, [size, count].map(|n| n as f64), scale)).collect();
-    let places: Vec<f64> = places?.into_iter().map(|place| place.clamp(0.0, (size - 1) as f64)).collect();
+/// Where each of `count` pixels lies among `size`.
+fn places(coordinates: &str, (size, count): (usize, usize), scale: f64) -> Result<Vec<f64>, Reject> {
+    (0..count).map(|at| place(coordinates, at as f64, [size, count].map(|n| n as f64), scale)).collect()
+}
+
+/// For each place among `size` pixels the values whose mean is what lies there, all as many; and how many. `None` where that would be
+/// too many.
+fn between(places: &[f64], size: usize) -> Option<(Vec<usize>, usize)> {
+    let places: Vec<f64> = places.iter().map(|place| place.clamp(0.0, (size - 1) as f64)).collect();
     let off = |copies: usize, place: f64| {
         let copies = place.fract() * copies as f64;
         (copies - copies.round()).abs()
     };
     let fits = |&copies: &usize| places.iter().all(|&place| off(copies, place) <= OFF);
-    let copies = (1..=MOST_COPIES).find(fits).ok_or_else(|| {
-        Reject::instead(
-            &format!("interpolates from {size} to {count} pixels"),
-            "Use a whole factor, or sizes with a common divisor",
-        )
-    })?;
+    let copies = (1..=MOST_COPIES).find(fits)?;
     let picked = places.iter().flat_map(|&place| {
         let (first, after) = (place.floor() as usize, (place.fract() * copies as f64).round() as usize);
         (0..copies).map(move |i| if i < copies - after { first } else { (first + 1).min(size - 1) })
     });
-    Ok((picked.collect(), copies))
+    Some((picked.collect(), copies))
+}
+
+/// By which numbers pixels are weighed.
+#[derive(Clone, Copy)]
+enum Filter {
+    /// Those on either side, each the more the nearer it is.
+    Linear,
+    /// The four nearest, by the cubic curves with this number.
+    Cubic(f64),
+}
+
+impl Filter {
+    /// How far it reaches, in pixels.
+    fn reach(self) -> f64 {
+        match self {
+            Self::Linear => 1.0,
+            Self::Cubic(_) => 2.0,
+        }
+    }
+
+    /// The weight of a pixel at this distance (Keys, 1981).
+    fn at(self, distance: f64) -> f64 {
+        let d = distance.abs();
+        match self {
+            Self::Linear => (1.0 - d).max(0.0),
+            Self::Cubic(a) if d <= 1.0 => ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0,
+            Self::Cubic(a) if d < 2.0 => (((d - 5.0) * d + 8.0) * d - 4.0) * a,
+            Self::Cubic(_) => 0.0,
+        }
+    }
+}
+
+/// By output, the weight of each of `size` pixels. Where the scale is smaller than one and `antialias` is wanted, the filter is so many
+/// times wider. What lies outside counts as the edge, or not at all.
+fn weights(
+    places: &[f64],
+    size: usize,
+    (filter, wider, exclude): (Filter, f64, bool),
+) -> Result<Vec<f32>, Reject> {
+    let mut rows = vec![0f64; places.len() * size];
+    for (row, &place) in rows.chunks_exact_mut(size).zip(places) {
+        // (What is far outside is as the edge.)
+        let place = place.clamp(-2.0, size as f64 + 1.0);
+        let reach = filter.reach() * wider;
+        let (first, last) = ((place - reach).ceil() as i64, (place + reach).floor() as i64);
+        for at in first..=last {
+            let inside = at.clamp(0, size as i64 - 1);
+            if inside == at || !exclude {
+                row[inside as usize] += filter.at((at as f64 - place) / wider);
+            }
+        }
+        let sum: f64 = row.iter().sum();
+        if sum == 0.0 {
+            return Err(Reject::unsupported("weighs no pixel at all for some place"));
+        }
+        row.iter_mut().for_each(|weight| *weight /= sum);
+    }
+    Ok(rows.into_iter().map(|weight| weight as f32).collect())
+}
+
+/// Each result along a dimension a sum of what is there, with weights `[count, size]`.
+fn weighed(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    (dim, count): (usize, usize),
+    weights: Vec<f32>,
+) -> Result<Activation, Reject> {
+    let mut sizes = x.view.sizes();
+    let beyond = || Reject::unsupported("resizes a value in an order that cannot be made");
+    // The dimension becomes the channels.
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order[..=dim].rotate_right(1);
+    let rest: Vec<usize> = order[1..].iter().map(|&d| sizes[d]).collect();
+    let (columns, rows) = rest.split_last().map_or((1, 1), |(last, outer)| (*last, outer.iter().product()));
+    let turned = Activation { view: x.view.transposed(&order).ok_or_else(beyond)?, ..x.clone() };
+    let node = materialise(builder, &call.name, &turned, [sizes[dim], rows, columns])?;
+    let spec = network::Linear::same(count, 1, 0);
+    let layer = Linear { spec, weights, bias: Bias::PerChannel(vec![0.0; count]) };
+    let node = builder.push(&call.name, layer, vec![node], [0; 3])?;
+    sizes[dim] = count;
+    let here: Vec<usize> = order.iter().map(|&d| sizes[d]).collect();
+    let mut back: Vec<usize> = (0..sizes.len()).collect();
+    back[..=dim].rotate_left(1);
+    let view = View::vector(here.iter().product(), 2).reshaped(&here).and_then(|view| view.transposed(&back));
+    Ok(Activation::new(node, view.ok_or_else(beyond)?))
 }
 
 /// The mean of each `copies` values along a dimension.
@@ -72,9 +157,15 @@ fn averaged(
     x: &Activation,
     (dim, copies): (usize, usize),
 ) -> Result<Activation, Reject> {
-    let (node, layout) = laid_out(builder, call, x)?;
+    let (mut node, mut layout) = laid_out(builder, call, x)?;
+    let axis_of = |layout: &[usize]| dim.checked_sub(1).and_then(|dim| layout.get(dim).copied());
+    if axis_of(&layout) == Some(0) && dim > 1 {
+        // Its pixels are the node's channels.
+        node = builder.image(call, x)?;
+        layout = builder.image_view(call, node).layout(builder.shape(node)).unwrap_or_default();
+    }
     let mut kernel = [1; 2];
-    match dim.checked_sub(1).and_then(|dim| layout.get(dim)) {
+    match axis_of(&layout) {
         Some(axis @ (1 | 2)) => kernel[axis - 1] = copies,
         _ => return Err(Reject::unsupported("interpolates something else than height and width")),
     }
@@ -113,16 +204,15 @@ impl Nearest<'_> {
 pub(crate) fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
     let mode = call.attribute_text("mode").unwrap_or("nearest");
-    let linear = match mode {
-        "nearest" => false,
-        "linear" | "bilinear" => true,
-        _ => {
-            return Err(Reject::instead(
-                &format!("interpolates (mode {mode:?})"),
-                "Use the mode linear or nearest, or a ConvTranspose, and retrain",
-            ));
-        }
+    let filter = match mode {
+        "nearest" => None,
+        "linear" | "bilinear" => Some(Filter::Linear),
+        "cubic" => Some(Filter::Cubic(f64::from(call.attribute_float("cubic_coeff_a", -0.75)))),
+        _ => return Err(Reject::Invalid(format!("has the mode {mode:?}"))),
     };
+    if matches!(filter, Some(Filter::Cubic(a)) if !a.is_finite()) {
+        return Err(Reject::invalid("has a parameter that is not finite"));
+    }
     let sizes = x.view.sizes();
     // Before opset 11 there is one rule: rounded down where the size grows, up where it shrinks.
     let old = call.operator() == "Upsample" || call.opset < 11;
@@ -169,24 +259,36 @@ pub(crate) fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value
             true => "asymmetric",
             false => call.attribute_text("coordinate_transformation_mode").unwrap_or("half_pixel"),
         };
-        if linear {
-            let smaller = count < size as f32 && call.attribute_int("antialias", 0) != 0;
-            if smaller {
-                return Err(Reject::instead(
-                    "interpolates with antialiasing",
-                    "Use antialias=0, or an AveragePool",
-                ));
-            }
+        if let Some(filter) = filter {
             let scale = match (&scales, &counts) {
                 (None, Some(_)) => f64::from(count) / size as f64,
                 _ => f64::from(scale),
             };
-            builder.list((count as usize).saturating_mul(MOST_COPIES))?;
-            let (picked, copies) = between(coordinates, (size, count as usize), scale)?;
-            resized = select(builder, call, &resized, dim, &picked)?;
-            if copies > 1 {
-                resized = averaged(builder, call, &resized, (dim, copies))?;
+            let count = count as usize;
+            builder.list(count.saturating_mul(MOST_COPIES))?;
+            let places = places(coordinates, (size, count), scale)?;
+            if count == size && places.iter().enumerate().all(|(at, place)| (at as f64 - place).abs() < 1e-9) {
+                continue;
             }
+            let smoothed = scale < 1.0 && call.attribute_int("antialias", 0) != 0;
+            let mean = match filter {
+                Filter::Linear if !smoothed => between(&places, size),
+                Filter::Linear | Filter::Cubic(_) => None,
+            };
+            resized = match mean {
+                Some((picked, copies)) => {
+                    let picked = select(builder, call, &resized, dim, &picked)?;
+                    if copies > 1 { averaged(builder, call, &picked, (dim, copies))? } else { picked }
+                }
+                None if dim > 0 => {
+                    builder.list(count.saturating_mul(size))?;
+                    let wider = if smoothed { 1.0 / scale } else { 1.0 };
+                    let exclude = call.attribute_int("exclude_outside", 0) != 0;
+                    let weights = weights(&places, size, (filter, wider, exclude))?;
+                    weighed(builder, call, &resized, (dim, count), weights)?
+                }
+                None => return Err(Reject::unsupported("resizes the batch")),
+            };
             continue;
         }
         let nearest = Nearest {
