@@ -350,6 +350,43 @@ fn the_wire_format_is_as_recorded() {
 }
 
 /// The same bytes on any number of threads.
+/// Steps on other threads say the same in the same order, and have the same results, as steps on the party's own thread.
+#[test]
+fn steps_on_all_threads_change_nothing() {
+    if rayon::current_num_threads() == 1 {
+        println!("skip: there is one thread only");
+        return;
+    }
+    let n = 5 * (1 << 14) + 300;
+    let shares = share(&words(3, n).iter().map(|&w| signed(w, 14)).collect::<Vec<_>>(), 16, 4);
+    let pools = [0, 1].map(|_| rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap());
+    let relu = ReluParams { output: odd(), ..ReluParams::new(16) };
+    let pool = PoolShape { channels: 50, size: [40, 40], kernel: [3, 3], stride: [2, 2], pads: [1; 4] };
+    let pooled: [Vec<u64>; 2] = shares.each_ref().map(|s| s[..50 * 1600].to_vec());
+    let runs = |here: bool| {
+        let results = std::sync::Mutex::new(Vec::new());
+        let run = |blocks: Vec<Block>, role: Role, chan: &mut Channel, x: &[u64]| {
+            let y = match here {
+                // A thread of a pool takes its steps itself.
+                true => pools[usize::from(role == Role::Server)].install(|| run_blocks(blocks, chan, x)),
+                false => run_blocks(blocks, chan, x),
+            }?;
+            results.lock().unwrap().push((role == Role::Server, y));
+            Ok(())
+        };
+        let layer: &dyn Nonlinear = &Elementwise { count: n, params: relu };
+        let first = recorded(1, |p, c| layer.prepare(p, c), |p, role, c| run(p, role, c, of(role, &shares)));
+        let layer: &dyn Nonlinear = &Pooling { shape: pool, params: PoolParams::new(16) };
+        let second = recorded(2, |p, c| layer.prepare(p, c), |p, role, c| run(p, role, c, of(role, &pooled)));
+        let mut results = results.into_inner().unwrap();
+        // The two parties may end in any order.
+        results[..2].sort_unstable();
+        results[2..].sort_unstable();
+        ([first.digest(), second.digest()], results)
+    };
+    assert!(runs(true) == runs(false));
+}
+
 #[test]
 fn threads_change_nothing() {
     let shares = [words(1, 3000), words(2, 3000)].map(|s| s.iter().map(|w| w & 0xffff).collect::<Vec<u64>>());
