@@ -24,7 +24,8 @@ use jaguar_fuzz::doubles::{Recording, Replay};
 use jaguar_mpc::semantics::Pieces;
 use jaguar_mpc::{
     ArgmaxParams, Block, CurveParams, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams,
-    PoolShape, Pooling, ProductParams, Range, Relu6Params, ReluParams, TruncateParams, run_blocks,
+    PoolShape, Pooling, ProductParams, Range, Relu6Params, ReluParams, SquareParams, TruncateParams,
+    run_blocks,
 };
 use jaguar_net::TokenFile;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
@@ -533,7 +534,7 @@ impl Online {
         let full = Range::Full { digit: 4 };
         let signed = Range::Signed;
         let cut = TruncateParams { bits: 16, out_bits: 16, shift: 4, range: signed };
-        let layers: [(&str, Arc<dyn Nonlinear>, u32); 11] = [
+        let layers: [(&str, Arc<dyn Nonlinear>, u32); 12] = [
             ("ReLU", each(VALUES, ReluParams::new(16)), 16),
             ("ReLU to an odd modulus", each(VALUES, ReluParams { output: odd, ..ReluParams::new(16) }), 16),
             ("clip", each(VALUES, Relu6Params::new(16, 11)), 16),
@@ -541,6 +542,7 @@ impl Online {
             // (Of 16 places: with other shares than the recorded ones, any place may come out.)
             ("argmax", Arc::new(ArgmaxParams { count: 16, bits: 16, digit: 4 }), 16),
             ("product of values", each(VALUES / 8, product), product.ring_bits()),
+            ("square of values", each(VALUES / 8, SquareParams(product)), product.ring_bits()),
             ("curve", each(VALUES / 8, curve), 16),
             ("truncation", each(VALUES, cut), 16),
             ("extension", each(VALUES, ExtendParams { bits: 16, output: wide, range: signed }), 16),

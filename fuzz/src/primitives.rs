@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use jaguar_mpc::{
     ArgmaxParams, Elementwise, ExtendParams, Modulus, MpcError, Nonlinear, Party, PoolParams, PoolShape,
-    Pooling, ProductParams, Range, Relu6Params, ReluParams, TruncateParams, run_blocks,
+    Pooling, ProductParams, Range, Relu6Params, ReluParams, SquareParams, TruncateParams, run_blocks,
 };
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
 use jaguar_ot::{Bin, Block, CotSource, Cots, Instances, OtError, Role, Width};
@@ -103,7 +103,8 @@ fn layers() -> Vec<Arc<dyn Nonlinear>> {
     let extend = |range| ExtendParams { bits: 16, output: ring(28), range };
     let truncate = TruncateParams { bits: 28, out_bits: 16, shift: 12, range: Range::Signed };
     let odd = Modulus::odd(1_000_003).expect("it is odd");
-    let own: [Arc<dyn Nonlinear>; 12] = [
+    let product = ProductParams { out_bits: 24, shift: 20, offsets: [-3, 5] };
+    let own: [Arc<dyn Nonlinear>; 13] = [
         Arc::new(Elementwise { count, params: ReluParams::new(16) }),
         Arc::new(Elementwise {
             count,
@@ -121,7 +122,8 @@ fn layers() -> Vec<Arc<dyn Nonlinear>> {
             count,
             params: TruncateParams { range: Range::Full { digit: 4 }, ..truncate },
         }),
-        Arc::new(Elementwise { count, params: ProductParams { out_bits: 24, shift: 20, offsets: [-3, 5] } }),
+        Arc::new(Elementwise { count, params: product }),
+        Arc::new(Elementwise { count, params: SquareParams(product) }),
     ];
     // By other comparisons, with 8 bits more.
     let compared: [Arc<dyn Nonlinear>; 3] = [

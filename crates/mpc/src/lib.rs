@@ -16,7 +16,7 @@
 //! | [`Argmax`] | the position of the largest, for the client | `argmax.rs` |
 //! | [`Extend`] | the same value in another ring | `extend.rs` |
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
-//! | [`Product`] | a·b / 2^s of two shared values | `product.rs` |
+//! | [`Product`], [`Square`] | a·b / 2^s of two shared values, or of one | `product.rs`, `square.rs` |
 //! | [`Curve`] | f(x), a public curve in pieces | `curve.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
@@ -74,6 +74,7 @@ pub use protocols::product::{Product, ProductParams};
 pub use protocols::relu::{Relu, ReluParams};
 pub use protocols::relu6::{Relu6, Relu6Params};
 pub use protocols::selection::{Selection, Selections};
+pub use protocols::square::{Square, SquareParams};
 pub use protocols::truncate::{Truncate, TruncateParams};
 pub use shares::WIDEST;
 

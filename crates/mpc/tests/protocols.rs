@@ -793,6 +793,39 @@ fn products_at_real_widths() {
     }
 }
 
+/// x·x, and x's product with itself beside other constants, against integers; bytes as planned.
+#[test]
+fn squares_at_real_widths() {
+    for (out_bits, shift, offsets) in
+        [(16, 12, [0, 0]), (24, 20, [7, 7]), (24, 1, [3, -70]), (3, 60, [-1, 0]), (61, 2, [0, 0])]
+    {
+        let params = ProductParams { out_bits, shift, offsets };
+        let bits = params.ring_bits();
+        let count = if out_bits == 24 { (1 << 14) + 77 } else { 3000 };
+        let widest = ((bits - 2) / 2).min(30);
+        let values: Vec<i64> = words(1, count).iter().map(|&w| signed(w, widest)).collect();
+        let want = priced(count, SquareParams(params));
+        let got = on_shares(
+            &share(&values, bits, 3),
+            ring(out_bits),
+            want,
+            |p, c| Square::prepare(p, c, count, SquareParams(params)),
+            Square::run,
+        );
+        let (mut up, mut expected, mut variance) = (0.0, 0.0, 0.0);
+        for (&got, &x) in got.iter().zip(&values) {
+            let exact = i128::from(x + offsets[0]) * i128::from(x + offsets[1]);
+            // The result may wrap where its ring is small.
+            let rounded = (i128::from(got) - (exact >> shift)).rem_euclid(1 << out_bits);
+            let part = (exact.rem_euclid(1 << shift)) as f64 / f64::from(shift).exp2();
+            assert!(rounded == 0 || rounded == 1 && part > 0.0, "{x}: {got} for {exact}, {params:?}");
+            (up, expected, variance) = (up + rounded as f64, expected + part, variance + part * (1.0 - part));
+        }
+        // Up as often as it is more than a multiple: no bias. (Seeds are fixed.)
+        assert!((up - expected).abs() < 5.0 * variance.sqrt().max(1.0), "{up} for {expected}, {params:?}");
+    }
+}
+
 #[test]
 fn a_product_costs_what_its_header_says() {
     let cost = priced(1 << 20, ProductParams { out_bits: 24, shift: 16, offsets: [0; 2] });
@@ -801,6 +834,9 @@ fn a_product_costs_what_its_header_says() {
     assert_eq!((cost.bits_from_server >> 20, cost.bits_from_client, cost.vectors_from_server), (80, 0, 0));
     assert_eq!((cost.client_rounds, cost.server_rounds, cost.prepare_up), (1, 1, 0));
     assert_eq!((each(cost.client_memory), each(cost.server_memory)), (24.0, 24.0));
+    let cost = priced(1 << 20, SquareParams(ProductParams { out_bits: 24, shift: 16, offsets: [0; 2] }));
+    assert_eq!((each(cost.prepare_down), each(cost.up), each(cost.down)), (97.5, 5.0, 5.0));
+    assert_eq!((cost.bits_from_server >> 20, cost.bits_from_client, cost.vectors_from_server), (40, 0, 0));
 }
 
 fn curve(shares: &[Vec<u64>; 2], params: &CurveParams) -> Vec<i64> {
@@ -1194,6 +1230,11 @@ fn the_page_says_what_it_costs() {
         let pieces = Arc::new(Pieces { low, offset_shift: shift + bits - 18, shift, offsets, slopes });
         let params = CurveParams { bits, out_bits: bits, digit: 4, pieces };
         rows.push((format!("curve, {bits} bits, {} pieces", 1 << log2), priced(N, params)));
+    }
+    for (out_bits, shift) in [(16, 12), (24, 20)] {
+        let params = ProductParams { out_bits, shift, offsets: [0; 2] };
+        rows.push((format!("product, out {out_bits}, s = {shift}"), priced(N, params)));
+        rows.push((format!("square, out {out_bits}, s = {shift}"), priced(N, SquareParams(params))));
     }
     let any = TruncateParams { bits: 37, out_bits: 37, shift: 12, range: Range::Full { digit: 4 } };
     rows.push(("truncation, 37 bits by 12, any x".into(), priced(N, any)));

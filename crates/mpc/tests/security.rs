@@ -152,6 +152,12 @@ fn curve_params() -> CurveParams {
     CurveParams { bits: 16, out_bits: 20, digit: 4, pieces }
 }
 
+fn square_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len();
+    let params = SquareParams(PRODUCT);
+    recorded(seed, |p, c| Square::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
 fn curve_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     let n = shares[0].len();
     recorded(
@@ -188,9 +194,14 @@ fn messages_look_uniform_and_depend_on_the_material() {
     // Several hundred thousand bits, so 0.01 is ten standard deviations. The inputs are as regular as can be.
     let n = 4096;
     let even = 0.49..0.51;
-    for transcript in
-        [relu_transcript, relu6_transcript, full_width_transcript, product_transcript, curve_transcript]
-    {
+    for transcript in [
+        relu_transcript,
+        relu6_transcript,
+        full_width_transcript,
+        product_transcript,
+        square_transcript,
+        curve_transcript,
+    ] {
         let zeros = [vec![0; n], vec![0; n]];
         let ones_in = [vec![0xffff; n], vec![0x8000; n]];
         let runs = [(1, &zeros), (2, &zeros), (3, &ones_in)].map(|(seed, shares)| transcript(seed, shares));
@@ -332,6 +343,7 @@ fn the_wire_format_is_as_recorded() {
             ),
         ),
         ("product", product_transcript(1, &shares)),
+        ("square", square_transcript(1, &shares)),
         ("curve", curve_transcript(1, &shares)),
         ("curve prepared", curve_preparation(1, 700)),
         ("odd relu", odd_relu_transcript(1, &shares)),
@@ -405,7 +417,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 17] = [
+const RECORDED: [&str; 18] = [
     "relu c3c5a1963e9ec74e",
     "relu6 c8830adb46ef0b66",
     "extend 6643fcf405373417",
@@ -417,6 +429,7 @@ const RECORDED: [&str; 17] = [
     "wide relu 650ea76ac6b3e3d8",
     "bits 9519240429083843",
     "product 47b002a0bed812d3",
+    "square 5e975080da99e120",
     "curve bbcc745b0597455f",
     "curve prepared 83e0730df1a85d83",
     "odd relu e44f97dc2919ee26",
@@ -516,6 +529,11 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
         {
             let c = &mut connect();
             alone(role, |p, c| Product::prepare(p, c, n / 2, PRODUCT), c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            let params = SquareParams(PRODUCT);
+            alone(role, |p, c| Square::prepare(p, c, n, params), c).and_then(|p| p.run(c, &x)).map(drop)
         },
         {
             let c = &mut connect();
@@ -666,6 +684,7 @@ fn misuse_is_an_error() {
         ProductParams { shift: 40, ..PRODUCT },
     ] {
         assert!(refused(Product::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
+        assert!(refused(Square::prepare(p, c, 1, SquareParams(bad)).map(drop)), "{bad:?}");
     }
     let curve = curve_params();
     let low = |low| Arc::new(Pieces { low, ..Pieces::clone(&curve.pieces) });

@@ -122,7 +122,7 @@ impl Walk<'_> {
                 (_, op) => (None, None, op),
             };
             if let Some(blocks) = blocks {
-                let two = linear.is_none() && nodes[id].inputs.len() == 2;
+                let two = linear.is_none() && nodes[id].inputs.len() == 2 && !nodes[id].inputs_are_same();
                 let operand = if two { Some(self.pairs(id)?) } else { None };
                 let output = room(&blocks);
                 self.wave.push(Job { node: id, blocks, operand, output, linear, truncation, extension });

@@ -97,15 +97,20 @@ fn products_take_the_rounds_of_the_plan_and_repeat_nothing() {
     let service = service(products());
     let plan = service.plan();
     assert!(plan.promise() > 0, "the client sends nothing but its draws before the input");
-    let mut found = 0;
+    let (mut found, mut squares) = (0, 0);
     for (node, step) in service.network().nodes.iter().zip(&plan.steps) {
         if node.op.is::<Product>() {
             found += 1;
             let cost = step.nonlinear.as_ref().unwrap().cost();
             assert!(!step.early && cost.prepare_up == 0 && cost.client_rounds == 1, "{cost:?}");
+            // A square opens half of what a product does, and draws half of it.
+            let half = 1 + u64::from(!node.inputs_are_same());
+            let bits = step.computed.modulus.bits() + node.op.downcast_ref::<Product>().unwrap().shift;
+            assert_eq!(cost.bits_from_server, half * step.values as u64 * u64::from(bits));
+            squares += 2 - half;
         }
     }
-    assert_eq!(found, 5);
+    assert_eq!((found, squares), (5, 1));
     let cache = Scratch::new("products");
     // The extensions of the last two layers, which are multiplied, go alongside each other. The last product but one ends with
     // the server's message, as its value's extension begins, behind a move. And the result comes with the last product's.

@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "60039b5563c6b9986937409fa3d08cbb2da4ff8808da73ac3a74ac0ab32ce32a",
-            "b7bd62dd1c70225618dec4a3d5a850290904f6c07d9031e51359f0d98bb61ae7",
+            "ef75c148637e433b9ea959f12edbe200e35a54527b1188d3ea5a5f56d0848ab6",
+            "7cef82253a2bca4a123962d200ca1212b5df89296fb6f41742765d58d14b17aa",
         ],
     ),
     (
         "cheetah",
         [
-            "2fcb2d362d4aa08462f278c2b5a64e8a0a479b0c8cc1da6400e5366bbecad0c4",
-            "3f7b830f1d9574b5ff84d13d9c7181d7354d31b7cd14b3c4eee99c3b12101199",
+            "fdfb32ff31d6eaaee069a06a477c61327b5e8359c660cc5070fa764891dddfd9",
+            "3d2424d50299c46178f7804fbf48017b1a63b0e8e51275a53e915f286614df7a",
         ],
     ),
     (
         "fregata",
         [
-            "702278f7f07bf4d77b75f5919f318247dd97b18e09de23a8595c347652549401",
-            "9bae7d75b892f3f60656e71f87f7d042fbfc0e1973a9560393c0d8a57f2ace11",
+            "729f55d9ae8e6f94be6fd506bca54367d9b9c86a82df35294b5d4c595f8f425e",
+            "fa603be5d3b0ea37df8e5a7c5bae39215bbc9e6d4c0b96119473e2445156b9b2",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "720927cd211e5713d545cbd852d308706ff0e8eaea83d9e010f2ede1deae3048",
-            "fd667213ab8f8a24f6d79e9da2bf5e5f59a2037997bd39add2de5cffbd4d172a",
+            "7a12078e021f3a2401f9a728b171fcb13cef71dfda7689fb0bdfb7d42ab52eaa",
+            "4ad1aa4a79fb486168a49a03287e4bf8775a741248af5377e3b9e87666dd6878",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "27d4531a48b4c6c09e0ae24ff31628c5c2500395752d8bfce4770c0c075818be",
-            "cb190642e52a1481bba5fe28cc0a0c61dc16aef5bb7469015d8b503e0fccc55a",
+            "d3c9265c47afad195c58d672adad6b976b0eb033bf95a1910afd880c04f05a9a",
+            "477a57d791e98699c7a3aa875f55dd81771e64c9ba706ff02df378ee59ceeebb",
         ],
     ),
     (
         "hyena",
         [
-            "ac2b48bd7cd529dc8676e3ea2c82f6a755b7a72fce90a16bee673f0e40a8d608",
-            "7dc36c9ce881a4edfb56eab528e63de4eb36eb003f944583ba3d687c115d0788",
+            "7a189eac37e581b4014d47228006e04e61b3db26c354a6ec463b751938158ec9",
+            "7d62392c09a94b113916c3304d32766225fac8b1cde7a48f7c0575a25404d9cf",
         ],
     ),
     (
         "hyena-padded",
         [
-            "21df42c4fe01f9d16099587ef3b9c389cad7329832262ac56551305c6e433e91",
-            "b536a1cd03f67cb64d12d7745c09b58b7a3a5a8df4a0f8631b0f3e7842115ad8",
+            "dc54699b5d55efdfe5c6eaf0d96927ca65c5c9ffab1f8b7dfb327314e548066f",
+            "c2e164c612d86452cef21e89206f16a13d1480be5061eadaf929c8471ecffd71",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "3257e0acf18ca0b344f7dd0f74c72c608d076a4c243edfa00b576b9439d6acd5",
-            "6bbb9948b3c3430ce8213e8a00aa04d765d8f08ee18aed11df4c90489e05ca70",
+            "5d73209eaeca15a4f1088b48cc2d3803b0dc63df1a9175a5dd964d3a9863c3a6",
+            "3b34012847d3147b40285e8f4019e68a779459096429ac582ac90b14aa4294a6",
         ],
     ),
     (
         "cirencode",
         [
-            "607bb653f23abed9bd210fd60c325af9ecd336a4cc82d6c67dbcad63902cb583",
-            "5c85258c1c0ae672bab2cd715c8f94d683e9c5af1788d1bdf18376ed077238f7",
+            "84059b1ee8026e39c87bb3406faa84c988d46fa9d388d4b62ed807e637fb4a31",
+            "3d2bedd06049488956f0404f6c0642184097159f094d385a00b9b51f0c5ce995",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "21cdb762cb82a54ab55f66a0c792687c97d48f9cbf00de1e44a7dd8c75f2d9d8",
-            "97e7b120bf8871ece0766f5c4a1f61fe0e101204b1f8c0fd9b5a6b3f8b577e68",
+            "d29ea56f910dfb77d2b66d7b02ecef1a1cebeeaf495931d9a31a612eca503df2",
+            "b4b8a3511f465b28dcc56632b85fc253dde458ff32a8f20a9da51e1a7d80b4e9",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "edf1d8c10e9aa62cd8c04f0c74ad4370693f02e824416a058d577bb585769800",
-            "ad938a1ca0b2668fcedb97927c16557f2f20bff27cf559c3b6edf60c02b5eee0",
+            "f49914d0a4f7b5049f103ed0484d646c75afbfa6bb7e84b13555d4a697176653",
+            "9ec225b03df1c47cb13e17485fbaf2e8afe164fed5c96f1e11f16a4344350ec9",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "0c21b9ff9a1e138eee1adab4bc6b7fe25803779c9f9143e2cd88cef1341801b2",
-            "f7e423da00fc11972aebfcc7d6f7070942d61923e79b568574bc1443a1730cfa",
+            "d0f90aebc3e1e098fd3d54a72367e80329acec9f94a98568f6524abcfb2ec9b9",
+            "b20a19611c9227d18aeb752296ae0d24d1a200a1991f28201fe12b9844ffe1a6",
         ],
     ),
     (
         "guard bits",
         [
-            "29478b2be80c7134766841d289a43aa50df88c12fcfa078381e012a323f230f8",
-            "9e7be6243e0def1e022de0c0c1f68abdf931524a480e54ab2b430cfc9025ec08",
+            "e4f5c946a9c840590b66e1054cc4448ff2aa576b59829bcca603e99eee15b959",
+            "c8cf07e3800189286f3eb5958a40902ec31c4d535ac99225e58af315e42c2d39",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "a7fc3227b9f3cc89138bb5e098ab92393384fdc5e677cfe9e96851a52f1049a3",
-            "f740ef34aaf79a716a1396a728b997d0b2f8c95f68be0b11954aecd23e39082e",
+            "c47e6caeb759ba04887192cb0aff80d8fd4093151f39e7526dd1b0cda85958b5",
+            "5ece080bf13ac5e3ebf8918425952f46e4d891fbaa1105e1c611967b84a502c9",
         ],
     ),
     (
         "other LPN instances",
         [
-            "1ab90b7344d5850a0ee5c9d69c5538d6b3e0991b56445b85a66278673eee1e1a",
-            "939e2c7be468d1b55988b7af076e463d36115ea42df889bd4ba2cc2a422edbd6",
+            "f94b66f9df705c9f09eac3713d463cfbf8e8327f851ff6d5a1cb72cf6144226c",
+            "83d435d9ddeb3823d0ce21377c1807d5b0b7eedb2bd7b8f12352b501769de979",
         ],
     ),
     (
         "stationary noise",
         [
-            "f7348838702e0a40fa2d3b38d4ea3fd986a6274d3c5c48d394b6593b9e24cd17",
-            "4399794ff80955be022486971ebd42d9c0c438392a36fdcda3749a8ef46f9c47",
+            "873394f505296e646cfb4e66b57b8425b9e01d51f171a4674f5a09a6ce48e182",
+            "2120418b73ed653050e76e28ee28a94dbafb7d971d048f2715c7bc1cc7837636",
         ],
     ),
 ];

@@ -70,6 +70,13 @@ pub struct Node {
     pub shape: Shape,
 }
 
+impl Node {
+    /// Whether it takes one value twice: `x·x`.
+    pub fn inputs_are_same(&self) -> bool {
+        matches!(self.inputs[..], [first, second] if first == second)
+    }
+}
+
 /// A quantised model, whole: the server's secret.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Model {

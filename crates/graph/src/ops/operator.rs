@@ -148,6 +148,8 @@ pub struct Place<'a> {
     pub images: usize,
     /// The inputs' shapes, of one image.
     pub inputs: &'a [Shape],
+    /// Of two inputs, whether they are one value. The protocol takes it once then, and pairs otherwise.
+    pub same: bool,
     /// The value's shape, of one image.
     pub shape: Shape,
 }

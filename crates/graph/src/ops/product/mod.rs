@@ -9,7 +9,7 @@ pub(crate) mod softmax;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use jaguar_mpc::{Elementwise, Nonlinear, ProductParams};
+use jaguar_mpc::{Elementwise, Nonlinear, ProductParams, SquareParams};
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
@@ -167,7 +167,10 @@ impl Interactive for Product {
 
     fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
         let Self { shift, offsets } = *self;
-        let params = ProductParams { out_bits: at.bits - shift, shift, offsets };
-        Arc::new(Elementwise { count: at.count(), params })
+        let (count, params) = (at.count(), ProductParams { out_bits: at.bits - shift, shift, offsets });
+        if at.same {
+            return Arc::new(Elementwise { count, params: SquareParams(params) });
+        }
+        Arc::new(Elementwise { count, params })
     }
 }

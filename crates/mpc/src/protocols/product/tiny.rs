@@ -18,6 +18,8 @@ use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
 use jaguar_wire::memory_pair;
 
 use super::*;
+use crate::party::Pads;
+use crate::protocols::cross::{DRAWN, Group};
 use crate::reference::signed;
 
 /// How often each of `views` comes up, of so many that there may be.
@@ -86,27 +88,16 @@ fn half(
         gamma_server: words(),
     };
     for ((bit, [zero, one]), choices) in bits.zip(pads).zip(choices) {
-        let width = (ring - bit, mask);
-        let (mut corrections, mut nothing) = (words(), words());
-        let server = Group {
-            chosen: &mut nothing,
-            other: &mut made.drawn,
-            gamma: &mut made.gamma_server,
-            corrections: &mut corrections,
-        };
-        server.absorb(&Pads::Sender(zero, one), bit, width);
-        assert!(nothing.iter().all(|&word| word == 0), "the server learns no choice");
+        let cross = Cross { ring, doubled: 0 };
+        let mut corrections = words();
+        let server =
+            Group { own: &mut made.drawn, share: &mut made.gamma_server, corrections: &mut corrections };
+        server.absorb(&Pads::Sender(zero, one), cross, bit);
         let own = zero.iter().zip(one).zip(choices);
         let own: Vec<jaguar_ot::Block> = own.map(|((z, o), &choice)| if choice { *o } else { *z }).collect();
         let mut sent = corrections.clone();
-        let client = Group {
-            chosen: &mut made.chosen,
-            other: &mut nothing,
-            gamma: &mut made.gamma_client,
-            corrections: &mut sent,
-        };
-        client.absorb(&Pads::Receiver(&own, choices), bit, width);
-        assert!(nothing.iter().all(|&word| word == 0), "the client has nothing of the server's factor");
+        let client = Group { own: &mut made.chosen, share: &mut made.gamma_client, corrections: &mut sent };
+        client.absorb(&Pads::Receiver(&own, choices), cross, bit);
         made.corrections.push(corrections);
     }
     for gamma in [&mut made.gamma_client, &mut made.gamma_server] {
@@ -208,12 +199,13 @@ fn run(
     let [mut client, mut server] = [0, 1].map(|i| {
         let [alpha, beta, gamma] = triples[i].clone().map(Zeroizing::new);
         let triples = Triples { alpha, beta, gamma };
-        Run { role: roles[i], params, triples, opened: Vec::new() }
+        let opening = Opening { role: roles[i], bits: params.ring_bits(), values: Vec::new() };
+        Run { params, triples, opening }
     });
     let (mut a, mut b) = memory_pair();
     client.start(&pairs[0]);
     server.start(&pairs[1]);
-    let sent = [client.opened.clone(), server.opened.clone()];
+    let sent = [client.opening.values.clone(), server.opening.values.clone()];
     client.step(&mut a, 0).unwrap();
     a.flush().unwrap();
     server.step(&mut b, 0).unwrap();

@@ -1,0 +1,63 @@
+//! Masked numbers that both parties open: one turn, the client first.
+
+use jaguar_ot::Role;
+use jaguar_wire::{Channel, pack};
+
+use crate::error::MpcError;
+use crate::protocols::mux::PACKED_AT_ONCE;
+
+/// This party's shares of numbers mod 2^`bits`, then their sums (with higher bits).
+pub(crate) struct Opening {
+    pub role: Role,
+    pub bits: u32,
+    pub values: Vec<u64>,
+}
+
+impl Opening {
+    /// Steps that a block takes for it ([`crate::Block`]).
+    pub(crate) const STEPS: usize = 2;
+
+    /// Bytes that a step reads, of `count` numbers ([`crate::parts::Flights::reads`]).
+    pub(crate) fn reads(&self, count: usize, step: usize) -> usize {
+        let reads = (self.role == Role::Server) == (step == 0);
+        if reads { pack::packed_len(count, self.bits) } else { 0 }
+    }
+
+    fn send(&self, chan: &mut Channel) -> Result<(), MpcError> {
+        for values in self.values.chunks(PACKED_AT_ONCE) {
+            chan.send_packed(values, self.bits)?;
+        }
+        Ok(())
+    }
+
+    /// The peer's shares; not yet added, for this party's may still have to be sent.
+    fn receive(&self, chan: &mut Channel) -> Result<Vec<u64>, MpcError> {
+        let mut theirs = Vec::with_capacity(self.values.len());
+        for own in self.values.chunks(PACKED_AT_ONCE) {
+            theirs.extend(chan.recv_packed(own.len(), self.bits)?);
+        }
+        Ok(theirs)
+    }
+
+    fn open(&mut self, theirs: &[u64]) {
+        self.values.iter_mut().zip(theirs).for_each(|(own, theirs)| *own = own.wrapping_add(*theirs));
+    }
+
+    pub(crate) fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        match (self.role, step) {
+            (Role::Client, 0) => self.send(chan),
+            (Role::Server, 0) => {
+                let theirs = self.receive(chan)?;
+                self.send(chan)?;
+                self.open(&theirs);
+                Ok(())
+            }
+            (Role::Client, _) => {
+                let theirs = self.receive(chan)?;
+                self.open(&theirs);
+                Ok(())
+            }
+            (Role::Server, _) => Ok(()),
+        }
+    }
+}
