@@ -40,7 +40,7 @@ help:
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
 	@echo 'make test-circulant  check and test papers/circulant (downloads torch: some 7 GB; make test skips it without torch)'
 	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST, into papers/circulant/results/'
-	@echo 'make zoo            which networks of torchvision and timm compile (hours): models/zoo-*.json and the tables of docs/models.md'
+	@echo 'make zoo            which networks of torchvision and timm compile (an hour; needs timm): models/zoo-*.json and the tables of docs/models.md'
 	@echo 'make try-torchvision  run those privately, beside onnxruntime: the table of docs/models.md (half an hour)'
 
 toolchain:
@@ -276,10 +276,10 @@ torch-models:
 
 # Which networks compile: continues where it was stopped.
 zoo: toolchain
-	$(CARGO) build --release --locked --package jaguar-cli
+	$(CARGO) build --release --locked --package jaguar-graph --example import
 	mkdir -p models
 	for library in torchvision timm; do \
-	  $(TORCH_PYTHON) tools/zoo.py $$library --jaguar "$${CARGO_TARGET_DIR:-target}/release/jaguar" --out models/zoo-$$library.json || exit 1; \
+	  $(TORCH_PYTHON) tools/zoo.py $$library --import "$${CARGO_TARGET_DIR:-target}/release/examples/import" --out models/zoo-$$library.json || exit 1; \
 	done
 	$(TORCH_PYTHON) tools/zoo.py --table models/zoo-torchvision.json models/zoo-timm.json --write docs/models.md
 

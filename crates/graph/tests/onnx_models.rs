@@ -282,6 +282,8 @@ fn quantised_files_import() {
         // Activations of 16 bits: what is left is the difference in the weights, and there is none.
         ("qdq_16_bits_21", 0, 2e-4),
         ("qdq_contrib_13", 0, 2e-4),
+        // ONNX Runtime's own operators and ONNX's, of integers.
+        ("qdq_operators_13", 0, 0.02),
     ] {
         let fixture = load(name);
         let logits =
@@ -293,12 +295,13 @@ fn quantised_files_import() {
     }
     let odd = complaint("qdq_odd_13");
     assert!(odd.contains("another scale"), "{odd}");
-    let Err(ImportError::Unsupported(nodes)) =
-        import_file(&folder().join("qoperator_13.onnx"), &ImportOptions::new(&Operators::standard()))
-    else {
-        panic!("other forms are refused")
-    };
-    assert!(nodes.iter().any(|n| n.operator == "QLinearConv" && n.instead.contains("QDQ")), "{nodes:?}");
+    let Fixture { graph, input, expected, .. } = load("qdq_operators_too_13");
+    let logits = graph.forward(Cpu::detect(), &input).expect("an input of the right length");
+    let found: Vec<f64> =
+        graph.outputs[0].finish.apply(&logits.into_iter().map(f64::from).collect::<Vec<_>>());
+    assert!(error(&found, &expected) < 0.05, "{found:?} for {expected:?}");
+    let (nodes, text) = complaints("integers_13");
+    assert!(nodes.iter().any(|n| n.operator == "ConvInteger" && n.instead.contains("QDQ")), "{text}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) mod finish;
 mod first;
 mod fuse;
 pub(crate) mod moves;
+mod qoperator;
 pub(crate) mod refusal;
 mod sizes;
 pub(crate) mod tensor;
@@ -148,6 +149,8 @@ pub fn import_model(model: &ModelProto, name: &str, options: &Options) -> Result
     if !OPSETS.contains(&opset) {
         return Err(ImportError::Opset { found: opset });
     }
+    let written = qoperator::has_any(graph).then(|| qoperator::written_out(graph));
+    let graph = written.as_ref().unwrap_or(graph);
     if graph.node.len() > MAX_ONNX_NODES {
         return Err(ImportError::TooLarge("nodes"));
     }

@@ -195,16 +195,11 @@ const ADVICE: [(&[&str], &str); 10] = [
     (&["ReduceL1"], NORM),
     (
         &[
-            "QLinearConv",
-            "QLinearMatMul",
             "ConvInteger",
             "MatMulInteger",
             "DynamicQuantizeLinear",
-            "QLinearAdd",
-            "QLinearConcat",
             "QLinearAveragePool",
             "QLinearGlobalAveragePool",
-            "QLinearLeakyRelu",
             "QGemm",
         ],
         "Quantise in the QDQ form (QuantFormat.QDQ in ONNX Runtime), or import the float model: quantisation happens here",
