@@ -9,11 +9,11 @@
 
 use std::ops::{Add, Div, Mul, Sub};
 
+use crate::float::{Bias, Linear};
 use crate::import::build::{Activation, Builder, Call, Reject, Value};
 use crate::import::moves::{laid_out, materialise, select};
 use crate::import::tensor::{Tensor, wrap};
 use crate::import::view::View;
-use crate::float::{Bias, Linear};
 use crate::network::{self, Window};
 use crate::ops::sum_pool::float::AveragePool;
 
@@ -267,7 +267,8 @@ pub(crate) fn resize(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value
             let count = count as usize;
             builder.list(count.saturating_mul(MOST_COPIES))?;
             let places = places(coordinates, (size, count), scale)?;
-            if count == size && places.iter().enumerate().all(|(at, place)| (at as f64 - place).abs() < 1e-9) {
+            if count == size && places.iter().enumerate().all(|(at, place)| (at as f64 - place).abs() < 1e-9)
+            {
                 continue;
             }
             let smoothed = scale < 1.0 && call.attribute_int("antialias", 0) != 0;
