@@ -299,7 +299,7 @@ impl Stepped {
     }
 }
 
-/// Takes all steps of all blocks in the [`order`] that both parties keep, on all threads: this one receives for the steps and sends what
+/// Takes all steps of all blocks in the order that both parties keep, on all threads: this one receives for the steps and sends what
 /// they say, in that order; others take them. **No deadlock**: before this party waits for the peer, it has sent all that comes
 /// before in the order.
 ///
