@@ -134,7 +134,7 @@ pub enum Noise {
     /// Each iteration has errors in rows of its own.
     #[default]
     Fresh,
-    /// [`LIFE`] iterations of lines have their errors in the same rows, with fresh values: *stationary syndrome decoding*
+    /// 16 iterations of lines have their errors in the same rows, with fresh values: *stationary syndrome decoding*
     /// (Kolesnikov, Peceny, Raghuraman, Rindal, ePrint 2025/295). It sends less, by an assumption that is younger.
     Stationary,
 }
