@@ -313,6 +313,7 @@ pub fn drive<S: Surroundings>(blocks: Vec<Block>, around: &mut S) -> Result<(), 
         around,
         blocks: blocks.into_iter().map(Some).collect(),
         under_way: VecDeque::new(),
+        begun: false,
     };
     for (i, &(b, step)) in order.iter().enumerate() {
         let last = i + 1 == order.len();
@@ -323,7 +324,7 @@ pub fn drive<S: Surroundings>(blocks: Vec<Block>, around: &mut S) -> Result<(), 
         let mut block = driver.blocks[b].take().expect("all its steps have ended");
         // 2. Its operand. The peer is not to wait for the first block while this party makes what the next one works on.
         if step == 0 {
-            if driver.under_way.len() == 1 && !driver.around.is_there(b, &block) {
+            if !driver.begun && !driver.under_way.is_empty() && !driver.around.is_there(b, &block) {
                 driver.end_one()?;
             }
             driver.around.start(b, &mut block)?;
@@ -370,6 +371,8 @@ struct Driver<'a, S> {
     blocks: Vec<Option<Block>>,
     /// In the order of both parties.
     under_way: VecDeque<Step>,
+    /// Whether a step has ended, and what it says has left.
+    begun: bool,
 }
 
 impl<S: Surroundings> Driver<'_, S> {
@@ -429,7 +432,7 @@ impl<S: Surroundings> Driver<'_, S> {
         results: Option<Zeroizing<Vec<u64>>>,
         last: bool,
     ) -> Result<(), S::Error> {
-        self.blocks[b] = Some(block);
+        (self.blocks[b], self.begun) = (Some(block), true);
         if let Some(results) = results {
             self.around.finish(b, results)?;
         }
