@@ -302,8 +302,13 @@ pub enum Demand {
     Nothing,
     /// That this real number is a power of two: values are clipped there.
     Power(f32),
-    /// That it is its factors' scales' product over this and a power of two.
-    Shifted(f32),
+    /// That it is its factors' scales' product over the gain and a power of two.
+    Shifted {
+        /// Positive and finite.
+        gain: f32,
+        /// What is added to each factor first; at the factor's scale it must fit into an activation.
+        offsets: [f32; 2],
+    },
     /// That it and its inputs' are powers of two, where nothing else fixes them: the operation's public numbers tell them.
     Told,
 }

@@ -183,6 +183,7 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[5].op = Op::new(Relu6 { log2_six: 8, ignored: 8 }), "ignored bits"),
         (|n| n.nodes[19].op = Op::new(Product { shift: 0, offsets: [0; 2] }), "shift"),
         (|n| n.nodes[19].op = Op::new(Product { shift: u32::MAX, offsets: [0; 2] }), "shift"),
+        (|n| n.nodes[19].op = Op::new(Product { shift: 33, offsets: [0; 2] }), "shift"),
         (|n| n.nodes[19].op = Op::new(Product { shift: 9, offsets: [1 << 15, 0] }), "offset"),
         (|n| n.nodes[19].op = Op::new(Product { shift: 9, offsets: [0, i64::MIN] }), "offset"),
         (|n| n.nodes[19].inputs = vec![17], "two"),

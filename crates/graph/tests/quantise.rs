@@ -2,7 +2,7 @@
 use jaguar_graph::agreement::{agreement, beyond, logit_error};
 use jaguar_graph::float::{
     Add, Affine, AveragePool, Bias, Clip, Concat, Function, Graph, Input, Linear, MaxPool, Node, Op, Prelu,
-    Primitive, Relu,
+    Primitive, Product, Relu,
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
@@ -321,6 +321,54 @@ fn a_dead_layer_does_not_amplify_noise() {
         f64::from(weights.weights[0]) * f64::from(weights.exponent(0)).exp2() / f64::from(last.shift).exp2();
     let outputs = 0.5 * model.scales[3];
     assert!(gain.abs() < outputs / 50.0, "a unit becomes {gain} of {outputs}");
+}
+
+/// A gate on a branch that is always zero, added to large values where another is tiny, as in a residual network whose last
+/// norms are zero: the zeros' scale is so fine that the product would be shifted further than any protocol takes it.
+#[test]
+fn a_gated_dead_branch_is_shifted_no_further_than_protocols_take() {
+    let shape = [1, 2, 2];
+    let product = |offset| Product { gain: 1.0, offsets: [offset, 0.0] };
+    for offset in [0.0, 3.0] {
+        for weight in [0.0, 1e-7, 1e-4] {
+            let graph = graph(vec![
+                node(Input, &[], shape),
+                node(pointwise(1, vec![1e-4], 0.0), &[0], shape),
+                node(pointwise(1, vec![weight], 0.0), &[0], shape),
+                node(pointwise(1, vec![0.1], 0.2), &[0], shape),
+                node(Relu, &[3], shape),
+                node(product(offset), &[2, 4], shape),
+                node(pointwise(1, vec![1000.0], 0.0), &[0], shape),
+                node(Add, &[5, 6], shape),
+                node(Add, &[7, 1], shape),
+            ]);
+            for activation_bits in [12, 18, 24] {
+                for guard_bits in [0, 8, 12] {
+                    let options =
+                        Options { activation_bits, hiding: guard_bits.into(), ..Options::default() };
+                    let images = [vec![1.0, -1.0, 0.5, 0.25]];
+                    let made = calibrate(Cpu::detect(), &graph, &images, &options);
+                    let (model, _) = made.unwrap_or_else(|e| {
+                        panic!("{weight}, {offset}, {activation_bits} + {guard_bits} bits: {e}")
+                    });
+                    let model =
+                        model.guarded(guard_bits).unwrap_or_else(|e| panic!("{activation_bits}: {e}"));
+                    let Some(op) = model.network.nodes[5].op.downcast_ref::<network::Product>() else {
+                        panic!("no product")
+                    };
+                    let (shift, bits) = (op.shift, activation_bits + guard_bits);
+                    assert!(shift <= 32 && shift + bits <= 63, "{shift} of {bits}");
+                    let error = agreement(Cpu::detect(), &graph, &model, &images)
+                        .expect("images fit")
+                        .worst_relative_error;
+                    assert!(
+                        error < 0.01,
+                        "{activation_bits} + {guard_bits} bits, {weight}, {offset}: {error}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 /// Scales come from every second sample, and are tried on the others; then the other way round.

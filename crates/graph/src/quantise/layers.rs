@@ -103,7 +103,7 @@ pub fn compare(
         for (id, layer) in layers.iter_mut().enumerate() {
             let ceiling = match graph.nodes[id].op.demands() {
                 Demand::Power(ceiling) => f64::from(ceiling),
-                Demand::Nothing | Demand::Shifted(_) | Demand::Told => f64::INFINITY,
+                Demand::Nothing | Demand::Shifted { .. } | Demand::Told => f64::INFINITY,
             };
             layer.add(&float[id], &run.values[id], model.scales[id], ceiling);
             layer.overflows += run.overflows[id] as u64;

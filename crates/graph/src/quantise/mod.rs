@@ -37,7 +37,7 @@ use crate::network::{
     may_guard,
 };
 use crate::ops::operator::{Known, Scale, Source, Work};
-use crate::ops::product::product_shift;
+use crate::ops::product::{most_product_shift, product_shift};
 
 /// The largest sum of activation bits and shift.
 pub const MAX_PRODUCT_BITS: u32 = 44;
@@ -136,6 +136,11 @@ pub enum QuantiseError {
          by whole bits leads from one scale to the other"
     )]
     ProductConflict(String),
+    /// A product that is much larger than its factors' scales allow.
+    #[error(
+        "node {0} multiplies two values, and its result has no bits left at a scale that a shift by one bit leads to"
+    )]
+    ProductApart(String),
     /// No scale suits a layer.
     #[error(
         "layer {node}: its weights reach {weight} between values up to {input} and {output}: too much for {bits} weight bits"
@@ -552,10 +557,13 @@ fn choose_scales(
     anchor_products(graph, network, &class, &mut scale, &clip)?;
 
     // A layer whose weights would not fit at shift 1 takes a lower output scale, and so does a product that would not be
-    // shifted at all. That raises the shift that layers
-    // after it need, so it is repeated until nothing changes; scales only fall, so it ends.
+    // shifted at all; a product that would be shifted too far takes a lower scale of a factor. That raises the shifts before
+    // or after it, so it is repeated until nothing changes; scales only fall, so it ends.
     let by_node = |scale: &[f64]| scales_by_node(network, &class, scale);
     let limit = f64::from((1i32 << (options.weight_bits - 1)) - 1);
+    let most_offset = f64::from(n - 2).exp2();
+    let guard_bits = options.hiding.guard_bits;
+    let most_shift = f64::from(most_product_shift(n + guard_bits) - guard_bits);
     for _ in 0..count * 64 {
         let scales = by_node(&scale);
         let too_large = graph.nodes.iter().enumerate().find_map(|(id, node)| {
@@ -563,23 +571,40 @@ fn choose_scales(
                 let largest = largest_weight(linear) * scales[id] / scales[node.inputs[0]];
                 let terms = linear.weights.len() / linear.spec.out_channels;
                 let excess = (2.0 * largest / limit).log2() - f64::from(most_exponent(terms, options));
-                return (excess > 0.0).then(|| (id, excess.ceil().max(1.0), Some(linear)));
+                return (excess > 0.0)
+                    .then(|| Lower::new(id, class[id], excess.ceil().max(1.0), Some(linear)));
             }
             match node.op.demands() {
-                Demand::Shifted(gain) => {
+                Demand::Shifted { gain, offsets } => {
                     let factors = [0, 1].map(|i| scales[node.inputs[i]]);
-                    let excess = 1.0 - product_shift(gain, factors, scales[id]).round();
-                    (excess > 0.0).then_some((id, excess, None))
+                    let over = [0, 1]
+                        .map(|i| (f64::from(offsets[i].abs()) * factors[i] / most_offset).log2().ceil());
+                    if let Some(i) = over.iter().position(|&over| over > 0.0) {
+                        let factor = governing(network, &class, node.inputs[i]);
+                        return Some(Lower::new(id, factor, over[i], None));
+                    }
+                    let shift = product_shift(gain, factors, scales[id]).round();
+                    if shift > most_shift {
+                        // Bit by bit: what is always zero can spare them, and then the factor with more.
+                        let bits = |class| {
+                            if range[class] > 0.0 { range[class] * scale[class] } else { f64::INFINITY }
+                        };
+                        let [a, b] = [0, 1].map(|i| governing(network, &class, node.inputs[i]));
+                        let own = class[id];
+                        let first = b == own || a != own && bits(a) >= bits(b);
+                        return Some(Lower::new(id, if first { a } else { b }, 1.0, None));
+                    }
+                    (shift < 1.0).then(|| Lower::new(id, class[id], 1.0 - shift, None))
                 }
                 Demand::Nothing | Demand::Power(_) | Demand::Told => None,
             }
         });
-        let Some((id, excess, linear)) = too_large else { break };
-        scale[class[id]] *= (-excess).exp2();
-        // A value that has no bits left to give is the end of it.
-        if range[class[id]] * scale[class[id]] < 4.0 {
+        let Some(Lower { id, class: lowered, bits, linear }) = too_large else { break };
+        scale[lowered] *= (-bits).exp2();
+        // A value that has no bits left to give is the end of it; but not a factor of what does not count in a sum.
+        if lowered == class[id] && range[lowered] * scale[lowered] < 4.0 {
             let node = &graph.nodes[id];
-            let Some(linear) = linear else { return Err(QuantiseError::ProductConflict(node.name.clone())) };
+            let Some(linear) = linear else { return Err(QuantiseError::ProductApart(node.name.clone())) };
             return Err(QuantiseError::Weights {
                 node: node.name.clone(),
                 weight: largest_weight(linear),
@@ -589,7 +614,7 @@ fn choose_scales(
             });
         }
         if linear.is_some() {
-            warnings.push(Warning::Lowered { node: graph.nodes[id].name.clone(), bits: excess as u32 });
+            warnings.push(Warning::Lowered { node: graph.nodes[id].name.clone(), bits: bits as u32 });
         }
     }
     for (id, node) in graph.nodes.iter().enumerate() {
@@ -600,6 +625,32 @@ fn choose_scales(
         }
     }
     Ok(by_node(&scale))
+}
+
+/// The class whose scale falls by so many bits, for the sake of node `id`.
+struct Lower<'a> {
+    id: NodeId,
+    class: NodeId,
+    bits: f64,
+    linear: Option<&'a float::Linear>,
+}
+
+impl<'a> Lower<'a> {
+    const fn new(id: NodeId, class: NodeId, bits: f64, linear: Option<&'a float::Linear>) -> Self {
+        Self { id, class, bits, linear }
+    }
+}
+
+/// The class by which the scale of a node's value goes: that of the value which it was moved or summed from.
+fn governing(network: &Network, class: &[NodeId], mut id: NodeId) -> NodeId {
+    loop {
+        let node = &network.nodes[id];
+        match (node.op.scale(), node.op.work()) {
+            (Scale::Gained(_), _) => id = node.inputs[0],
+            (Scale::Inherited, Work::Local(_)) if node.inputs.len() == 1 => id = node.inputs[0],
+            (Scale::Inherited | Scale::Own, _) => return class[id],
+        }
+    }
 }
 
 /// S by node, from S by class.
@@ -631,10 +682,10 @@ fn anchor_products(
 ) -> Result<(), QuantiseError> {
     let mut fixed: Vec<bool> = clip.iter().map(Option::is_some).collect();
     for (id, node) in graph.nodes.iter().enumerate() {
-        let Demand::Shifted(gain) = node.op.demands() else { continue };
+        let Demand::Shifted { gain, .. } = node.op.demands() else { continue };
         let scales = scales_by_node(network, class, scale);
         let bits = product_shift(gain, [0, 1].map(|i| scales[node.inputs[i]]), scale[class[id]]);
-        let factors = [0, 1].map(|i| class[node.inputs[i]]);
+        let factors = [0, 1].map(|i| governing(network, class, node.inputs[i]));
         if !fixed[class[id]] && !factors.contains(&class[id]) {
             scale[class[id]] *= (bits - bits.ceil().max(1.0)).exp2();
         } else if (bits - bits.round()).abs() > 1e-6 {
@@ -696,10 +747,10 @@ fn typical_input(graph: &Graph, id: NodeId, scales: &[f64], options: &Options) -
     let highest = f64::from(options.activation_bits - 2).exp2() / options.headroom;
     match op.demands() {
         Demand::Power(ceiling) => f64::from(ceiling) * scales[id] / 2.0,
-        Demand::Nothing | Demand::Shifted(_) | Demand::Told if graph.nodes[id].inputs.is_empty() => {
+        Demand::Nothing | Demand::Shifted { .. } | Demand::Told if graph.nodes[id].inputs.is_empty() => {
             highest / 2.0
         }
-        Demand::Nothing | Demand::Shifted(_) | Demand::Told => highest / 8.0,
+        Demand::Nothing | Demand::Shifted { .. } | Demand::Told => highest / 8.0,
     }
 }
 

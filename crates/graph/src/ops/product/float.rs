@@ -20,7 +20,7 @@ impl FloatOperator for Product {
     }
 
     fn demands(&self) -> Demand {
-        Demand::Shifted(self.gain)
+        Demand::Shifted { gain: self.gain, offsets: self.offsets }
     }
 
     /// A square, too.
