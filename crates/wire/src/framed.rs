@@ -19,6 +19,7 @@
 use std::collections::VecDeque;
 use std::io::{self, BufReader, ErrorKind, IoSlice, Read};
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -166,12 +167,7 @@ impl Framed {
     pub fn drained(&self, time: Duration) -> bool {
         let waiting = |s: &mut State| s.outbox_cost > 0 && s.incoming.is_none() && s.outgoing.is_none();
         let state = self.shared.lock();
-        let (state, _) = self
-            .shared
-            .to_owner
-            .wait_timeout_while(state, time, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
-        state.outbox_cost == 0
+        self.shared.changed.wait_while(state, time, waiting).outbox_cost == 0
     }
 
     fn start(stream: Box<dyn ByteStream>, peer: String, options: Options) -> Result<Self, WireError> {
@@ -183,9 +179,10 @@ impl Framed {
             peer,
             options,
             state: Mutex::default(),
-            to_writer: Condvar::new(),
-            to_reader: Condvar::new(),
-            to_owner: Condvar::new(),
+            queued: Signal::default(),
+            taken: Signal::default(),
+            arrived: Signal::default(),
+            changed: Signal::default(),
         });
         // If the second thread cannot be started, dropping `framed` ends the first.
         let mut framed = Self { shared, threads: Vec::new() };
@@ -231,8 +228,7 @@ impl Framed {
             if now >= until {
                 break;
             }
-            state =
-                shared.to_owner.wait_timeout(state, until - now).unwrap_or_else(PoisonError::into_inner).0;
+            state = shared.changed.wait(state, until - now).0;
         }
         state.closing = Some(Instant::now());
         drop(state);
@@ -249,7 +245,7 @@ impl Transport for Framed {
         if chunk.is_empty() {
             return Ok(());
         }
-        let Shared { options, to_writer, to_owner, .. } = &*self.shared;
+        let Shared { options, queued, changed, .. } = &*self.shared;
         let cost = chunk.len() + CHUNK_OVERHEAD;
         let mut state = self.shared.lock();
         let mut progress = (state.written, Instant::now());
@@ -259,12 +255,8 @@ impl Transport for Framed {
                 // A write failed. What the peer said before it closed may still be on its way through the
                 // reader, and is the better answer.
                 let patience = FAREWELL.min(options.silence);
-                state = to_owner
-                    .wait_timeout_while(state, patience, |s| {
-                        s.incoming.is_none() && s.inbox_cost < options.queue
-                    })
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                let open = |s: &mut State| s.incoming.is_none() && s.inbox_cost < options.queue;
+                state = changed.wait_while(state, patience, open);
             }
             if let Some(failure) = state.incoming.as_ref().or(state.outgoing.as_ref()) {
                 return Err(failure.error("sending"));
@@ -273,7 +265,8 @@ impl Transport for Framed {
             if state.outbox_cost == 0 || state.outbox_cost + cost <= options.queue {
                 state.outbox_cost += cost;
                 state.outbox.push_back(chunk);
-                to_writer.notify_one();
+                drop(state);
+                queued.notify();
                 return Ok(());
             }
             // Nor need it be dead: one that lives may hold what is queued here for as long as it likes.
@@ -297,7 +290,7 @@ impl Transport for Framed {
                 state.clear_outbox();
                 return Err(error);
             }
-            state = to_owner.wait_timeout(state, options.tick()).unwrap_or_else(PoisonError::into_inner).0;
+            state = changed.wait(state, options.tick()).0;
         }
     }
 
@@ -310,13 +303,14 @@ impl Transport for Framed {
     }
 
     fn recv_within(&mut self, time: Duration) -> Result<Option<Vec<u8>>, WireError> {
-        let Shared { to_reader, to_owner, .. } = &*self.shared;
+        let Shared { taken, arrived, .. } = &*self.shared;
         let start = Instant::now();
         let mut state = self.shared.lock();
         loop {
             if let Some(chunk) = state.inbox.pop_front() {
                 state.inbox_cost -= chunk.len() + CHUNK_OVERHEAD;
-                to_reader.notify_one();
+                drop(state);
+                taken.notify();
                 return Ok(Some(chunk));
             }
             if let Some(failure) = &state.incoming {
@@ -325,7 +319,7 @@ impl Transport for Framed {
             let Some(left) = time.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
                 return Ok(None);
             };
-            state = to_owner.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = arrived.wait(state, left).0;
         }
     }
 
@@ -357,12 +351,55 @@ struct Shared {
     peer: String,
     options: Options,
     state: Mutex<State>,
-    /// Something to write, or an end.
-    to_writer: Condvar,
-    /// Room in the inbox, or an end.
-    to_reader: Condvar,
-    /// Something arrived, was written, failed, or ended.
-    to_owner: Condvar,
+    /// To the writer: something to write, or an end.
+    queued: Signal,
+    /// To the reader: room in the inbox, or an end.
+    taken: Signal,
+    /// To the owner that waits for input: something arrived, or failed.
+    arrived: Signal,
+    /// To the owner that waits for anything else: something arrived, was written, failed, or ended.
+    changed: Signal,
+}
+
+/// Tells a thread that waits that the state has changed. Where nobody waits, which is most often, it takes no system call; and
+/// nobody is woken for what it does not wait for.
+#[derive(Default)]
+struct Signal {
+    condvar: Condvar,
+    /// How many threads wait. It grows under the state's lock: who changes the state after they looked at it finds them.
+    waiting: AtomicUsize,
+}
+
+impl Signal {
+    /// Waits for at most `time`. Says whether that has passed.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> (MutexGuard<'a, State>, bool) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let (state, wait) = self.condvar.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        (state, wait.timed_out())
+    }
+
+    /// Waits for at most `time` in all while `condition` holds.
+    fn wait_while<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        time: Duration,
+        mut condition: impl FnMut(&mut State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        let start = Instant::now();
+        while condition(&mut state) {
+            let Some(left) = time.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else { break };
+            state = self.wait(state, left).0;
+        }
+        state
+    }
+
+    /// Wakes who waits; behind a change of the state, which the caller has made under its lock.
+    fn notify(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.condvar.notify_all();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -465,9 +502,7 @@ impl Shared {
     }
 
     fn wake_all(&self) {
-        self.to_writer.notify_all();
-        self.to_reader.notify_all();
-        self.to_owner.notify_all();
+        [&self.queued, &self.taken, &self.arrived, &self.changed].into_iter().for_each(Signal::notify);
     }
 
     // ---- The writer thread ----
@@ -483,7 +518,8 @@ impl Shared {
         let mut state = self.lock();
         state.writer_ended = true;
         state.ended += 1;
-        self.to_owner.notify_all();
+        drop(state);
+        self.wake_all();
     }
 
     fn write_frames(&self) -> Result<(), Failure> {
@@ -497,12 +533,14 @@ impl Shared {
                             break;
                         }
                         state.outbox_cost -= part.len();
-                        self.to_owner.notify_all();
+                        drop(state);
+                        self.changed.notify();
                     }
                     let mut state = self.lock();
                     // (Already nothing if the queue was cleared meanwhile.)
                     state.outbox_cost = state.outbox_cost.saturating_sub(CHUNK_OVERHEAD);
-                    self.to_owner.notify_all();
+                    drop(state);
+                    self.changed.notify();
                 }
                 Work::KeepAlive => self.write_frame(FrameKind::KeepAlive, &[])?,
                 Work::Goodbye(last) => return self.write_frame(last.kind(), last.reason.as_bytes()),
@@ -526,13 +564,10 @@ impl Shared {
             if state.closing.is_some() {
                 return Work::End;
             }
-            let (guard, wait) = self
-                .to_writer
-                .wait_timeout(state, self.options.keep_alive)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (guard, timed_out) = self.queued.wait(state, self.options.keep_alive);
             state = guard;
             let idle = state.outbox.is_empty() && state.goodbye.is_none() && state.incoming.is_none();
-            if wait.timed_out() && idle && state.closing.is_none() {
+            if timed_out && idle && state.closing.is_none() {
                 return Work::KeepAlive;
             }
         }
@@ -586,7 +621,7 @@ impl Shared {
             self.discard();
         }
         self.lock().ended += 1;
-        self.to_owner.notify_all();
+        self.wake_all();
     }
 
     fn read_frames(&self) -> Failure {
@@ -658,14 +693,16 @@ impl Shared {
     fn deliver(&self, payload: Vec<u8>) {
         let mut state = self.lock();
         while state.inbox_cost >= self.options.queue && state.closing.is_none() {
-            state = self.to_reader.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.taken.wait(state, self.options.tick()).0;
         }
         // Once this side is ending, what still comes is read and thrown away: closing a socket with unread
         // bytes in it resets the connection, and with it what we sent last.
         if state.closing.is_none() {
             state.inbox_cost += payload.len() + CHUNK_OVERHEAD;
             state.inbox.push_back(payload);
-            self.to_owner.notify_all();
+            drop(state);
+            self.arrived.notify();
+            self.changed.notify();
         }
     }
 
