@@ -83,12 +83,14 @@ pub struct Block {
     inputs: Range<usize>,
     outputs: Range<usize>,
     flights: Box<dyn Flights>,
+    /// Its operand, until the first step begins with it.
+    operand: Option<Zeroizing<Vec<u64>>>,
     done: usize,
 }
 
 impl Block {
     pub(crate) fn new(inputs: Range<usize>, outputs: Range<usize>, flights: impl Flights + 'static) -> Self {
-        Self { inputs, outputs, flights: Box::new(flights), done: 0 }
+        Self { inputs, outputs, flights: Box::new(flights), operand: None, done: 0 }
     }
 
     /// The blocks of a layer of `count` elements that have nothing to do with each other: `make` prepares one of so many.
@@ -158,12 +160,20 @@ impl Block {
     /// When the count differs from the prepared one.
     pub fn start(&mut self, x: &[u64]) -> Result<(), MpcError> {
         check_count("shares", x.len(), self.inputs.len())?;
-        self.flights.start(x);
+        if threads::count() > 1 {
+            // Who takes the step prepares it too.
+            self.operand = Some(Zeroizing::new(x.to_vec()));
+        } else {
+            self.flights.start(x);
+        }
         Ok(())
     }
 
     /// Takes the next step. What it sends may remain in the channel's buffer.
     fn step(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        if let Some(x) = self.operand.take() {
+            self.flights.start(&x);
+        }
         self.flights.step(chan, self.done)?;
         self.done += 1;
         Ok(())
@@ -285,7 +295,8 @@ struct Step {
 
 /// A step that was taken on a stretch of the channel.
 struct Stepped {
-    block: Block,
+    /// Until it is through.
+    block: Option<Block>,
     sent: Result<Vec<u8>, MpcError>,
     /// If it was the block's last one.
     results: Option<Zeroizing<Vec<u64>>>,
@@ -295,6 +306,8 @@ impl Stepped {
     fn take(mut block: Block, mut channel: Channel) -> Self {
         let sent = block.step(&mut channel).map(|()| channel.into_sent());
         let results = (sent.is_ok() && block.is_through()).then(|| Zeroizing::new(block.flights.finish()));
+        // What it has prepared is wiped here, not where others wait for it.
+        let block = results.is_none().then_some(block);
         Self { block, sent, results }
     }
 }
@@ -421,18 +434,18 @@ impl<S: Surroundings> Driver<'_, S> {
             self.around.receive(b, &block)?;
         }
         let results = through.then(|| Zeroizing::new(block.flights.finish()));
-        self.end(b, block, results, last)
+        self.end(b, Some(block), results, last)
     }
 
     /// A step of block `b` has ended. What it says is in the channel's buffer, and stays there if it is the `last` of all.
     fn end(
         &mut self,
         b: usize,
-        block: Block,
+        block: Option<Block>,
         results: Option<Zeroizing<Vec<u64>>>,
         last: bool,
     ) -> Result<(), S::Error> {
-        (self.blocks[b], self.begun) = (Some(block), true);
+        (self.blocks[b], self.begun) = (block, true);
         if let Some(results) = results {
             self.around.finish(b, results)?;
         }

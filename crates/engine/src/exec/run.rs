@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::clock::{Account, NodeTimes};
 use super::prepare::{PreparedOp, PreparedStep};
-use super::values::{PlannedNetwork, Share, ShareObserver, Value, Values, adds, pairs, reduce};
+use super::values::{PlannedNetwork, Share, ShareObserver, Value, Values, adds, pairs, reduce, reduced};
 use crate::error::EngineError;
 use crate::progress::Progress;
 
@@ -171,7 +171,7 @@ impl Walk<'_> {
                         unreachable!("the plan has a backend or a protocol for it")
                     }
                 };
-                Ok(Value::Complete(reduce(&value, plan.steps[id].computed.modulus)))
+                Ok(Value::Complete(reduced(value, plan.steps[id].computed.modulus)))
             }
         })
     }

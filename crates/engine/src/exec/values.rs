@@ -6,6 +6,7 @@
 use jaguar_graph::network::{Network, Node, NodeId, Shape, Work};
 use jaguar_graph::reference;
 use jaguar_linear::backend::Output;
+use jaguar_ot::threads;
 use jaguar_plan::{Modulus, Plan};
 use jaguar_ring::cpu::Cpu;
 use zeroize::Zeroizing;
@@ -39,29 +40,30 @@ impl PlannedNetwork<'_> {
     pub fn local<'v>(&self, node: NodeId, input: impl Fn(usize) -> &'v [u64]) -> Share {
         let Self { network, plan } = *self;
         let step = &plan.steps[node];
-        let scaled = |(i, &from): (usize, &NodeId)| -> Zeroizing<Vec<i64>> {
+        let scaled = |(i, &from): (usize, &NodeId)| {
             let up = step.domain.excess - plan.steps[from].domain.excess;
             if up == 0 {
-                return Zeroizing::new(input(i).iter().map(|&v| v as i64).collect());
+                return Operand::As(bytemuck::cast_slice(input(i)));
             }
             let modulus = step.domain.modulus;
             let up = modulus.power(up);
-            Zeroizing::new(input(i).iter().map(|&v| modulus.mul(modulus.reduce(v), up) as i64).collect())
+            let scaled = input(i).iter().map(|&v| modulus.mul(modulus.reduce(v), up) as i64);
+            Operand::Scaled(Zeroizing::new(scaled.collect()))
         };
-        let inputs: Vec<Zeroizing<Vec<i64>>> =
-            network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
+        let inputs: Vec<Operand<'v>> = network.nodes[node].inputs.iter().enumerate().map(scaled).collect();
+        let inputs: Vec<&[i64]> = inputs.iter().map(Operand::values).collect();
         if let (true, [x, y]) = (adds(&network.nodes[node]), &inputs[..]) {
-            return Zeroizing::new(x.iter().zip(y.iter()).map(|(x, y)| (x + y) as u64).collect());
+            return Zeroizing::new(x.iter().zip(*y).map(|(x, y)| x.wrapping_add(*y) as u64).collect());
         }
         // (It is no linear layer: nothing here has kernels.)
-        let apply = |inputs: &[Zeroizing<Vec<i64>>]| {
-            let inputs: Vec<&[i64]> = inputs.iter().map(|input| &input[..]).collect();
-            let value = reference::apply_op(Cpu::scalar(), network, node, None, &inputs);
-            Zeroizing::new(value.expect("a valid network, and its own shapes"))
+        let apply = |inputs: &[&[i64]]| {
+            let value = reference::apply_op(Cpu::scalar(), network, node, None, inputs);
+            value.expect("a valid network, and its own shapes")
         };
         let images = plan.images();
         if images == 1 {
-            return Zeroizing::new(apply(&inputs).iter().map(|&v| v as u64).collect());
+            // (The same memory, as other numbers.)
+            return Zeroizing::new(apply(&inputs).into_iter().map(|v| v as u64).collect());
         }
         let node = &network.nodes[node];
         let mut value = Zeroizing::new(vec![0; images * elements(node.shape)]);
@@ -69,13 +71,31 @@ impl PlannedNetwork<'_> {
             let own = node.inputs.iter().zip(&inputs).map(|(&from, values)| {
                 Zeroizing::new(image_of(values, network.nodes[from].shape, (image, images)))
             });
-            let result = apply(&own.collect::<Vec<_>>());
+            let own: Vec<Zeroizing<Vec<i64>>> = own.collect();
+            let result = Zeroizing::new(apply(&own.iter().map(|own| &own[..]).collect::<Vec<_>>()));
             let planes = value.chunks_mut(plane(node.shape)).skip(image).step_by(images);
             for (plane, result) in planes.zip(result.chunks(plane(node.shape))) {
-                plane.iter_mut().zip(result).for_each(|(v, &r)| *v = r as u64);
+                plane.copy_from_slice(bytemuck::cast_slice(result));
             }
         }
         value
+    }
+}
+
+/// A local operation's input.
+enum Operand<'v> {
+    /// The share as it is.
+    As(&'v [i64]),
+    /// The share times a power of two.
+    Scaled(Zeroizing<Vec<i64>>),
+}
+
+impl Operand<'_> {
+    fn values(&self) -> &[i64] {
+        match self {
+            Self::As(values) => values,
+            Self::Scaled(values) => values,
+        }
     }
 }
 
@@ -124,10 +144,16 @@ pub(crate) fn by_image<T: Copy>(values: &[T], shape: Shape, images: usize) -> Ve
 
 /// Shares of a wider ring, or sums of shares, modulo `modulus`.
 pub(super) fn reduce(x: &[u64], modulus: Modulus) -> Share {
-    Zeroizing::new(match modulus.log2() {
-        Some(bits) => x.iter().map(|v| v & (u64::MAX >> (64 - bits))).collect(),
-        None => x.iter().map(|&v| modulus.reduce(v)).collect(),
-    })
+    reduced(Zeroizing::new(x.to_vec()), modulus)
+}
+
+/// As [`reduce`], in place.
+pub(super) fn reduced(mut x: Share, modulus: Modulus) -> Share {
+    match modulus.log2() {
+        Some(bits) => x.iter_mut().for_each(|v| *v &= u64::MAX >> (64 - bits)),
+        None => x.iter_mut().for_each(|v| *v = modulus.reduce(*v)),
+    }
+    x
 }
 
 /// This party's share of a node's value.
@@ -150,6 +176,16 @@ impl Value {
 
     pub fn is_complete(&self) -> bool {
         matches!(self, Self::Complete(_))
+    }
+}
+
+/// Drops a value, and so wipes it, on another thread if there is one: it may be tens of megabytes.
+fn wipe(value: Option<Value>) {
+    match value {
+        Some(Value::Complete(elements) | Value::PartialSum(elements)) if threads::count() > 1 => {
+            rayon::spawn(move || drop(elements));
+        }
+        Some(Value::Complete(_) | Value::PartialSum(_) | Value::Partial(_)) | None => {}
     }
 }
 
@@ -215,7 +251,7 @@ impl<'a> Values<'a> {
                 account.timed(node, |_| {
                     let new = elements.len()..count;
                     let sum = self.planned.local(node, |i| &self.input(node, i)[new.clone()]);
-                    elements.extend_from_slice(&reduce(&sum, plan.steps[node].computed.modulus));
+                    elements.extend_from_slice(&reduced(sum, plan.steps[node].computed.modulus));
                     Ok(())
                 })
             }
@@ -269,7 +305,7 @@ impl<'a> Values<'a> {
         for &i in &self.planned.network.nodes[node].inputs {
             self.uses[i] -= 1;
             if self.uses[i] == 0 {
-                self.values[i] = None;
+                wipe(self.values[i].take());
             }
         }
     }
