@@ -12,6 +12,7 @@ use jaguar_linear::product::Hardware;
 use jaguar_mpc::semantics::opened_noise;
 use jaguar_mpc::share::Domain;
 use jaguar_mpc::{Argmax, Party, WIDEST};
+use jaguar_ot::threads::AtWork;
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::memory::{Load, PartyMemory, memory};
 use jaguar_plan::{Allowed, Choices, Plan, Schedule};
@@ -673,6 +674,7 @@ impl Service {
         maker: &mut Maker<'_>,
         timeline: bool,
     ) -> Result<Query, EngineError> {
+        let _at_work = AtWork::begin();
         let network = self.network();
         let Maker { planned, backends, hints, party } = maker;
         let plan = &planned.plan;
@@ -713,6 +715,7 @@ impl Service {
         (shelf, kept): (&Shelf<Query>, Option<u64>),
         ears: &mut Ears<'_>,
     ) -> Result<(), EngineError> {
+        let _at_work = AtWork::begin();
         let Query { plan: PreparedPlan { steps, result }, mut times, offline, mut traffic, timeline, .. } =
             query;
         let network = self.network();

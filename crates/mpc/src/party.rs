@@ -1,8 +1,9 @@
 //! One party of a session: its role, its source of correlations, and the pads made of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combinations, pair};
+use jaguar_ot::threads::{self, Later, UnderWay};
+use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, pair};
 use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
@@ -10,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::error::MpcError;
 use crate::kernels::loops::Level;
 
-/// How much room is kept: for what a comparison draws at once.
+/// How much room is kept, for each preparation that may be under way: for what a comparison draws at once.
 const SPARE: usize = 3;
 
 /// What the preparations of a session draw from. **One for the whole life of a source**: it numbers the
@@ -25,8 +26,12 @@ pub struct Party<S: ?Sized> {
     pub(crate) level: Level,
     sent: Drawn,
     received: Drawn,
-    /// Room for halves, used before.
-    spare: Vec<Zeroizing<Vec<Block>>>,
+    /// Room for halves, used before: a large one is dear to come by.
+    spare: Arc<Spare>,
+    /// Preparations that were begun.
+    under_way: UnderWay,
+    /// Of what this party sends, by width, once it has sent any.
+    sums: [Option<Sums>; 2],
     /// Drawn ahead of their use, by width: what this party sends, and what it receives.
     stocks: [[Stock; 2]; 2],
     /// Drawing has failed, or has not come to its end.
@@ -38,21 +43,76 @@ pub struct Party<S: ?Sized> {
 /// Correlations of one direction and width that were drawn at one go: `halves[taken..]` are left.
 #[derive(Default)]
 struct Stock {
-    halves: Arc<Zeroizing<Vec<Block>>>,
+    halves: Arc<Halves>,
     taken: usize,
+}
+
+/// Halves of correlations; their room is kept when they have served.
+#[derive(Default)]
+struct Halves {
+    blocks: Zeroizing<Vec<Block>>,
+    /// (None has no room.)
+    kept_by: Option<Arc<Spare>>,
+}
+
+impl Drop for Halves {
+    fn drop(&mut self) {
+        if let Some(spare) = self.kept_by.take() {
+            spare.keep(std::mem::take(&mut self.blocks));
+        }
+    }
+}
+
+/// Room that was used before.
+#[derive(Default)]
+struct Spare(Mutex<Vec<Zeroizing<Vec<Block>>>>);
+
+impl Spare {
+    fn keep(&self, room: Zeroizing<Vec<Block>>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < SPARE * UnderWay::most() {
+            kept.push(room);
+        }
+    }
+
+    /// Room for `n`, with anything in it.
+    fn take(&self, n: usize) -> Zeroizing<Vec<Block>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The smallest that will do, for the next may want more.
+        let fits = kept.iter().enumerate().filter(|(_, room)| room.capacity() >= n);
+        match fits.min_by_key(|(_, room)| room.capacity()).map(|(at, _)| at) {
+            Some(at) => {
+                let mut room = kept.swap_remove(at);
+                room.resize(n, Block::ZERO);
+                room
+            }
+            // Not by growing one, which would leave a copy behind.
+            None => {
+                kept.pop();
+                drop(kept);
+                Zeroizing::new(vec![Block::ZERO; n])
+            }
+        }
+    }
 }
 
 /// Some correlations of one direction as this party has them, not hashed yet. May be hashed by several threads.
 pub struct Correlations {
     /// Of which the first ones may belong to others.
-    halves: Arc<Zeroizing<Vec<Block>>>,
+    halves: Arc<Halves>,
     start: usize,
     /// The first one's number.
     number: u64,
     hash: Hash,
-    /// The sender's: all sums of its Δ_j, the empty one first.
-    sums: Option<Zeroizing<Vec<Block>>>,
+    /// The sender's ([`Party::sums`]).
+    sums: Option<Sums>,
 }
+
+/// All sums of a sender's Δ_j, the empty one first. (Held once, and by a pointer: values that are moved about leave copies behind.)
+type Sums = Arc<Zeroizing<Vec<Block>>>;
+
+/// Material in the making: what is made of correlations that were drawn.
+pub(crate) type Make<T> = Box<dyn FnOnce() -> T + Send>;
 
 /// Room for pads: as much as was asked for at once.
 #[derive(Default)]
@@ -89,7 +149,7 @@ pub(crate) enum Masks {
 
 impl Correlations {
     fn halves(&self, at: usize, len: usize) -> &[Block] {
-        &self.halves[self.start + at..][..len]
+        &self.halves.blocks[self.start + at..][..len]
     }
 
     /// The random OTs made of `len` bits from the `at`-th on. **Each is to be asked for once**: what it masks twice is
@@ -211,7 +271,9 @@ impl<S: CotSource> Party<S> {
             level: Level::of(cpu),
             sent,
             received,
-            spare: Vec::new(),
+            spare: Arc::default(),
+            under_way: UnderWay::default(),
+            sums: Default::default(),
             stocks: Default::default(),
             spent: false,
             source,
@@ -261,7 +323,7 @@ impl<S: CotSource + ?Sized> Party<S> {
         if std::mem::replace(&mut self.spent, true) {
             return Err(MpcError::Spent);
         }
-        let mut halves = self.room(n);
+        let mut halves = self.spare.take(n);
         let sends = sender == self.role;
         if sends {
             self.source.send(chan, width, &mut halves)?;
@@ -269,8 +331,9 @@ impl<S: CotSource + ?Sized> Party<S> {
             self.source.receive(chan, width, &mut halves)?;
         }
         let stock = &mut self.stocks[usize::from(sends)][width as usize];
-        assert!(stock.taken == stock.halves.len(), "what was drawn before has been used");
-        *stock = Stock { halves: Arc::new(halves), taken: 0 };
+        assert!(stock.taken == stock.halves.blocks.len(), "what was drawn before has been used");
+        let kept_by = Some(Arc::clone(&self.spare));
+        *stock = Stock { halves: Arc::new(Halves { blocks: halves, kept_by }), taken: 0 };
         self.spent = false;
         Ok(())
     }
@@ -291,7 +354,7 @@ impl<S: CotSource + ?Sized> Party<S> {
             return Err(MpcError::Spent);
         }
         let sends = sender == self.role;
-        let stocked = |stock: &Stock| stock.halves.len() - stock.taken;
+        let stocked = |stock: &Stock| stock.halves.blocks.len() - stock.taken;
         if stocked(&self.stocks[usize::from(sends)][width as usize]) == 0 {
             self.stock(chan, sender, width, n)?;
         }
@@ -303,12 +366,7 @@ impl<S: CotSource + ?Sized> Party<S> {
         if stocked(stock) == 0 {
             *stock = Stock::default();
         }
-        let sums = sends.then(|| {
-            let mut deltas = Zeroizing::new([Block::ZERO; 4]);
-            let own = self.source.deltas(width);
-            deltas[..own.len()].copy_from_slice(own);
-            Zeroizing::new(Zeroizing::new(combinations(&deltas)).to_vec())
-        });
+        let sums = sends.then(|| self.sums(width));
         let drawn = if sends { &mut self.sent } else { &mut self.received };
         let counter = match width {
             Width::Bit => &mut drawn.bits,
@@ -320,30 +378,23 @@ impl<S: CotSource + ?Sized> Party<S> {
         Ok(Correlations { halves, start, number, hash, sums })
     }
 
-    /// Keeps the room of correlations that have served, since a large one is dear to come by.
-    pub fn done_with(&mut self, correlations: Correlations) {
-        if self.spare.len() < SPARE
-            && let Some(room) = Arc::into_inner(correlations.halves)
-        {
-            self.spare.push(room);
-        }
+    fn sums(&mut self, width: Width) -> Sums {
+        let made = self.sums[width as usize].get_or_insert_with(|| {
+            let deltas = self.source.deltas(width);
+            let mut sums = Zeroizing::new(vec![Block::ZERO; 1 << Width::Vector.choices()]);
+            for (v, sum) in sums.iter_mut().enumerate() {
+                for (j, delta) in deltas.iter().enumerate() {
+                    *sum = *sum ^ delta.masked(v >> j & 1 == 1);
+                }
+            }
+            Arc::new(sums)
+        });
+        Arc::clone(made)
     }
 
-    fn room(&mut self, n: usize) -> Zeroizing<Vec<Block>> {
-        // The smallest that will do, for the next may want more.
-        let fits = self.spare.iter().enumerate().filter(|(_, room)| room.capacity() >= n);
-        match fits.min_by_key(|(_, room)| room.capacity()).map(|(at, _)| at) {
-            Some(at) => {
-                let mut room = self.spare.swap_remove(at);
-                room.resize(n, Block::ZERO);
-                room
-            }
-            // Not by growing one, which would leave a copy behind.
-            None => {
-                self.spare.pop();
-                Zeroizing::new(vec![Block::ZERO; n])
-            }
-        }
+    /// What `make` makes of correlations that were drawn: on another thread, while this one draws the next. With one thread, at once.
+    pub(crate) fn later<T: Send + 'static>(&mut self, make: impl FnOnce() -> T + Send + 'static) -> Later<T> {
+        if threads::count() > 1 { Later::by(self.under_way.spawn(make)) } else { Later::from(make()) }
     }
 }
 
@@ -405,7 +456,7 @@ mod tests {
             left = left.saturating_sub(n);
             let drawn = party.draw(&mut chan, Role::Server, Width::Bit, n).unwrap();
             let result = (drawn.number, drawn.halves(0, n).iter().map(|half| half.0).collect());
-            party.done_with(drawn);
+            drop(drawn);
             result
         };
         draws.iter().map(&mut draw).collect()

@@ -38,7 +38,7 @@ use crate::aes::Key;
 use crate::block::{LANES, Line};
 use crate::instance::Lpn;
 use crate::lpn::Matrix;
-use crate::threads::each;
+use crate::threads::{each, share};
 use crate::{Block, Hash, OtError, Width, ggm};
 
 /// Rows of lines that a thread makes together: their lines, and two segments of the secret, stay in the L2 cache.
@@ -69,7 +69,7 @@ const DRAWN: usize = LANES * Room::MOST;
 fn together(lanes: usize) -> usize {
     match lanes {
         1 => LANES * ROWS,
-        _ => LANES * (rayon::current_num_threads() * ROWS).min(Room::MOST),
+        _ => LANES * (share() * ROWS).min(Room::MOST),
     }
 }
 
@@ -179,7 +179,7 @@ impl Bins<'_> {
                 rows(b).add(secret, out);
             });
         }
-        let part = self.spent.len().div_ceil(rayon::current_num_threads()).min(ROWS / lpn.rows());
+        let part = self.spent.len().div_ceil(share()).min(ROWS / lpn.rows());
         let lines = room.lines(out.len() / LANES).chunks_mut(part * lpn.rows());
         let mut messages: Vec<(KeptBin<'_>, T)> = message.collect();
         let mut parts = Vec::new();

@@ -1,10 +1,50 @@
 //! Independent pieces of work on all threads.
+//!
+//! Sessions of one process share its pool. Each takes its share of the threads ([`share`]): with as many sessions at work ([`AtWork`]) as
+//! there are threads, each does its work by itself, which takes less of a processor than to hand pieces about.
 
 use std::any::Any;
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rayon::prelude::*;
+
+/// Sessions at work.
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Whether this thread does a [`Task`].
+    static IN_TASK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A session that is at work, until it is dropped.
+pub struct AtWork(());
+
+impl AtWork {
+    /// Another one.
+    pub fn begin() -> Self {
+        AT_WORK.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        AT_WORK.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How many threads of the current rayon pool this one may give work to: those of a session at work, or one within a [`Task`], which
+/// has its like beside it.
+pub fn share() -> usize {
+    if IN_TASK.get() {
+        return 1;
+    }
+    (rayon::current_num_threads() / AT_WORK.load(Ordering::SeqCst).max(1)).max(1)
+}
 
 /// As [`each`]; `f` also gets what `room` makes, once or a few times a thread: room that items use after each other.
 pub fn each_with<T: Send, R>(
@@ -12,22 +52,25 @@ pub fn each_with<T: Send, R>(
     room: impl Fn() -> R + Sync + Send,
     f: impl Fn(&mut R, T) + Sync + Send,
 ) {
-    if rayon::current_num_threads() > 1 && items.len() > 1 {
-        items.into_par_iter().for_each_init(room, f);
+    let share = share();
+    if share > 1 && items.len() > 1 {
+        // (Several pieces a thread, since some are longer.)
+        let piece = if share < rayon::current_num_threads() { items.len() / (2 * share) } else { 1 };
+        items.into_par_iter().with_min_len(piece.max(1)).for_each_init(room, f);
     } else {
         let mut room = room();
         items.into_iter().for_each(|item| f(&mut room, item));
     }
 }
 
-/// Runs `f` for each item, on the threads of the current rayon pool; on this one if there is only one.
+/// Runs `f` for each item, on this session's [`share`] of the threads of the current rayon pool; on this one if that is only one.
 pub fn each<T: Send>(items: Vec<T>, f: impl Fn(T) + Sync + Send) {
     each_with(items, || (), |(), item| f(item));
 }
 
 /// How many threads [`Task`]s run on: one where this thread belongs to a pool itself, which must not wait for its like.
 pub fn count() -> usize {
-    if rayon::current_thread_index().is_some() { 1 } else { rayon::current_num_threads() }
+    if rayon::current_thread_index().is_some() { 1 } else { share() }
 }
 
 /// Work that a thread of the pool does, or who asks for its result before one has begun it.
@@ -36,6 +79,8 @@ pub struct Task<T>(Arc<Slot<T>>);
 struct Slot<T> {
     state: Mutex<State<T>>,
     done: Condvar,
+    /// The work has ended, though its result may have been taken.
+    ended: AtomicBool,
 }
 
 type Work<T> = Box<dyn FnOnce() -> T + Send>;
@@ -50,7 +95,8 @@ enum State<T> {
 impl<T: Send + 'static> Task<T> {
     /// Begins `work` on another thread, when one is free. With one thread ([`count`]) it is done by who asks for its result.
     pub fn spawn(work: impl FnOnce() -> T + Send + 'static) -> Self {
-        let slot = Arc::new(Slot { state: Mutex::new(State::Waiting(Box::new(work))), done: Condvar::new() });
+        let state = Mutex::new(State::Waiting(Box::new(work) as Work<T>));
+        let slot = Arc::new(Slot { state, done: Condvar::new(), ended: AtomicBool::new(false) });
         if count() > 1 {
             let shared = Arc::clone(&slot);
             rayon::spawn(move || shared.run());
@@ -82,6 +128,90 @@ impl<T: Send + 'static> Task<T> {
     }
 }
 
+/// A value in the making: by a [`Task`], or there already.
+pub struct Later<T> {
+    task: Mutex<Option<Task<T>>>,
+    made: OnceLock<T>,
+}
+
+impl<T: Send + 'static> Later<T> {
+    /// Made by a task.
+    pub fn by(task: Task<T>) -> Self {
+        Self { task: Mutex::new(Some(task)), made: OnceLock::new() }
+    }
+
+    /// The value, as soon as it is there.
+    ///
+    /// # Panics
+    /// As the work does.
+    pub fn get(&self) -> &T {
+        self.made.get_or_init(|| {
+            let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+            task.expect("asked for once").join()
+        })
+    }
+
+    /// As [`get`](Self::get).
+    ///
+    /// # Panics
+    /// As the work does.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.get();
+        self.made.get_mut().expect("made")
+    }
+
+    /// As [`get`](Self::get).
+    ///
+    /// # Panics
+    /// As the work does.
+    pub fn into_inner(self) -> T {
+        self.get();
+        self.made.into_inner().expect("made")
+    }
+}
+
+impl<T> From<T> for Later<T> {
+    fn from(value: T) -> Self {
+        Self { task: Mutex::new(None), made: OnceLock::from(value) }
+    }
+}
+
+/// Tasks that were begun, of which no more than a few for each thread are to be under way: each holds what it works on.
+#[derive(Default)]
+pub struct UnderWay(VecDeque<Arc<dyn Wait>>);
+
+/// Something that can be waited for.
+trait Wait: Send + Sync {
+    fn wait(&self);
+}
+
+impl UnderWay {
+    /// How many may be: one for each thread, and one that waits.
+    pub fn most() -> usize {
+        count() + 1
+    }
+
+    /// Begins `work` as a task. If too many are under way, waits for the first, or does it.
+    pub fn spawn<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
+        while self.0.len() >= Self::most() {
+            self.0.pop_front().expect("some are").wait();
+        }
+        let task = Task::spawn(work);
+        self.0.push_back(Arc::clone(&task.0) as Arc<dyn Wait>);
+        task
+    }
+}
+
+impl<T: Send> Wait for Slot<T> {
+    fn wait(&self) {
+        self.run();
+        let mut state = self.lock();
+        while let (State::Running, false) = (&*state, self.ended.load(Ordering::SeqCst)) {
+            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
 impl<T> Slot<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -95,8 +225,13 @@ impl<T> Slot<T> {
                 unreachable!("looked at")
             };
             drop(state);
+            let within = IN_TASK.replace(true);
             let result = catch_unwind(AssertUnwindSafe(work));
-            *self.lock() = State::Done(result);
+            IN_TASK.set(within);
+            let mut state = self.lock();
+            *state = State::Done(result);
+            self.ended.store(true, Ordering::SeqCst);
+            drop(state);
             self.done.notify_all();
         }
     }
@@ -116,6 +251,59 @@ mod tests {
         }
         let tasks: Vec<Task<u64>> = (0..100).map(|i| Task::spawn(move || i * i)).collect();
         assert_eq!(tasks.into_iter().map(Task::join).sum::<u64>(), 328_350);
+    }
+
+    /// As many as may be are under way, and each gives its result whenever it is asked for.
+    #[test]
+    fn no_more_tasks_are_under_way_than_may_be() {
+        let running = Arc::new(AtomicUsize::new(0));
+        let mut under_way = UnderWay::default();
+        let tasks: Vec<Later<usize>> = (0..200)
+            .map(|i| {
+                let begun = Arc::clone(&running);
+                begun.fetch_add(1, Ordering::SeqCst);
+                let task = under_way.spawn(move || {
+                    running_less(&begun);
+                    i
+                });
+                assert!(running.load(Ordering::SeqCst) <= UnderWay::most() + 1);
+                Later::by(task)
+            })
+            .collect();
+        assert_eq!(tasks.iter().map(|task| *task.get()).sum::<usize>(), 19_900);
+        assert_eq!(tasks.into_iter().map(Later::into_inner).sum::<usize>(), 19_900);
+        assert_eq!(running.load(Ordering::SeqCst), 0);
+    }
+
+    fn running_less(running: &AtomicUsize) {
+        running.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// As many pieces at once as the share has threads; the results are the same.
+    #[test]
+    fn sessions_share_the_threads() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        pool.install(|| {
+            let sum = |share: usize| {
+                assert_eq!(super::share(), share);
+                let sum = AtomicUsize::new(0);
+                each((1..=1000).collect(), |i| {
+                    sum.fetch_add(i, Ordering::SeqCst);
+                });
+                assert_eq!(sum.into_inner(), 500_500);
+            };
+            sum(4);
+            let one = AtWork::begin();
+            sum(4);
+            let more = [AtWork::begin(), AtWork::begin()];
+            sum(1);
+            drop(one);
+            sum(2);
+            drop(more);
+            sum(4);
+            // Within a task there is only this thread.
+            assert_eq!(Task::spawn(super::share).join(), 1);
+        });
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub const PROGRAM: u64 = 14 << 20;
 /// pool, and what the allocator has not given back. Measured with networks of 0.5 to 26 million values.
 const COPIES: u64 = 5;
 
+/// Correlations that a block of comparisons is prepared from take so much, whatever their width: 23 to 27 a comparison.
+const DRAWN: u64 = 7 << 20;
+
 /// What one party's memory holds at its fullest, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PartyMemory {
@@ -26,7 +29,7 @@ pub struct PartyMemory {
     pub model: u64,
     /// Keys of clients, which the server keeps.
     pub keys: u64,
-    /// What correlations of a session are made from.
+    /// What correlations of a session are made from, and those that blocks in preparation have drawn.
     pub correlations: u64,
     /// Queries that are prepared, those that are kept included.
     pub prepared: u64,
@@ -144,7 +147,7 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
     let Load { clients, kept, threads } = load;
     let [client, server] = prepared_bytes(plan);
     let [client_runs, server_runs] = running_bytes(network, plan, threads);
-    let correlations = cost::session_bytes(plan.choices.instances);
+    let correlations = cost::session_bytes(plan.choices.instances).saturating_add(drawn_bytes(plan, threads));
     let queries = 1 + kept;
     let weights = network.nodes.iter().filter_map(|node| {
         let [channels, ..] = network.nodes[*node.inputs.first()?].shape;
@@ -169,6 +172,18 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
             running: server_runs.saturating_mul(clients),
         },
     }
+}
+
+/// Correlations of the blocks that are prepared at the same time: one for each thread, and one that waits, if there are several
+/// (`jaguar_ot::threads::UnderWay`).
+fn drawn_bytes(plan: &Plan, threads: usize) -> u64 {
+    let drawn = |step: &Step| {
+        let (server, client) = (step.cost.from_server(), step.cost.from_client());
+        server.bits + server.vectors + client.bits + client.vectors
+    };
+    let all: u64 = plan.steps.iter().map(drawn).sum();
+    let blocks = if threads > 1 { threads as u64 + 1 } else { 1 };
+    (all * size_of::<u128>() as u64).min(blocks.saturating_mul(DRAWN))
 }
 
 /// What a query takes while it runs, beyond what was prepared, at its fullest: at the client and at the server. What was

@@ -370,7 +370,6 @@ impl Pmax {
             Role::Client => Side::Client(Client::prepare(&mut cots, chan, &params)?),
             Role::Server => Side::Server(Server::prepare(&mut cots, chan, &params)?),
         };
-        party.done_with(drawn);
         Ok(Self { count, params, side })
     }
 }

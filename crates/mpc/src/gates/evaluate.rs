@@ -41,7 +41,7 @@ use crate::kernels::lanes::{
 };
 use crate::kernels::loops::{self, Level};
 use crate::kernels::planes::{self, Sink};
-use crate::party::{Correlations, Masks, Pads, Party, Room};
+use crate::party::{Correlations, Make, Masks, Pads, Party, Room};
 
 /// The server answers corrections in batches of so many groups, a block's, so that what is not cut into blocks (plain
 /// comparisons, argmax, the full range) keeps both directions of the link busy as well.
@@ -93,6 +93,21 @@ impl Workbench {
 }
 
 impl Drawn {
+    /// For `count` elements: a long stretch of each kind, so that one secret is in the cache at a time.
+    fn draw<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        formula: &Formula,
+    ) -> Result<Self, MpcError> {
+        let ands = formula.circuit.ands().count();
+        Ok(Self {
+            vectors: party.draw(chan, Role::Server, Width::Vector, formula.vectors() * count)?,
+            from_server: party.draw(chan, Role::Server, Width::Bit, from_server(formula) * count)?,
+            from_client: party.draw(chan, Role::Client, Width::Bit, ands * count)?,
+        })
+    }
+
     /// The digits of the `len` elements from `at` on: all masks, or all choices and then the chosen masks.
     fn digits(&self, formula: &Formula, at: usize, len: usize, work: &mut Workbench) {
         let Workbench { room, words, choices, chosen, sink, .. } = work;
@@ -235,32 +250,51 @@ impl FormulaMaterial {
         count: usize,
         formula: Formula,
     ) -> Result<Self, MpcError> {
-        let (role, level) = (party.role(), party.level);
-        let (stride, ands) = (stride(&formula, role), formula.circuit.ands().count());
-        let mut planes = Zeroizing::new(vec![Lanes::ZERO; stride * groups(count)]);
-        for (batch, planes) in planes.chunks_mut(stride.max(1) * BATCH).enumerate() {
-            let len = (count - batch * BATCH * GROUP).min(BATCH * GROUP);
-            // A long stretch of each kind, so that one secret is in the cache at a time.
-            let drawn = Drawn {
-                vectors: party.draw(chan, Role::Server, Width::Vector, formula.vectors() * len)?,
-                from_server: party.draw(chan, Role::Server, Width::Bit, from_server(&formula) * len)?,
-                from_client: party.draw(chan, Role::Client, Width::Bit, ands * len)?,
-            };
-            let groups = planes.chunks_mut(stride.max(1)).enumerate();
-            let work = || Workbench::new(level, &formula, role);
-            each_with(groups.collect(), work, |work, (g, planes): (usize, &mut [Lanes])| {
-                let (at, len) = (g * GROUP, group_len(len, g));
-                work.sink.planes.clear();
-                drawn.digits(&formula, at, len, work);
-                drawn.triples(&formula, at, len, work);
-                work.sink.flush();
-                planes.copy_from_slice(&work.sink.planes);
-            });
-            for correlations in [drawn.vectors, drawn.from_server, drawn.from_client] {
-                party.done_with(correlations);
-            }
+        let mut this = Self::empty(party.role(), party.level, count, formula);
+        for at in (0..count).step_by(BATCH * GROUP) {
+            let len = (count - at).min(BATCH * GROUP);
+            let drawn = Drawn::draw(party, chan, len, &this.formula)?;
+            this.make(at, len, &drawn);
         }
-        Ok(Self { role, count, formula, level, planes })
+        Ok(this)
+    }
+
+    fn empty(role: Role, level: Level, count: usize, formula: Formula) -> Self {
+        let planes = Zeroizing::new(vec![Lanes::ZERO; stride(&formula, role) * groups(count)]);
+        Self { role, count, formula, level, planes }
+    }
+
+    /// Draws all that [`new`](Self::new) takes, for at most a block of elements; makes it when it is asked for.
+    pub(crate) fn draw<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        formula: Formula,
+    ) -> Result<Make<Self>, MpcError> {
+        let drawn = Drawn::draw(party, chan, count, &formula)?;
+        let (role, level) = (party.role(), party.level);
+        Ok(Box::new(move || {
+            let mut this = Self::empty(role, level, count, formula);
+            this.make(0, count, &drawn);
+            this
+        }))
+    }
+
+    /// The planes of the `len` elements from `at` on, which begin a group.
+    fn make(&mut self, at: usize, len: usize, drawn: &Drawn) {
+        let Self { role, formula, level, planes, .. } = self;
+        let (role, level, formula) = (*role, *level, &*formula);
+        let stride = stride(formula, role).max(1);
+        let groups = planes[at / GROUP * stride..].chunks_mut(stride).take(groups(len)).enumerate();
+        let work = || Workbench::new(level, formula, role);
+        each_with(groups.collect(), work, |work, (g, planes): (usize, &mut [Lanes])| {
+            let (at, len) = (g * GROUP, group_len(len, g));
+            work.sink.planes.clear();
+            drawn.digits(formula, at, len, work);
+            drawn.triples(formula, at, len, work);
+            work.sink.flush();
+            planes.copy_from_slice(&work.sink.planes);
+        });
     }
 
     fn stride(&self) -> usize {

@@ -103,7 +103,7 @@ impl BitMaterial {
                 }
             }
         });
-        party.done_with(drawn);
+        drop(drawn);
         if sends && bits > 0 {
             for d in corrections.chunks(PACKED_AT_ONCE) {
                 chan.send_packed(d, bits)?;

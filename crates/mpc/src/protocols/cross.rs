@@ -79,7 +79,7 @@ impl Cross {
             each_with(groups.collect(), Room::default, |room, (g, group): (usize, Group<'_>)| {
                 group.absorb(&drawn.pads(g * GROUP, group_len(count, g), room), self, bit);
             });
-            party.done_with(drawn);
+            drop(drawn);
             if sends && width > 0 {
                 for d in corrections.chunks(PACKED_AT_ONCE) {
                     chan.send_packed(d, width)?;

@@ -37,7 +37,7 @@ use crate::gates::evaluate::{self, exchange};
 use crate::gates::formula::Formula;
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
-use crate::party::{Pads, Party, Room};
+use crate::party::{Correlations, Make, Pads, Party, Room};
 use crate::protocols::bit;
 use crate::protocols::compare::{check_digit, compare};
 use crate::protocols::mux::PACKED_AT_ONCE;
@@ -284,6 +284,40 @@ pub(crate) fn cost(count: usize, candidates: usize, rings: &Rings) -> Cost {
     }
 }
 
+/// What the client keeps of a candidate: both pads of every OT.
+fn client_words(drawn: &Correlations, count: usize, rings: &Rings) -> [Words; 2] {
+    let mut words = [0, 1].map(|_| Words::new(count, rings));
+    let [zeros, ones] = &mut words;
+    let groups = zeros.groups().zip(ones.groups()).enumerate();
+    each_with(groups.collect(), Room::default, |room, (g, (zeros, ones))| {
+        match drawn.pads(g * GROUP, group_len(count, g), room) {
+            Pads::Sender(zero, one) => {
+                Words::make(zeros, rings, zero);
+                Words::make(ones, rings, one);
+            }
+            Pads::Receiver(..) => unreachable!("the client sends"),
+        }
+    });
+    words
+}
+
+/// What the server keeps of a candidate: the pad of its choice, and the choice.
+fn server_words(drawn: &Correlations, count: usize, rings: &Rings) -> (Words, Zeroizing<Vec<Lanes>>) {
+    let mut words = Words::new(count, rings);
+    let mut random = Zeroizing::new(vec![Lanes::ZERO; groups(count)]);
+    let groups = words.groups().zip(random.iter_mut()).enumerate();
+    each_with(groups.collect(), Room::default, |room, (g, (words, random))| {
+        match drawn.pads(g * GROUP, group_len(count, g), room) {
+            Pads::Receiver(pad, choices) => {
+                Words::make(words, rings, pad);
+                *random = Lanes::from_bools(choices);
+            }
+            Pads::Sender(..) => unreachable!("the server receives"),
+        }
+    });
+    (words, random)
+}
+
 impl ExtendMaterial {
     pub(crate) fn new<S: CotSource + ?Sized>(
         party: &mut Party<S>,
@@ -292,36 +326,31 @@ impl ExtendMaterial {
         candidates: usize,
         rings: Rings,
     ) -> Result<Self, MpcError> {
-        let mut client = Vec::new();
-        let mut server = Vec::new();
-        for _ in 0..candidates {
-            let (mut zeros, mut ones) = (Words::new(count, &rings), Words::new(count, &rings));
-            let mut random = Zeroizing::new(vec![Lanes::ZERO; groups(count)]);
-            let drawn = party.draw(chan, Role::Client, Width::Bit, count)?;
-            let groups = zeros.groups().zip(ones.groups()).zip(random.iter_mut()).enumerate();
-            each_with(groups.collect(), Room::default, |room, (g, ((zeros, ones), random))| {
-                match drawn.pads(g * GROUP, group_len(count, g), room) {
-                    Pads::Sender(zero, one) => {
-                        Words::make(zeros, &rings, zero);
-                        Words::make(ones, &rings, one);
-                    }
-                    Pads::Receiver(pad, choices) => {
-                        Words::make(zeros, &rings, pad);
-                        *random = Lanes::from_bools(choices);
-                    }
+        Ok(Self::draw(party, chan, count, candidates, rings)?())
+    }
+
+    /// Draws all that [`new`](Self::new) takes; makes it when it is asked for.
+    pub(crate) fn draw<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        candidates: usize,
+        rings: Rings,
+    ) -> Result<Make<Self>, MpcError> {
+        let role = party.role();
+        let drawn = (0..candidates).map(|_| party.draw(chan, Role::Client, Width::Bit, count));
+        let drawn = drawn.collect::<Result<Vec<Correlations>, MpcError>>()?;
+        Ok(Box::new(move || {
+            let side = match role {
+                Role::Client => Side::Client(
+                    drawn.iter().map(|drawn| (client_words(drawn, count, &rings), Vec::new())).collect(),
+                ),
+                Role::Server => {
+                    Side::Server(drawn.iter().map(|drawn| server_words(drawn, count, &rings)).collect())
                 }
-            });
-            party.done_with(drawn);
-            match party.role() {
-                Role::Client => client.push(([zeros, ones], Vec::new())),
-                Role::Server => server.push((zeros, random)),
-            }
-        }
-        let side = match party.role() {
-            Role::Client => Side::Client(client),
-            Role::Server => Side::Server(server),
-        };
-        Ok(Self { count, rings, side })
+            };
+            Self { count, rings, side }
+        }))
     }
 
     /// Server, step 1: sends its corrected choices for every candidate.

@@ -22,7 +22,7 @@ use crate::gates::bits::Bits;
 use crate::gates::evaluate::{Corrections, exchange};
 use crate::kernels::lanes::{GROUP, Lanes, add_plane, group_len, groups, plane_bytes, plane_to_bytes};
 use crate::kernels::loops::{self, Level};
-use crate::party::{Pads, Party, Room};
+use crate::party::{Correlations, Make, Pads, Party, Room};
 use crate::shares::WIDEST;
 
 /// Packed values are sent and read so many at a time (a multiple of 8, so that no block ends inside a byte).
@@ -192,31 +192,44 @@ impl MuxMaterial {
         count: usize,
         parts: &[u32],
     ) -> Result<Self, MpcError> {
+        Ok(Self::draw(party, chan, count, parts)?())
+    }
+
+    /// Draws all that [`new`](Self::new) takes; makes it when it is asked for.
+    pub(crate) fn draw<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        parts: &[u32],
+    ) -> Result<Make<Self>, MpcError> {
         assert!(parts.len() <= 2, "a pad has room for two parts");
-        let mut this = Self {
-            level: party.level,
-            count,
-            parts: parts.iter().map(|&bits| Part::new(bits, count)).collect(),
-            beta: Zeroizing::new(vec![Lanes::ZERO; groups(count)]),
-        };
-        for sender in [Role::Server, Role::Client] {
-            let drawn = party.draw(chan, sender, Width::Bit, count)?;
-            let Self { parts, beta, .. } = &mut this;
-            let mut parts: Vec<_> = parts.iter_mut().map(|part| part.groups().into_iter()).collect();
-            let groups = beta.iter_mut().enumerate().map(|(g, beta)| {
-                let own: Vec<Group<'_>> = parts.iter_mut().filter_map(Iterator::next).collect();
-                (g, beta, own)
-            });
-            each_with(groups.collect(), Room::default, |room, (g, beta, mut own)| {
-                let pads = drawn.pads(g * GROUP, group_len(count, g), room);
-                if let Pads::Receiver(_, choices) = pads {
-                    *beta = Lanes::from_bools(choices);
-                }
-                own.iter_mut().enumerate().for_each(|(p, part)| part.absorb(&pads, 64 * p));
-            });
-            party.done_with(drawn);
-        }
-        Ok(this)
+        let (level, parts) = (party.level, parts.to_vec());
+        let from_server = party.draw(chan, Role::Server, Width::Bit, count)?;
+        let from_client = party.draw(chan, Role::Client, Width::Bit, count)?;
+        Ok(Box::new(move || {
+            let parts = parts.iter().map(|&bits| Part::new(bits, count)).collect();
+            let beta = Zeroizing::new(vec![Lanes::ZERO; groups(count)]);
+            let mut this = Self { level, count, parts, beta };
+            [&from_server, &from_client].into_iter().for_each(|drawn| this.absorb(drawn));
+            this
+        }))
+    }
+
+    fn absorb(&mut self, drawn: &Correlations) {
+        let Self { count, parts, beta, .. } = self;
+        let count = *count;
+        let mut parts: Vec<_> = parts.iter_mut().map(|part| part.groups().into_iter()).collect();
+        let groups = beta.iter_mut().enumerate().map(|(g, beta)| {
+            let own: Vec<Group<'_>> = parts.iter_mut().filter_map(Iterator::next).collect();
+            (g, beta, own)
+        });
+        each_with(groups.collect(), Room::default, |room, (g, beta, mut own)| {
+            let pads = drawn.pads(g * GROUP, group_len(count, g), room);
+            if let Pads::Receiver(_, choices) = pads {
+                *beta = Lanes::from_bools(choices);
+            }
+            own.iter_mut().enumerate().for_each(|(p, part)| part.absorb(&pads, 64 * p));
+        });
     }
 
     /// Bytes of the corrections of all parts.

@@ -18,6 +18,7 @@
 //! right one only. (The other one need not be in the extension's range.)
 
 use crate::share::Modulus;
+use jaguar_ot::threads::Later;
 use jaguar_ot::{CotSource, Role, Width};
 use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
@@ -30,7 +31,7 @@ use crate::gates::formula::Formula;
 use crate::kernels::circuit::And;
 use crate::kernels::lanes::{Lanes, add_plane, plane_bytes, plane_to_bytes};
 use crate::kernels::loops::Level;
-use crate::party::Party;
+use crate::party::{Make, Party};
 use crate::protocols::extend::Rings;
 use crate::protocols::mux::{self, choose};
 use crate::protocols::{bit, extend};
@@ -100,6 +101,11 @@ pub(crate) fn tournament_cost(levels: impl Iterator<Item = (usize, Vec<u32>)>, f
     all
 }
 
+/// Steps of a run ([`Select::steps`]).
+fn steps(formula: &Formula) -> usize {
+    (formula.depth() + 1) / 2 + 2
+}
+
 /// Bytes of flight 1.
 pub(crate) fn correction_bytes(count: usize, formula: &Formula, products: &Products) -> usize {
     let values: usize = products.parts.iter().map(|&bits| pack::packed_len(count, bits)).sum();
@@ -132,36 +138,60 @@ impl Select {
         formula: Formula,
         products: &Products,
     ) -> Result<Self, MpcError> {
+        Ok(Self::later(party, chan, count, formula, products)?.into_inner())
+    }
+
+    /// As [`prepare`](Self::prepare), but draws only: the material is made of it on other threads, while this one draws the next.
+    pub(crate) fn later<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        formula: Formula,
+        products: &Products,
+    ) -> Result<Later<Self>, MpcError> {
+        let (role, level, parts) = (party.role(), party.level, products.parts.len());
         let correction_bytes = correction_bytes(count, &formula, products);
         stock(party, chan, count, &formula, products)?;
-        Ok(Self {
-            role: party.role(),
-            level: party.level,
+        // All that a channel larger than a block takes is too much at once.
+        let large = count > BLOCK_ELEMENTS;
+        let compare: Make<evaluate::FormulaMaterial> = if large {
+            let compare = evaluate::FormulaMaterial::new(party, chan, count, formula)?;
+            Box::new(|| compare)
+        } else {
+            evaluate::FormulaMaterial::draw(party, chan, count, formula)?
+        };
+        let mux = mux::MuxMaterial::draw(party, chan, count, &products.parts)?;
+        let extend = match products.output {
+            Some(output) => {
+                let rings = Rings::new(products.parts[0], output);
+                Some(extend::ExtendMaterial::draw(party, chan, count, 2, rings)?)
+            }
+            None => None,
+        };
+        let second = match products.second {
+            Some(modulus) => Some(bit::BitMaterial::new(party, chan, count, modulus)?),
+            None => None,
+        };
+        let make = move || Self {
+            role,
+            level,
             count,
-            compare: evaluate::FormulaMaterial::new(party, chan, count, formula)?,
-            mux: mux::MuxMaterial::new(party, chan, count, &products.parts)?,
-            parts: products.parts.len(),
-            extend: match products.output {
-                Some(output) => {
-                    let rings = Rings::new(products.parts[0], output);
-                    Some(extend::ExtendMaterial::new(party, chan, count, 2, rings)?)
-                }
-                None => None,
-            },
-            second: match products.second {
-                Some(modulus) => Some(bit::BitMaterial::new(party, chan, count, modulus)?),
-                None => None,
-            },
+            compare: compare(),
+            mux: mux(),
+            parts,
+            extend: extend.map(|extend| extend()),
+            second,
             correction_bytes,
             corrections: Corrections::Online,
             corrected: false,
-        })
+        };
+        Ok(if large { Later::from(make()) } else { party.later(make) })
     }
 
     /// Steps of a run, as `block.rs` counts them: in step s the client sends flight 2s + 1, the server reads it and
     /// sends flight 2s + 2.
     pub(crate) fn steps(&self) -> usize {
-        self.turns() / 2 + 2
+        steps(&self.compare.formula)
     }
 
     fn turns(&self) -> usize {
@@ -461,22 +491,31 @@ pub(crate) struct SelectBlock {
     bits: u32,
     offset: u64,
     steps: usize,
-    /// Bytes that each step reads.
-    reads: Vec<usize>,
+    /// Flight 1 was received offline.
+    corrected: bool,
     join: Join,
     state: State,
 }
 
 enum State {
-    Prepared(Option<Box<Select>>),
-    Running(Box<Run>),
+    Prepared(Option<Box<Later<Select>>>),
+    /// With the bytes that each step reads.
+    Running(Box<Run>, Vec<usize>),
 }
 
 impl SelectBlock {
-    /// Takes values mod 2^`bits`.
-    pub(crate) fn new(select: Select, bits: u32, join: Join) -> Self {
-        let (steps, reads) = (select.steps(), select.reads());
-        Self { bits, offset: 0, steps, reads, join, state: State::Prepared(Some(Box::new(select))) }
+    /// Draws for `count` values mod 2^`bits`.
+    pub(crate) fn prepare<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        (count, bits): (usize, u32),
+        formula: Formula,
+        (products, join): (&Products, Join),
+    ) -> Result<Self, MpcError> {
+        let steps = steps(&formula);
+        let select = Select::later(party, chan, count, formula, products)?;
+        let state = State::Prepared(Some(Box::new(select)));
+        Ok(Self { bits, offset: 0, steps, corrected: false, join, state })
     }
 
     /// Compares x + `offset` instead of x; what is multiplied by the result stays x. The server alone adds it, so the
@@ -493,9 +532,8 @@ impl Flights for SelectBlock {
 
     fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {
         let State::Prepared(Some(select)) = &mut self.state else { unreachable!("before the start") };
-        if x.is_none() {
-            self.reads[0] = 0;
-        }
+        self.corrected |= x.is_none();
+        let select = select.get_mut();
         let x = x.map(|x| ring_mask(x, self.bits));
         let x = x.as_ref().map(|x| &x[..]);
         select.correct(chan, x, &[x.unwrap_or_default()])
@@ -503,24 +541,32 @@ impl Flights for SelectBlock {
 
     fn start(&mut self, x: &[u64]) {
         let State::Prepared(select) = &mut self.state else { unreachable!("starts once") };
-        let select = select.take().expect("starts once");
+        let select = select.take().expect("starts once").into_inner();
+        let reads = select.reads();
         let x = ring_mask(x, self.bits);
         // (Reduced where it is compared.)
         let compared = Zeroizing::new(x.iter().map(|x| x.wrapping_add(self.offset)).collect());
-        self.state = State::Running(Box::new(select.start(compared, vec![x])));
+        self.state = State::Running(Box::new(select.start(compared, vec![x])), reads);
     }
 
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
-        let State::Running(run) = &mut self.state else { unreachable!("started") };
+        let State::Running(run, _) = &mut self.state else { unreachable!("started") };
         run.step(chan, step)
     }
 
     fn reads(&self, step: usize) -> Option<usize> {
-        Some(self.reads[step])
+        if step == 0 && self.corrected {
+            return Some(0);
+        }
+        Some(match &self.state {
+            State::Prepared(Some(select)) => select.get().reads()[step],
+            State::Running(_, reads) => reads[step],
+            State::Prepared(None) => unreachable!("its run has begun"),
+        })
     }
 
     fn finish(&mut self) -> Vec<u64> {
-        let State::Running(run) = &mut self.state else { unreachable!("started") };
+        let State::Running(run, _) = &mut self.state else { unreachable!("started") };
         (self.join)(run.finish())
     }
 }

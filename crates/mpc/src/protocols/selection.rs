@@ -20,7 +20,7 @@ use crate::error::MpcError;
 use crate::gates::formula::Formula;
 use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::Party;
-use crate::protocols::select::{self, Products, Select, SelectBlock, Selected};
+use crate::protocols::select::{self, Join, Products, SelectBlock, Selected};
 
 /// A function of one value by a comparison and a selection: its public parameters.
 pub trait Selection: Copy + Debug + Send + Sync + 'static {
@@ -129,12 +129,12 @@ impl<P: Selection> Selections<P> {
         count: usize,
         params: P,
     ) -> Result<SelectBlock, MpcError> {
-        let select = Select::prepare(party, chan, count, params.formula(), &products(&params))?;
         let join = move |selected: Selected| {
             let [x] = <[_; 1]>::try_from(selected.values).expect("one part");
             params.join(x, selected.second)
         };
-        Ok(SelectBlock::new(select, params.bits(), Box::new(join)))
+        let products = (&products(&params), Box::new(join) as Join);
+        SelectBlock::prepare(party, chan, (count, params.bits()), params.formula(), products)
     }
 
     /// Its blocks, for who runs them step by step.

@@ -135,7 +135,7 @@ impl Moved {
             each_with(groups.collect(), Room::default, |room, (g, group): (usize, Group<'_>)| {
                 group.absorb(&drawn.pads(g * GROUP, group_len(count, g), room), form, t);
             });
-            party.done_with(drawn);
+            drop(drawn);
             if sends {
                 for halves in halves.chunks(PACKED_AT_ONCE) {
                     chan.send_packed(halves, form.width())?;

@@ -214,7 +214,7 @@ pub(super) fn make<S: CotSource + ?Sized>(
         let mut three = || std::array::from_fn(|_| pads.next().expect("three each way"));
         group.absorb(form, &three(), &three());
     });
-    to.into_iter().chain(from).for_each(|drawn| party.done_with(drawn));
+    drop((to, from));
     if sends {
         let mut bytes = Vec::with_capacity(plane_bytes(count, SAID));
         for (g, said) in said.chunks(SAID).enumerate() {
