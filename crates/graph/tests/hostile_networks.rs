@@ -274,6 +274,18 @@ fn every_contradiction_is_named() {
         (|n| n.output.parts.truncate(1), "all output parts"),
         (|n| n.output.parts[0].dims = vec![1; 4000], "an output part"),
         (|n| n.output.parts = vec![part(&[0], Finish::None); 5000], "the number of output parts"),
+        (
+            |n| n.output.parts[1].finish = Finish::Softmaxes { size: 2, apart: 1 },
+            "a softmax behind an output",
+        ),
+        (
+            |n| n.output.parts[1].finish = Finish::Softmaxes { size: 0, apart: 1 },
+            "a softmax behind an output",
+        ),
+        (
+            |n| n.output.parts[1].finish = Finish::Softmaxes { size: HUGE, apart: HUGE },
+            "a softmax behind an output",
+        ),
         (|n| n.output.parts[0].name = "x".repeat(5000), "an output part"),
         (|n| n.output.labels.truncate(4), "labels"),
         (|n| n.output.labels[0] = "x".repeat(5000), "label"),

@@ -70,7 +70,8 @@ fn finish(fixture: &Fixture, logits: &[f64]) -> Vec<f64> {
     for (part, logits) in output.split(logits) {
         let values = part.finish.apply(logits);
         let expected = &fixture.expected[finished.len()..][..logits.len()];
-        let logarithm = part.finish == Finish::Softmax && expected.iter().any(|&v| v < 0.0);
+        let softmax = matches!(part.finish, Finish::Softmax | Finish::Softmaxes { .. });
+        let logarithm = softmax && expected.iter().any(|&v| v < 0.0);
         finished.extend(values.into_iter().map(|v| if logarithm { v.ln() } else { v }));
     }
     finished
@@ -133,7 +134,8 @@ fn offsets_of_products_tell_nothing() {
     assert!(none > 8 && half > 4, "{none} and {half}");
 }
 
-/// A softmax at the end is left to the client, so nothing in the network may take what it makes.
+/// A softmax at the end is left to the client, so nothing in the network may take what it makes. One that is taken inside is the network's own,
+/// even if it is an output too.
 #[test]
 fn no_product_takes_a_softmax_of_the_clients() {
     let mut model = jaguar_graph::onnx::read(&folder().join("channels_last_13.onnx")).expect("a model");
@@ -152,11 +154,26 @@ fn no_product_takes_a_softmax_of_the_clients() {
         let options = ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) };
         import_model(&model, "squared", &options)
     };
-    let refused = import(&[&last, "squared"]).expect_err("refused");
-    assert!(refused.to_string().contains("takes the result of a softmax"), "{refused}");
-    // Where it is no output, the network computes it.
-    let parts = import(&["squared"]).expect("imports").outputs;
-    assert_eq!(parts[0].finish, Finish::None);
+    for outputs in [&[&last, "squared"][..], &["squared"]] {
+        let parts = import(outputs).expect("imports").outputs;
+        assert!(parts.iter().all(|part| part.finish == Finish::None), "{parts:?}");
+    }
+    // Behind what only gives it another name, nobody looks.
+    let graph = model.graph.as_mut().expect("a graph");
+    let squared = graph.node.last_mut().expect("a product");
+    squared.input = vec!["same".into(), "same".into()];
+    let before = graph.node.len() - 1;
+    let same = NodeProto {
+        input: vec![last],
+        output: vec!["same".into()],
+        op_type: Some("Identity".into()),
+        ..NodeProto::default()
+    };
+    graph.node.insert(before, same);
+    let outputs = vec!["same".into(), "squared".into()];
+    let options = ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) };
+    let refused = import_model(&model, "squared", &options).expect_err("refused").to_string();
+    assert!(refused.contains("takes the result of a softmax"), "{refused}");
 }
 
 /// The operations that are left, in order.
@@ -351,6 +368,34 @@ fn outputs_say_what_they_are() {
     };
     assert_eq!(parts("sigmoid_at_the_end_13"), [(vec![1, 72], Finish::Sigmoid)]);
     assert_eq!(parts("gemms_9"), [(vec![1, 4], Finish::None)]);
+}
+
+/// Softmaxes by place, and others at the end of outputs, are the client's: no operation of the network is one. A gate that is an output and is
+/// taken inside is the network's own.
+#[test]
+fn each_output_ends_in_its_own_way() {
+    let graph = several("softmax_by_place_13").graph;
+    let finishes: Vec<Finish> = graph.outputs.iter().map(|part| part.finish).collect();
+    let softmaxes = |size, apart| Finish::Softmaxes { size, apart };
+    let want = [
+        softmaxes(5, 36),
+        // The classes are the last but two of the dimensions now.
+        softmaxes(5, 6),
+        softmaxes(3, 1),
+        softmaxes(9, 20),
+        Finish::None,
+        Finish::Sigmoid,
+        Finish::None,
+    ];
+    assert_eq!(finishes, want);
+    let curves: Vec<&Node> = graph.nodes.iter().filter(|node| node.op.is::<Curve>()).collect();
+    assert_eq!(curves.len(), 1, "the gate: {curves:?}");
+    // Of the first sizes (softmax, whether by place), as the file was of an older opset.
+    let old = several("softmax_by_place_11").graph;
+    assert_eq!(
+        old.outputs.iter().map(|part| part.finish).take(3).collect::<Vec<_>>(),
+        [softmaxes(5, 1), softmaxes(5, 36), softmaxes(3, 1)]
+    );
 }
 
 #[test]

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use jaguar_ring::cpu::Cpu;
 use thiserror::Error;
 
+use self::build::only_reshapes;
 pub use self::build::{Activation, Build, Builder, Call, Reject, Value};
 pub use self::first::first_parts;
 pub use self::refusal::Unsupported;
@@ -583,21 +584,4 @@ fn build(builder: &mut Builder, call: &Call<'_>, operators: &Operators) -> Resul
         }
         None => Err(Reject::instead("the operator is not supported", refusal::instead(operator))),
     }
-}
-
-/// Whether an operator at most gives its first input another shape.
-fn only_reshapes(operator: &str) -> bool {
-    const RESHAPES: [&str; 10] = [
-        "Cast",
-        "DequantizeLinear",
-        "Dropout",
-        "Flatten",
-        "Identity",
-        "QuantizeLinear",
-        "Reshape",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    ];
-    RESHAPES.contains(&operator)
 }

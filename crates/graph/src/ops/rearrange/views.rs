@@ -6,6 +6,7 @@ use crate::import::build::{Activation, Builder, Call, Reject, Value};
 use crate::import::build::{activation, identity};
 use crate::import::constant::{squeezed, unsqueezed};
 use crate::import::moves::{materialise, no_image};
+use crate::import::refusal::AT_THE_END;
 use crate::import::tensor::{Tensor, reshape_sizes, wrap};
 use crate::import::view::View;
 use crate::onnx::Values;
@@ -111,7 +112,10 @@ pub(crate) fn transpose(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
         None => (0..rank).rev().collect(),
     };
     let view = x.view.transposed(&perm).ok_or_else(|| Reject::invalid("has no permutation"))?;
-    Ok(vec![Activation { view, ..x.clone() }.into()])
+    let finish = x.finish.transposed(&x.view.sizes(), &perm).ok_or_else(|| {
+        Reject::instead("orders the result of a softmax anew, which was reshaped unevenly", AT_THE_END)
+    })?;
+    Ok(vec![Activation { view, finish, ..x.clone() }.into()])
 }
 
 /// `[1, C, H, W]` and the size of a block.
