@@ -424,6 +424,33 @@ fn several_outputs_are_chosen_by_name() {
     assert!(twice.to_string().contains("twice"));
 }
 
+/// One of a batch of four is taken, where sizes in the file are the batch's; where samples are mixed, the refusal says so. (What it computes is
+/// compared with all others.)
+#[test]
+fn one_of_a_fixed_batch_is_taken() {
+    let graph = load("fixed_batch_13").graph;
+    assert_eq!((graph.nodes[0].shape, &graph.outputs[0].dims[..]), ([3, 8, 8], &[1, 5][..]));
+    for (name, why) in [
+        ("mixed_batch_13", "reshapes a batch and its samples together"),
+        ("added_to_a_batch_13", "values of a whole batch"),
+    ] {
+        let path = folder().join(format!("{name}.onnx"));
+        let options = ImportOptions::new(&Operators::standard());
+        let text = import_file(&path, &options).expect_err("samples are mixed").to_string();
+        assert!(text.contains("\"x\" has batch size 4, and one of it cannot be taken"), "{text}");
+        assert!(text.contains(why) && text.contains("export with 1"), "{text}");
+    }
+    let path = folder().join("fixed_batch_13.onnx");
+    let with = |shape: &[usize]| {
+        let options =
+            ImportOptions { input_shape: Some(shape.into()), ..ImportOptions::new(&Operators::standard()) };
+        import_file(&path, &options).map(|graph| graph.outputs[0].dims.clone())
+    };
+    assert_eq!(with(&[1, 3, 8, 8]).expect("imports"), [1, 5]);
+    let text = with(&[4, 3, 8, 8]).expect_err("a batch").to_string();
+    assert!(text.contains("--input-shape begins with 1"), "{text}");
+}
+
 #[test]
 fn open_sizes_name_the_flag() {
     let bytes = std::fs::read(folder().join("symbolic_batch_13.onnx")).expect("the fixture");

@@ -336,6 +336,8 @@ pub struct Builder {
     pub(crate) folded_left: usize,
     /// Indices that selections may still list.
     indices_left: usize,
+    /// N, where the file has a fixed batch of more than one, of which one is taken: sizes in the file may have it.
+    pub(crate) batch: Option<usize>,
 }
 
 impl Builder {
@@ -345,6 +347,7 @@ impl Builder {
             elements_left: MAX_TOTAL_ELEMENTS,
             folded_left: MAX_FOLDED,
             indices_left: MAX_INDICES,
+            batch: None,
         }
     }
 

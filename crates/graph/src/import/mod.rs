@@ -5,7 +5,7 @@
 //! cannot be translated is collected, all of it, so that one import names everything that stands in the way.
 //! `fuse` then leaves nothing but the operations of the integer network.
 //!
-//! Opsets 7 to 24. The batch dimension must be 1 or symbolic.
+//! Opsets 7 to 24. The batch dimension is 1 or symbolic, or one is taken of a fixed batch of images.
 
 mod arithmetic;
 mod blocks;
@@ -155,7 +155,8 @@ pub fn import_model(model: &ModelProto, name: &str, options: &Options) -> Result
     if graph.node.len() > MAX_ONNX_NODES {
         return Err(ImportError::TooLarge("nodes"));
     }
-    let draft = translate(graph, blocks::Named::read(model)?, opset, options)?;
+    let draft = translate(graph, blocks::Named::read(model)?, opset, options)
+        .map_err(|error| of_batch(graph, options, error))?;
     let mut graph = fuse::fuse(options.cpu, draft, name)?;
     blocks::check_folded(&mut graph)?;
     check(&graph)?;
@@ -306,6 +307,7 @@ fn translate(
         .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;
     let view = View::with_layout(shape, &layout);
     values.insert(input, Value::Activation(Activation::new(node, view)));
+    builder.batch = fixed_batch(graph, input);
 
     let mut kinds: HashMap<&str, i32> =
         graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
@@ -373,6 +375,9 @@ fn translate(
         let dims = last.view.sizes();
         if name.len() > limits::MAX_NAME || dims.len() > limits::MAX_RANK {
             return Err(ImportError::Output("its name or rank is too large".into()));
+        }
+        if builder.batch.is_some() && dims.first() == builder.batch.as_ref() {
+            return Err(ImportError::Output(format!("{name:?} has values of a whole batch")));
         }
         nodes.push(finish_output(&mut builder, name, last, outputs.len() > 1)?);
         parts.push(OutputPart { name: name.into(), dims, finish: last.finish });
@@ -479,6 +484,29 @@ fn constant_input<'a>(
     Ok((input.name(), Tensor { dims, values }))
 }
 
+/// N, where an input is declared as images in a batch of N, more than one.
+fn fixed_batch(graph: &GraphProto, input: &str) -> Option<usize> {
+    let input = graph.input.iter().find(|i| i.name() == input)?;
+    let dims = &input.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim;
+    let batch = usize::try_from(dims.first()?.dim_value?).ok()?;
+    (dims.len() == 4 && batch > 1).then_some(batch)
+}
+
+/// The error of a model that was exported for a fixed batch, where what the file says of sizes may be why.
+fn of_batch(graph: &GraphProto, options: &Options, error: ImportError) -> ImportError {
+    let given = |name: &str| options.constants.iter().any(|(constant, _)| constant == name);
+    let inputs = graph.input.iter().map(|input| input.name()).filter(|name| !given(name));
+    let batch = inputs.filter_map(|name| Some((name, fixed_batch(graph, name)?))).next();
+    match (batch, error) {
+        (Some((name, batch)), error @ (ImportError::Invalid { .. } | ImportError::Output(_))) => {
+            ImportError::Input(format!(
+                "{name:?} has batch size {batch}, and one of it cannot be taken ({error}): export with 1"
+            ))
+        }
+        (_, error) => error,
+    }
+}
+
 /// The input's name, the node's shape, and how the ONNX dimensions lie over it.
 fn read_input<'a>(
     graph: &'a GraphProto,
@@ -508,11 +536,13 @@ fn read_input<'a>(
         }
     };
     let Some((batch, rest)) = sizes.split_first() else { return Err(open()) };
-    if batch.is_some_and(|b| b != 1) {
-        return Err(ImportError::Input(format!(
-            "{name:?} has batch size {}: export with 1",
-            batch.unwrap_or(0)
-        )));
+    let of_images = options.input_shape.is_none() && fixed_batch(graph, name).is_some();
+    if let Some(batch) = batch.filter(|&batch| batch != 1 && !of_images) {
+        let one = match options.input_shape {
+            Some(_) => "--input-shape begins with 1: one query has one input",
+            None => "export with 1",
+        };
+        return Err(ImportError::Input(format!("{name:?} has batch size {batch}: {one}")));
     }
     let rest: Option<Vec<usize>> = rest.iter().copied().collect();
     let problem = || {
