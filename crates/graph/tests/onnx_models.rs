@@ -424,6 +424,27 @@ fn several_outputs_are_chosen_by_name() {
     assert!(twice.to_string().contains("twice"));
 }
 
+/// What is refused behind the last layers comes with the option that cuts it off, and with that the model is read. In front of a layer nothing can
+/// be cut off.
+#[test]
+fn a_tail_that_is_refused_can_be_cut_off() {
+    let path = folder().join("detector_13.onnx");
+    let graph = jaguar_graph::onnx::read(&path).expect("a file").graph.expect("a graph");
+    let outputs: Vec<String> = graph.output.iter().map(|o| o.name().to_owned()).collect();
+    let import = |outputs: Vec<String>| {
+        import_file(&path, &ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) })
+    };
+    let text = import(outputs).expect_err("refused").to_string();
+    let (_, named) = text.rsplit_once("with --output-name ").expect("an option");
+    assert!(text.contains("the last 5 nodes can be left to whoever gets the answer"), "{text}");
+    let dims = import(named.split(',').map(String::from).collect()).expect("imports").outputs;
+    let dims: Vec<_> = dims.into_iter().map(|part| part.dims).collect();
+    // The sizes before Exp, what is added to the places, the largest scores.
+    assert_eq!(dims, [vec![1, 2, 36], vec![1, 2, 36], vec![1, 36]]);
+    let (_, text) = complaints("exp_before_a_layer_13");
+    assert!(!text.contains("can be left"), "{text}");
+}
+
 /// One of a batch of four is taken, where sizes in the file are the batch's; where samples are mixed, the refusal says so. (What it computes is
 /// compared with all others.)
 #[test]

@@ -18,6 +18,7 @@ pub(crate) mod moves;
 mod qoperator;
 pub(crate) mod refusal;
 mod sizes;
+mod tail;
 pub(crate) mod tensor;
 pub(crate) mod view;
 pub(crate) mod windows;
@@ -312,7 +313,7 @@ fn translate(
     let mut kinds: HashMap<&str, i32> =
         graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
     let takers = takers(graph, &live, &outputs);
-    let mut unsupported = Vec::new();
+    let (mut unsupported, mut refused) = (Vec::new(), Vec::new());
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
         let mut inputs = Vec::with_capacity(proto.input.len());
@@ -354,6 +355,7 @@ fn translate(
             Err(Reject::Follows | Reject::Invalid(_)) => Vec::new(),
             Err(Reject::Unsupported { reason, instead }) => {
                 unsupported.push(report(&call, reason, instead, live.len()));
+                refused.push(index);
                 vec![stand_in(&mut builder, &call)]
             }
         };
@@ -362,7 +364,9 @@ fn translate(
             values.insert(output, made.next().unwrap_or(Value::Unknown));
         }
     }
-    if !unsupported.is_empty() {
+    if let Some(first) = unsupported.first_mut() {
+        let cut = tail::cut(graph, &live, &refused, &outputs, &values);
+        first.cut = cut.map(refusal::cut_off);
         return Err(ImportError::Unsupported(unsupported));
     }
     blocks.finish()?;
