@@ -424,6 +424,22 @@ fn several_outputs_are_chosen_by_name() {
     assert!(twice.to_string().contains("twice"));
 }
 
+/// A factor of zeros and ones is no layer, whatever it varies along; another one that varies within a channel is still refused.
+#[test]
+fn masks_are_selections() {
+    let ops = operations("masks_13");
+    // The three convolutions, the mean, the sum.
+    assert_eq!(ops.iter().filter(|op| *op == "Linear").count(), 3, "{ops:?}");
+    let mut model = jaguar_graph::onnx::read(&folder().join("masks_13.onnx")).expect("a model");
+    let tensors = &mut model.graph.as_mut().expect("a graph").initializer;
+    let mask = tensors.iter_mut().find(|tensor| tensor.dims == [6, 6]).expect("the triangle");
+    let raw = mask.raw_data.as_mut().expect("its numbers");
+    raw[..4].copy_from_slice(&0.5f32.to_le_bytes());
+    let options = ImportOptions::new(&Operators::standard());
+    let text = import_model(&model, "masks", &options).expect_err("another factor").to_string();
+    assert!(text.contains("multiplies by a constant that varies within a channel"), "{text}");
+}
+
 /// What is refused behind the last layers comes with the option that cuts it off, and with that the model is read. In front of a layer nothing can
 /// be cut off.
 #[test]
