@@ -180,7 +180,8 @@ struct End {
 }
 
 impl End {
-    /// With this slope, over what is between `from` and `to` (on one side of zero); none if it is too far from the function.
+    /// With this slope, over what is between `from` and `to` (on one side of zero); none if it is too far from the function, or if all of
+    /// that is cut off.
     fn new(at: At<'_>, slope: f64, from: f64, to: f64) -> Option<Self> {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         let doublings = (to / from).log2();
@@ -192,7 +193,8 @@ impl End {
             }
         }
         let (offset, error) = ((least + most) / 2.0, (most - least) / 2.0);
-        (error <= MOST_BEYOND).then_some(Self { slope, offset, error })
+        // (Less than none, of nothing.)
+        (0.0..=MOST_BEYOND).contains(&error).then_some(Self { slope, offset, error })
     }
 }
 
@@ -373,8 +375,13 @@ mod tests {
     #[test]
     fn coefficients_are_in_range_at_any_scale() {
         for bits in 8..=24 {
-            for (input, own) in [(1e-3, 1e3), (1e6, 1e-3), (0.1, 0.1), (4096.0, 4096.0), (1e-9, 1e9)] {
+            for (input, own) in [(1e-3, 1e3), (1e6, 1e-3), (0.1, 0.1), (4096.0, 4096.0), (1e-9, 1e9), (64.0, 16384.0), (16.0, 1024.0)] {
                 for function in [Function::swish(1.0), of(Primitive::Cube), of(Primitive::Sigmoid)] {
+                    if let Some((straight, error)) = Straight::fitted(&function, [input, own], bits) {
+                        assert!(error.is_finite());
+                        straight.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
+                        straight.check(bits).unwrap();
+                    }
                     let (curve, error) = Curve::fitted(&function, [input, own], bits);
                     assert!(error.is_finite());
                     curve.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
