@@ -1,8 +1,8 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
     Add, Bias, Concat, Curve, Finish, ImageSpec, Input, InputSpec, Linear, MaxPool, Model, Network, Node, Op,
-    Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize, Seen, Shape, SumPool,
-    Weights, Window,
+    Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize, Seen, Shape, Straight,
+    SumPool, Weights, Window,
 };
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -15,6 +15,12 @@ fn node(op: Op, inputs: &[usize], shape: Shape) -> Node {
 fn curve() -> Curve {
     let (offsets, slopes) = ((-4..4).collect(), (-8..0).rev().collect());
     Curve { low: 9, offset_shift: 12, shift: 8, offsets, slopes }
+}
+
+/// Zero up to -256, and x from 256 on.
+fn straight() -> Straight {
+    let (offsets, slopes) = (vec![0, 0, 1, 2, 3, 4, 32, 48], vec![0, 0, 1, -1, 2, 3, 256, 256]);
+    Straight { low: 7, offset_shift: 11, shift: 8, offsets, slopes }
 }
 
 fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
@@ -198,6 +204,22 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[20].op = Op::new(Curve { slopes: Vec::new(), ..curve() }), "number of pieces"),
         (|n| n.nodes[20].op = Op::new(Curve { offsets: vec![i64::MIN; 8], ..curve() }), "offset"),
         (|n| n.nodes[20].op = Op::new(Curve { slopes: vec![1 << 40; 8], ..curve() }), "slope"),
+        (
+            |n| {
+                let (offsets, slopes) = (vec![0; 8], vec![0; 8]);
+                n.nodes[20].op = Op::new(Straight { low: 12, offsets, slopes, ..straight() });
+            },
+            "width of a piece",
+        ),
+        (|n| n.nodes[20].op = Op::new(Straight { low: u32::MAX, ..straight() }), "width of a piece"),
+        (|n| n.nodes[20].op = Op::new(Straight { shift: 9, ..straight() }), "line at an end"),
+        (|n| n.nodes[20].op = Op::new(Straight { low: 8, ..straight() }), "line at an end"),
+        (|n| n.nodes[20].op = Op::new(Straight { slopes: vec![1; 8], ..straight() }), "line at an end"),
+        (
+            |n| n.nodes[20].op = Op::new(Straight { offsets: (0..8).collect(), ..straight() }),
+            "line at an end",
+        ),
+        (|n| n.nodes[20].op = Op::new(Straight { slopes: Vec::new(), ..straight() }), "number of pieces"),
         (|n| n.nodes[19].inputs = vec![18, 17], "shape"),
         (|n| n.nodes[3].op = Op::new(Relu { ignored: 13 }), "ignored bits"),
         (|n| n.nodes[3].op = Op::new(Relu { ignored: u32::MAX }), "ignored bits"),
@@ -252,6 +274,18 @@ fn every_contradiction_is_named() {
         (|n| n.output.parts.truncate(1), "all output parts"),
         (|n| n.output.parts[0].dims = vec![1; 4000], "an output part"),
         (|n| n.output.parts = vec![part(&[0], Finish::None); 5000], "the number of output parts"),
+        (
+            |n| n.output.parts[1].finish = Finish::Softmaxes { size: 2, apart: 1 },
+            "a softmax behind an output",
+        ),
+        (
+            |n| n.output.parts[1].finish = Finish::Softmaxes { size: 0, apart: 1 },
+            "a softmax behind an output",
+        ),
+        (
+            |n| n.output.parts[1].finish = Finish::Softmaxes { size: HUGE, apart: HUGE },
+            "a softmax behind an output",
+        ),
         (|n| n.output.parts[0].name = "x".repeat(5000), "an output part"),
         (|n| n.output.labels.truncate(4), "labels"),
         (|n| n.output.labels[0] = "x".repeat(5000), "label"),

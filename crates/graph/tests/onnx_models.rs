@@ -70,7 +70,8 @@ fn finish(fixture: &Fixture, logits: &[f64]) -> Vec<f64> {
     for (part, logits) in output.split(logits) {
         let values = part.finish.apply(logits);
         let expected = &fixture.expected[finished.len()..][..logits.len()];
-        let logarithm = part.finish == Finish::Softmax && expected.iter().any(|&v| v < 0.0);
+        let softmax = matches!(part.finish, Finish::Softmax | Finish::Softmaxes { .. });
+        let logarithm = softmax && expected.iter().any(|&v| v < 0.0);
         finished.extend(values.into_iter().map(|v| if logarithm { v.ln() } else { v }));
     }
     finished
@@ -133,7 +134,8 @@ fn offsets_of_products_tell_nothing() {
     assert!(none > 8 && half > 4, "{none} and {half}");
 }
 
-/// A softmax at the end is left to the client, so nothing in the network may take what it makes.
+/// A softmax at the end is left to the client, so nothing in the network may take what it makes. One that is taken inside is the network's own,
+/// even if it is an output too.
 #[test]
 fn no_product_takes_a_softmax_of_the_clients() {
     let mut model = jaguar_graph::onnx::read(&folder().join("channels_last_13.onnx")).expect("a model");
@@ -152,11 +154,26 @@ fn no_product_takes_a_softmax_of_the_clients() {
         let options = ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) };
         import_model(&model, "squared", &options)
     };
-    let refused = import(&[&last, "squared"]).expect_err("refused");
-    assert!(refused.to_string().contains("takes the result of a softmax"), "{refused}");
-    // Where it is no output, the network computes it.
-    let parts = import(&["squared"]).expect("imports").outputs;
-    assert_eq!(parts[0].finish, Finish::None);
+    for outputs in [&[&last, "squared"][..], &["squared"]] {
+        let parts = import(outputs).expect("imports").outputs;
+        assert!(parts.iter().all(|part| part.finish == Finish::None), "{parts:?}");
+    }
+    // Behind what only gives it another name, nobody looks.
+    let graph = model.graph.as_mut().expect("a graph");
+    let squared = graph.node.last_mut().expect("a product");
+    squared.input = vec!["same".into(), "same".into()];
+    let before = graph.node.len() - 1;
+    let same = NodeProto {
+        input: vec![last],
+        output: vec!["same".into()],
+        op_type: Some("Identity".into()),
+        ..NodeProto::default()
+    };
+    graph.node.insert(before, same);
+    let outputs = vec!["same".into(), "squared".into()];
+    let options = ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) };
+    let refused = import_model(&model, "squared", &options).expect_err("refused").to_string();
+    assert!(refused.contains("takes the result of a softmax"), "{refused}");
 }
 
 /// The operations that are left, in order.
@@ -353,6 +370,34 @@ fn outputs_say_what_they_are() {
     assert_eq!(parts("gemms_9"), [(vec![1, 4], Finish::None)]);
 }
 
+/// Softmaxes by place, and others at the end of outputs, are the client's: no operation of the network is one. A gate that is an output and is
+/// taken inside is the network's own.
+#[test]
+fn each_output_ends_in_its_own_way() {
+    let graph = several("softmax_by_place_13").graph;
+    let finishes: Vec<Finish> = graph.outputs.iter().map(|part| part.finish).collect();
+    let softmaxes = |size, apart| Finish::Softmaxes { size, apart };
+    let want = [
+        softmaxes(5, 36),
+        // The classes are the last but two of the dimensions now.
+        softmaxes(5, 6),
+        softmaxes(3, 1),
+        softmaxes(9, 20),
+        Finish::None,
+        Finish::Sigmoid,
+        Finish::None,
+    ];
+    assert_eq!(finishes, want);
+    let curves: Vec<&Node> = graph.nodes.iter().filter(|node| node.op.is::<Curve>()).collect();
+    assert_eq!(curves.len(), 1, "the gate: {curves:?}");
+    // Of the first sizes (softmax, whether by place), as the file was of an older opset.
+    let old = several("softmax_by_place_11").graph;
+    assert_eq!(
+        old.outputs.iter().map(|part| part.finish).take(3).collect::<Vec<_>>(),
+        [softmaxes(5, 1), softmaxes(5, 36), softmaxes(3, 1)]
+    );
+}
+
 #[test]
 fn several_outputs_are_chosen_by_name() {
     let path = folder().join("several_outputs_13.onnx");
@@ -377,6 +422,70 @@ fn several_outputs_are_chosen_by_name() {
     assert_eq!(values(&names[2..3]).len(), 108);
     let twice = import(&[names[0].clone(), names[0].clone()]).expect_err("named twice");
     assert!(twice.to_string().contains("twice"));
+}
+
+/// A factor of zeros and ones is no layer, whatever it varies along; another one that varies within a channel is still refused.
+#[test]
+fn masks_are_selections() {
+    let ops = operations("masks_13");
+    // The three convolutions, the mean, the sum.
+    assert_eq!(ops.iter().filter(|op| *op == "Linear").count(), 3, "{ops:?}");
+    let mut model = jaguar_graph::onnx::read(&folder().join("masks_13.onnx")).expect("a model");
+    let tensors = &mut model.graph.as_mut().expect("a graph").initializer;
+    let mask = tensors.iter_mut().find(|tensor| tensor.dims == [6, 6]).expect("the triangle");
+    let raw = mask.raw_data.as_mut().expect("its numbers");
+    raw[..4].copy_from_slice(&0.5f32.to_le_bytes());
+    let options = ImportOptions::new(&Operators::standard());
+    let text = import_model(&model, "masks", &options).expect_err("another factor").to_string();
+    assert!(text.contains("multiplies by a constant that varies within a channel"), "{text}");
+}
+
+/// What is refused behind the last layers comes with the option that cuts it off, and with that the model is read. In front of a layer nothing can
+/// be cut off.
+#[test]
+fn a_tail_that_is_refused_can_be_cut_off() {
+    let path = folder().join("detector_13.onnx");
+    let graph = jaguar_graph::onnx::read(&path).expect("a file").graph.expect("a graph");
+    let outputs: Vec<String> = graph.output.iter().map(|o| o.name().to_owned()).collect();
+    let import = |outputs: Vec<String>| {
+        import_file(&path, &ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) })
+    };
+    let text = import(outputs).expect_err("refused").to_string();
+    let (_, named) = text.rsplit_once("with --output-name ").expect("an option");
+    assert!(text.contains("the last 5 nodes can be left to whoever gets the answer"), "{text}");
+    let dims = import(named.split(',').map(String::from).collect()).expect("imports").outputs;
+    let dims: Vec<_> = dims.into_iter().map(|part| part.dims).collect();
+    // The sizes before Exp, what is added to the places, the largest scores.
+    assert_eq!(dims, [vec![1, 2, 36], vec![1, 2, 36], vec![1, 36]]);
+    let (_, text) = complaints("exp_before_a_layer_13");
+    assert!(!text.contains("can be left"), "{text}");
+}
+
+/// One of a batch of four is taken, where sizes in the file are the batch's; where samples are mixed, the refusal says so. (What it computes is
+/// compared with all others.)
+#[test]
+fn one_of_a_fixed_batch_is_taken() {
+    let graph = load("fixed_batch_13").graph;
+    assert_eq!((graph.nodes[0].shape, &graph.outputs[0].dims[..]), ([3, 8, 8], &[1, 5][..]));
+    for (name, why) in [
+        ("mixed_batch_13", "reshapes a batch and its samples together"),
+        ("added_to_a_batch_13", "values of a whole batch"),
+    ] {
+        let path = folder().join(format!("{name}.onnx"));
+        let options = ImportOptions::new(&Operators::standard());
+        let text = import_file(&path, &options).expect_err("samples are mixed").to_string();
+        assert!(text.contains("\"x\" has batch size 4, and one of it cannot be taken"), "{text}");
+        assert!(text.contains(why) && text.contains("export with 1"), "{text}");
+    }
+    let path = folder().join("fixed_batch_13.onnx");
+    let with = |shape: &[usize]| {
+        let options =
+            ImportOptions { input_shape: Some(shape.into()), ..ImportOptions::new(&Operators::standard()) };
+        import_file(&path, &options).map(|graph| graph.outputs[0].dims.clone())
+    };
+    assert_eq!(with(&[1, 3, 8, 8]).expect("imports"), [1, 5]);
+    let text = with(&[4, 3, 8, 8]).expect_err("a batch").to_string();
+    assert!(text.contains("--input-shape begins with 1"), "{text}");
 }
 
 #[test]

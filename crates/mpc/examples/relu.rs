@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use jaguar_mpc::semantics::Pieces;
+use jaguar_mpc::semantics::{Beyond, Pieces};
 use jaguar_mpc::{
     Curve, CurveParams, Elementwise, Modulus, MpcError, Nonlinear, Party, Relu, Relu6, Relu6Params,
     ReluParams, reference,
@@ -191,7 +191,7 @@ impl Options {
         };
         let offsets = (0..pieces).map(|piece| offset(piece).round() as i64).collect();
         let slopes = (0..pieces).map(|piece| slope(piece).round() as i64).collect();
-        let pieces = Arc::new(Pieces { low, offset_shift, shift, offsets, slopes });
+        let pieces = Arc::new(Pieces { low, offset_shift, shift, offsets, slopes, beyond: Beyond::Repeated });
         CurveParams { bits: self.bits, out_bits: self.out, digit: self.digit, pieces }
     }
 

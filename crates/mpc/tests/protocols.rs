@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{Seen, both, share, words};
 use jaguar_mpc::cost::Cost;
 use jaguar_mpc::reference::{self, open, residue, signed};
-use jaguar_mpc::semantics::Pieces;
+use jaguar_mpc::semantics::{Beyond, Pieces};
 use jaguar_mpc::*;
 use jaguar_ot::Role;
 use proptest::prelude::*;
@@ -857,7 +857,20 @@ fn pieces(low: u32, log2: u32, shift: u32, sizes: [u32; 2], seed: u64) -> Pieces
         shift,
         offsets: random(seed, sizes[0]),
         slopes: random(seed + 1, sizes[1]),
+        beyond: Beyond::Repeated,
     };
+    pieces.check().unwrap();
+    pieces
+}
+
+/// The same, with lines that go on: level below, and with the slope `tail` above.
+fn straight(mut pieces: Pieces, tail: i64) -> Pieces {
+    let (end, whole) = (pieces.offsets.len() - 1, tail << pieces.shift);
+    pieces.slopes[..2].fill(0);
+    pieces.slopes[end - 1..].fill(whole);
+    pieces.offsets[1] = pieces.offsets[0];
+    pieces.offsets[end] = pieces.offsets[end - 1] + (whole << pieces.low >> pieces.offset_shift);
+    pieces.beyond = Beyond::Straight;
     pieces.check().unwrap();
     pieces
 }
@@ -867,7 +880,12 @@ fn check_curve(shares: &[Vec<u64>; 2], params: &CurveParams) {
     let got = curve(shares, params);
     let unit = 1i128 << params.pieces.shift;
     let mut up = [0.0, 0.0];
-    for (&x, got) in opened(shares, params.bits).iter().zip(got) {
+    // Lines go on as far as there is a sign.
+    let most = match params.pieces.beyond {
+        Beyond::Repeated => i64::MAX,
+        Beyond::Straight => (1 << (params.bits - 1)) - (1 << (params.pieces.domain_bits() - 1)),
+    };
+    for (&x, got) in opened(shares, params.bits).iter().zip(got).filter(|(x, _)| **x < most) {
         let line = params.pieces.line(x);
         let wrapped = |y: i128| signed(y as u64, params.out_bits);
         let low = line.div_euclid(unit);
@@ -900,6 +918,47 @@ fn curves_on_all_small_shares() {
 }
 
 #[test]
+fn lines_go_on_for_all_small_shares() {
+    for (bits, low, log2, out_bits, shift, digit, tail) in [
+        (5, 1, 2, 5, 3, 1, 1),
+        (6, 1, 3, 6, 2, 2, -3),
+        (7, 3, 2, 7, 1, 4, 2),
+        (8, 2, 4, 8, 3, 4, 1),
+        // Of few bits, and of so few that nothing is added.
+        (7, 1, 2, 4, 3, 3, 1),
+        (6, 2, 2, 2, 4, 4, 1),
+        // No slope: the result may have any width.
+        (7, 2, 2, 9, 2, 3, 0),
+        (8, 1, 5, 8, 2, 4, 0),
+    ] {
+        for sizes in [[5, 4], [1, 3], [6, 6]] {
+            let pieces = Arc::new(straight(pieces(low, log2, shift, sizes, 11), tail));
+            check_curve(&all_shares(bits), &CurveParams { bits, out_bits, digit, pieces });
+        }
+    }
+}
+
+#[test]
+fn lines_go_on_at_real_widths() {
+    for (bits, low, log2, shift, tail) in [
+        (16, 6, 7, 7, 1),
+        (16, 9, 5, 10, 2),
+        (24, 11, 7, 9, 1),
+        (24, 14, 5, 8, 0),
+        (36, 20, 8, 9, 4),
+        (20, 9, 9, 10, 1),
+    ] {
+        let pieces = straight(pieces(low, log2, shift, [17, 11], 5), tail);
+        let mut values = interesting(bits, 3000, u64::from(bits + log2));
+        // Around both ends, where random values seldom are.
+        let end = 1i64 << (low + log2 - 1);
+        values.extend((-70..70).flat_map(|by| [end + by, by - end, by]));
+        let params = CurveParams { bits, out_bits: bits, digit: 4, pieces: Arc::new(pieces) };
+        check_curve(&share(&values, bits, 8), &params);
+    }
+}
+
+#[test]
 fn curves_at_real_widths() {
     for (bits, low, log2, out_bits, shift, sizes) in [
         (16, 10, 5, 16, 6, [17, 9]),
@@ -913,7 +972,14 @@ fn curves_at_real_widths() {
         (12, 6, 6, 12, 5, [0, 0]),
     ] {
         let pieces = if sizes == [0, 0] {
-            Pieces { low, offset_shift: 0, shift, offsets: vec![-77; 1 << log2], slopes: vec![-3; 1 << log2] }
+            Pieces {
+                low,
+                offset_shift: 0,
+                shift,
+                offsets: vec![-77; 1 << log2],
+                slopes: vec![-3; 1 << log2],
+                beyond: Beyond::Repeated,
+            }
         } else {
             pieces(low, log2, shift, sizes, 5)
         };
@@ -929,10 +995,19 @@ fn curves_of_many_blocks() {
     let values = interesting(16, (1 << 15) + 700, 3);
     let params =
         CurveParams { bits: 16, out_bits: 16, digit: 3, pieces: Arc::new(pieces(9, 7, 7, [16, 9], 2)) };
-    check_curve(&share(&values, 16, 4), &params);
+    check_many(&values, params);
+    // (Not above what has a sign.)
+    let values: Vec<i64> = values.into_iter().filter(|x| *x < 1 << 14).collect();
+    let pieces = straight(pieces(5, 7, 7, [10, 9], 2), 1);
+    check_many(&values, CurveParams { bits: 16, out_bits: 16, digit: 4, pieces: Arc::new(pieces) });
+}
+
+fn check_many(values: &[i64], params: CurveParams) {
+    check_curve(&share(values, 16, 4), &params);
     let layer = Elementwise { count: values.len(), params };
-    let cost = early_rounds(layer.cost_corrected_early());
-    let got = corrected_early(&share(&values, 16, 4), ring(16), cost, |p, c| layer.prepare(p, c));
+    let cost = layer.cost_corrected_early();
+    let cost = if cost.prepare_up > 0 { early_rounds(cost) } else { cost };
+    let got = corrected_early(&share(values, 16, 4), ring(16), cost, |p, c| layer.prepare(p, c));
     let lines = values.iter().map(|&x| layer.params.pieces.line(x) >> 7);
     assert!(lines.zip(got).all(|(low, y)| low == y.into() || low + 1 == y.into()));
 }
@@ -1227,9 +1302,31 @@ fn the_page_says_what_it_costs() {
         let shift = 16 - log2;
         let up_to = |bits: u32| (0..1i64 << log2).map(|j| if j == 0 { 0 } else { (1 << bits) - 1 }).collect();
         let (offsets, slopes) = (up_to(16), up_to(shift + 1));
-        let pieces = Arc::new(Pieces { low, offset_shift: shift + bits - 18, shift, offsets, slopes });
+        let pieces = Arc::new(Pieces {
+            low,
+            offset_shift: shift + bits - 18,
+            shift,
+            offsets,
+            slopes,
+            beyond: Beyond::Repeated,
+        });
         let params = CurveParams { bits, out_bits: bits, digit: 4, pieces };
         rows.push((format!("curve, {bits} bits, {} pieces", 1 << log2), priced(N, params)));
+    }
+    // As it makes them for values up to 200: SiLU's line goes on with a slope of one, a sigmoid's is level.
+    for (bits, log2, tail) in [(16, 5, 1), (24, 5, 1), (24, 7, 1), (24, 7, 0)] {
+        let (low, shift) = (bits - 6 - log2, 11 - log2);
+        let up_to = |bits: u32| (0..1i64 << log2).map(|j| if j == 0 { 0 } else { (1 << bits) - 1 }).collect();
+        let (offsets, slopes) = (up_to(11), up_to(shift + 1));
+        let pieces =
+            Pieces { low, offset_shift: shift + bits - 18, shift, offsets, slopes, beyond: Beyond::Straight };
+        let pieces = Arc::new(straight(pieces, tail));
+        let params = CurveParams { bits, out_bits: bits, digit: 4, pieces };
+        let level = if tail == 0 { ", level" } else { "" };
+        rows.push((
+            format!("curve with straight ends{level}, {bits} bits, {} pieces", 1 << log2),
+            priced(N, params),
+        ));
     }
     for (out_bits, shift) in [(16, 12), (24, 20)] {
         let params = ProductParams { out_bits, shift, offsets: [0; 2] };

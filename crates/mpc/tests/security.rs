@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{TestParty, both, share, words};
 use jaguar_mpc::reference::signed;
-use jaguar_mpc::semantics::Pieces;
+use jaguar_mpc::semantics::{Beyond, Pieces};
 use jaguar_mpc::*;
 use jaguar_ot::Role;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
@@ -148,8 +148,20 @@ fn product_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
 fn curve_params() -> CurveParams {
     let offsets = (0..256).map(|i: i64| (i - 128).max(0) * 256 - i % 5).collect();
     let slopes = (0..256).map(|i: i64| (i - 128).max(0) * 2 - i % 7).collect();
-    let pieces = Arc::new(Pieces { low: 8, offset_shift: 6, shift: 8, offsets, slopes });
+    let pieces =
+        Arc::new(Pieces { low: 8, offset_shift: 6, shift: 8, offsets, slopes, beyond: Beyond::Repeated });
     CurveParams { bits: 16, out_bits: 20, digit: 4, pieces }
+}
+
+/// The same around zero, and a line from there on.
+fn straight_params() -> CurveParams {
+    let offsets =
+        (0..128).map(|i: i64| (i - 64).max(0) * 64 - if (2..126).contains(&i) { i % 5 } else { 0 }).collect();
+    let mut slopes: Vec<i64> = (0..128).map(|i: i64| (i - 64).max(0) * 2 - i % 7).collect();
+    slopes[..2].fill(0);
+    slopes[126..].fill(64);
+    let pieces = Pieces { low: 6, offset_shift: 6, shift: 6, offsets, slopes, beyond: Beyond::Straight };
+    CurveParams { bits: 16, out_bits: 16, digit: 4, pieces: Arc::new(pieces) }
 }
 
 fn square_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
@@ -159,12 +171,16 @@ fn square_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
 }
 
 fn curve_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    one_curve(seed, shares, &curve_params())
+}
+
+fn straight_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    one_curve(seed, shares, &straight_params())
+}
+
+fn one_curve(seed: u64, shares: &[Vec<u64>; 2], params: &CurveParams) -> Transcript {
     let n = shares[0].len();
-    recorded(
-        seed,
-        |p, c| Curve::prepare(p, c, n, &curve_params()),
-        |p, role, chan| p.run(chan, of(role, shares)),
-    )
+    recorded(seed, |p, c| Curve::prepare(p, c, n, params), |p, role, chan| p.run(chan, of(role, shares)))
 }
 
 /// What is sent while a curve is prepared: one after the other, the places' messages and the conversions' corrections; the client's strings.
@@ -201,6 +217,7 @@ fn messages_look_uniform_and_depend_on_the_material() {
         product_transcript,
         square_transcript,
         curve_transcript,
+        straight_transcript,
     ] {
         let zeros = [vec![0; n], vec![0; n]];
         let ones_in = [vec![0xffff; n], vec![0x8000; n]];
@@ -346,6 +363,7 @@ fn the_wire_format_is_as_recorded() {
         ("square", square_transcript(1, &shares)),
         ("curve", curve_transcript(1, &shares)),
         ("curve prepared", curve_preparation(1, 700)),
+        ("straight curve", straight_transcript(1, &shares)),
         ("odd relu", odd_relu_transcript(1, &shares)),
         ("odd relu6", odd_relu6_transcript(1, &shares)),
         ("odd extend", odd_extend_transcript(1, &shares, Range::Signed)),
@@ -417,7 +435,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 18] = [
+const RECORDED: [&str; 19] = [
     "relu c3c5a1963e9ec74e",
     "relu6 c8830adb46ef0b66",
     "extend 6643fcf405373417",
@@ -432,6 +450,7 @@ const RECORDED: [&str; 18] = [
     "square 5e975080da99e120",
     "curve bbcc745b0597455f",
     "curve prepared 83e0730df1a85d83",
+    "straight curve d4886eae26658d68",
     "odd relu e44f97dc2919ee26",
     "odd relu6 417787b0d940cc2f",
     "odd extend d58ca288435f2b2f",
@@ -546,6 +565,12 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
         {
             let c = &mut connect();
             alone(role, |p, c| Curve::prepare(p, c, n, &curve_params()), c)
+                .and_then(|p| p.run(c, &x))
+                .map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| Curve::prepare(p, c, n, &straight_params()), c)
                 .and_then(|p| p.run(c, &x))
                 .map(drop)
         },
@@ -696,6 +721,21 @@ fn misuse_is_an_error() {
         CurveParams { out_bits: 56, ..curve.clone() },
         CurveParams { pieces: low(0), ..curve.clone() },
         CurveParams { pieces: low(11), ..curve.clone() },
+    ] {
+        assert!(refused(Curve::prepare(p, c, 1, &bad).map(drop)), "{bad:?}");
+    }
+    let straight = straight_params();
+    let changed = |change: fn(&mut Pieces)| {
+        let mut pieces = Pieces::clone(&straight.pieces);
+        change(&mut pieces);
+        Arc::new(pieces)
+    };
+    for bad in [
+        CurveParams { bits: 14, ..straight.clone() },
+        CurveParams { bits: 40, out_bits: 40, ..straight.clone() },
+        CurveParams { out_bits: 17, ..straight.clone() },
+        CurveParams { pieces: changed(|p| p.slopes[127] = 63), ..straight.clone() },
+        CurveParams { pieces: changed(|p| p.slopes[1] = 1), ..straight.clone() },
     ] {
         assert!(refused(Curve::prepare(p, c, 1, &bad).map(drop)), "{bad:?}");
     }

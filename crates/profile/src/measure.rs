@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use jaguar_linear::constants::{Measured, Probe};
 use jaguar_linear::timing::{REPEATS, solve, timed};
-use jaguar_mpc::semantics::Pieces;
+use jaguar_mpc::semantics::{Beyond, Pieces};
 use jaguar_mpc::{
     Block, CurveParams, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape, Pooling,
     ProductParams, Range, Relu6Params, ReluParams, run_blocks,
@@ -178,7 +178,8 @@ fn probe(kind: NonlinearKind, digit: u32) -> Arc<dyn Nonlinear> {
         NonlinearKind::Curve => {
             // 256 lines, of values of 16 bits and eight guard bits.
             let (offsets, slopes) = ((-128..128).map(|j| j << 9).collect(), (0..256).collect());
-            let pieces = Pieces { low: 15, offset_shift: 14, shift: 8, offsets, slopes };
+            let pieces =
+                Pieces { low: 15, offset_shift: 14, shift: 8, offsets, slopes, beyond: Beyond::Repeated };
             let params = CurveParams { bits: 24, out_bits: 24, digit, pieces: Arc::new(pieces) };
             Arc::new(Elementwise { count: VALUES / 8, params })
         }

@@ -1,7 +1,7 @@
 //! Curves: SiLU, GELU, a sigmoid as a gate, tanh, alone and beside everything that a value may come from or go to.
 
 use jaguar_graph::float::{Function, Primitive};
-use jaguar_graph::network::{Curve, Product};
+use jaguar_graph::network::{Curve, Product, Straight};
 
 use super::stream::alternate;
 use super::*;
@@ -71,6 +71,34 @@ fn guarded_curves_are_rounded_in_their_last_place() {
             assert_eq!(layer.wrong, 0, "{layer:?}");
             assert!(!node.op.is::<Curve>() || layer.max_ulps <= 1.0, "{layer:?}");
         }
+    }
+}
+
+/// Curves with straight ends, of which the values go far beyond the pieces on both sides: with a slope above, and level. With guard bits and
+/// without.
+#[test]
+fn straight_ends_agree_with_the_reference() {
+    let straight = || {
+        let mut b = Builder::new([3, 17, 15]);
+        let first = b.conv(0, 8, 3, 2, 1, 1);
+        let ends = |function: &Function, scales| Op::new(Straight::fitted(function, scales, 16).unwrap().0);
+        let silu = b.add(ends(&Function::swish(1.0), [16.0, 32.0]), &[first], [8, 9, 8]);
+        let gate = b.add(ends(&of(Primitive::Sigmoid), [16.0, 4096.0]), &[first], [8, 9, 8]);
+        let gated = b.add(Op::new(Product { shift: 12, offsets: [0; 2] }), &[silu, gate], [8, 9, 8]);
+        b.conv(gated, 10, 3, 1, 1, 1);
+        b.bundle()
+    };
+    for guard_bits in [0, 8] {
+        let bundle = || if guard_bits == 0 { straight() } else { straight().guarded(guard_bits).unwrap() };
+        alternate(bundle, &[Kit::JAGUAR], 0, &format!("straight-{guard_bits}"));
+        let network = bundle().model.network;
+        let choices = Choices::standard(&network, Kit::JAGUAR);
+        let x: Vec<i64> = inputs(1)[0].iter().map(|v| v << guard_bits).collect();
+        let checks = verify(bundle(), choices, Reveal::Logits, &vec![x; ASKED], HintPlace::Memory).unwrap();
+        let layers = || checks.iter().flat_map(|check| &check.layers);
+        assert!(layers().all(|layer| layer.wrong == 0), "{checks:?}");
+        let curves = network.nodes.iter().zip(&checks[0].layers).filter(|(node, _)| node.op.is::<Straight>());
+        assert!(curves.map(|(_, layer)| layer.max_ulps).all(|ulps| ulps <= 1.0), "{checks:?}");
     }
 }
 

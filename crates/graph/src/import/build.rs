@@ -136,6 +136,11 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Whether it ends the model: its result goes nowhere but to the outputs. (One that is an output and is taken inside, too, does not.)
+    pub(crate) fn ends(&self) -> bool {
+        self.last && self.takers.iter().all(|taker| taker.is_empty() || only_reshapes(taker))
+    }
+
     /// What the node is called in reports, and the nodes that it becomes.
     pub fn name(&self) -> &str {
         &self.name
@@ -331,6 +336,8 @@ pub struct Builder {
     pub(crate) folded_left: usize,
     /// Indices that selections may still list.
     indices_left: usize,
+    /// N, where the file has a fixed batch of more than one, of which one is taken: sizes in the file may have it.
+    pub(crate) batch: Option<usize>,
 }
 
 impl Builder {
@@ -340,6 +347,7 @@ impl Builder {
             elements_left: MAX_TOTAL_ELEMENTS,
             folded_left: MAX_FOLDED,
             indices_left: MAX_INDICES,
+            batch: None,
         }
     }
 
@@ -419,4 +427,21 @@ pub(crate) fn finite(tensor: &Tensor) -> Result<Vec<f32>, Reject> {
         Values::Int(_) => Ok(tensor.to_floats()),
         Values::Float(_) => Err(Reject::invalid("has weights that are not finite")),
     }
+}
+
+/// Whether an operator at most gives its first input another shape.
+pub(crate) fn only_reshapes(operator: &str) -> bool {
+    const RESHAPES: [&str; 10] = [
+        "Cast",
+        "DequantizeLinear",
+        "Dropout",
+        "Flatten",
+        "Identity",
+        "QuantizeLinear",
+        "Reshape",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    ];
+    RESHAPES.contains(&operator)
 }

@@ -5,7 +5,7 @@
 //! cannot be translated is collected, all of it, so that one import names everything that stands in the way.
 //! `fuse` then leaves nothing but the operations of the integer network.
 //!
-//! Opsets 7 to 24. The batch dimension must be 1 or symbolic.
+//! Opsets 7 to 24. The batch dimension is 1 or symbolic, or one is taken of a fixed batch of images.
 
 mod arithmetic;
 mod blocks;
@@ -18,6 +18,7 @@ pub(crate) mod moves;
 mod qoperator;
 pub(crate) mod refusal;
 mod sizes;
+mod tail;
 pub(crate) mod tensor;
 pub(crate) mod view;
 pub(crate) mod windows;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use jaguar_ring::cpu::Cpu;
 use thiserror::Error;
 
+use self::build::only_reshapes;
 pub use self::build::{Activation, Build, Builder, Call, Reject, Value};
 pub use self::first::first_parts;
 pub use self::refusal::Unsupported;
@@ -154,7 +156,8 @@ pub fn import_model(model: &ModelProto, name: &str, options: &Options) -> Result
     if graph.node.len() > MAX_ONNX_NODES {
         return Err(ImportError::TooLarge("nodes"));
     }
-    let draft = translate(graph, blocks::Named::read(model)?, opset, options)?;
+    let draft = translate(graph, blocks::Named::read(model)?, opset, options)
+        .map_err(|error| of_batch(graph, options, error))?;
     let mut graph = fuse::fuse(options.cpu, draft, name)?;
     blocks::check_folded(&mut graph)?;
     check(&graph)?;
@@ -305,11 +308,12 @@ fn translate(
         .map_err(|_| ImportError::Input(format!("{input:?} of shape {shape:?} is too large or empty")))?;
     let view = View::with_layout(shape, &layout);
     values.insert(input, Value::Activation(Activation::new(node, view)));
+    builder.batch = fixed_batch(graph, input);
 
     let mut kinds: HashMap<&str, i32> =
         graph.initializer.iter().filter_map(|t| Some((t.name(), t.data_type?))).collect();
     let takers = takers(graph, &live, &outputs);
-    let mut unsupported = Vec::new();
+    let (mut unsupported, mut refused) = (Vec::new(), Vec::new());
     for (index, proto) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
         let name = describe(proto, index);
         let mut inputs = Vec::with_capacity(proto.input.len());
@@ -351,6 +355,7 @@ fn translate(
             Err(Reject::Follows | Reject::Invalid(_)) => Vec::new(),
             Err(Reject::Unsupported { reason, instead }) => {
                 unsupported.push(report(&call, reason, instead, live.len()));
+                refused.push(index);
                 vec![stand_in(&mut builder, &call)]
             }
         };
@@ -359,7 +364,9 @@ fn translate(
             values.insert(output, made.next().unwrap_or(Value::Unknown));
         }
     }
-    if !unsupported.is_empty() {
+    if let Some(first) = unsupported.first_mut() {
+        let cut = tail::cut(graph, &live, &refused, &outputs, &values);
+        first.cut = cut.map(refusal::cut_off);
         return Err(ImportError::Unsupported(unsupported));
     }
     blocks.finish()?;
@@ -372,6 +379,9 @@ fn translate(
         let dims = last.view.sizes();
         if name.len() > limits::MAX_NAME || dims.len() > limits::MAX_RANK {
             return Err(ImportError::Output("its name or rank is too large".into()));
+        }
+        if builder.batch.is_some() && dims.first() == builder.batch.as_ref() {
+            return Err(ImportError::Output(format!("{name:?} has values of a whole batch")));
         }
         nodes.push(finish_output(&mut builder, name, last, outputs.len() > 1)?);
         parts.push(OutputPart { name: name.into(), dims, finish: last.finish });
@@ -478,6 +488,29 @@ fn constant_input<'a>(
     Ok((input.name(), Tensor { dims, values }))
 }
 
+/// N, where an input is declared as images in a batch of N, more than one.
+fn fixed_batch(graph: &GraphProto, input: &str) -> Option<usize> {
+    let input = graph.input.iter().find(|i| i.name() == input)?;
+    let dims = &input.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim;
+    let batch = usize::try_from(dims.first()?.dim_value?).ok()?;
+    (dims.len() == 4 && batch > 1).then_some(batch)
+}
+
+/// The error of a model that was exported for a fixed batch, where what the file says of sizes may be why.
+fn of_batch(graph: &GraphProto, options: &Options, error: ImportError) -> ImportError {
+    let given = |name: &str| options.constants.iter().any(|(constant, _)| constant == name);
+    let inputs = graph.input.iter().map(|input| input.name()).filter(|name| !given(name));
+    let batch = inputs.filter_map(|name| Some((name, fixed_batch(graph, name)?))).next();
+    match (batch, error) {
+        (Some((name, batch)), error @ (ImportError::Invalid { .. } | ImportError::Output(_))) => {
+            ImportError::Input(format!(
+                "{name:?} has batch size {batch}, and one of it cannot be taken ({error}): export with 1"
+            ))
+        }
+        (_, error) => error,
+    }
+}
+
 /// The input's name, the node's shape, and how the ONNX dimensions lie over it.
 fn read_input<'a>(
     graph: &'a GraphProto,
@@ -507,11 +540,13 @@ fn read_input<'a>(
         }
     };
     let Some((batch, rest)) = sizes.split_first() else { return Err(open()) };
-    if batch.is_some_and(|b| b != 1) {
-        return Err(ImportError::Input(format!(
-            "{name:?} has batch size {}: export with 1",
-            batch.unwrap_or(0)
-        )));
+    let of_images = options.input_shape.is_none() && fixed_batch(graph, name).is_some();
+    if let Some(batch) = batch.filter(|&batch| batch != 1 && !of_images) {
+        let one = match options.input_shape {
+            Some(_) => "--input-shape begins with 1: one query has one input",
+            None => "export with 1",
+        };
+        return Err(ImportError::Input(format!("{name:?} has batch size {batch}: {one}")));
     }
     let rest: Option<Vec<usize>> = rest.iter().copied().collect();
     let problem = || {
@@ -583,21 +618,4 @@ fn build(builder: &mut Builder, call: &Call<'_>, operators: &Operators) -> Resul
         }
         None => Err(Reject::instead("the operator is not supported", refusal::instead(operator))),
     }
-}
-
-/// Whether an operator at most gives its first input another shape.
-fn only_reshapes(operator: &str) -> bool {
-    const RESHAPES: [&str; 10] = [
-        "Cast",
-        "DequantizeLinear",
-        "Dropout",
-        "Flatten",
-        "Identity",
-        "QuantizeLinear",
-        "Reshape",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    ];
-    RESHAPES.contains(&operator)
 }

@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::build::{Activation, Builder, Call, Reject, Value};
 use super::sizes::{keeps_shape, result_sizes};
+use super::tail::Cut;
 use super::view::View;
 use crate::limits::MAX_ELEMENTS;
 use crate::onnx::GraphProto;
@@ -28,6 +29,8 @@ pub struct Unsupported {
     pub instead: String,
     /// Of how many nodes it is one: those of the model that its outputs depend on.
     pub of: usize,
+    /// How all that is refused can be cut off with what follows it, said with the first node only; `None` if a layer follows.
+    pub cut: Option<String>,
 }
 
 impl fmt::Display for Unsupported {
@@ -101,7 +104,9 @@ pub(super) fn list(nodes: &[Unsupported]) -> String {
     };
     let lines: String = kinds.iter().map(line).collect();
     let all = nodes.first().map_or(0, |node| node.of);
-    format!("{} of the model's {all} nodes cannot be run privately{reasons}:{lines}", nodes.len())
+    let cut = nodes.iter().find_map(|node| node.cut.as_ref()).map(|cut| format!("\n  {cut}"));
+    let cut = cut.unwrap_or_default();
+    format!("{} of the model's {all} nodes cannot be run privately{reasons}:{lines}{cut}", nodes.len())
 }
 
 /// What is said of a node that was refused, one of so many.
@@ -123,7 +128,17 @@ pub(super) fn report(call: &Call<'_>, reason: String, instead: String, of: usize
         reason,
         instead,
         of,
+        cut: None,
     }
+}
+
+/// What is said of a tail that can be cut off.
+pub(super) fn cut_off(Cut { outputs, nodes }: Cut) -> String {
+    let nodes = if nodes == 1 { "this node".into() } else { format!("the last {nodes} nodes") };
+    format!(
+        "No layer follows: {nodes} can be left to whoever gets the answer, with --output-name {}",
+        outputs.join(",")
+    )
 }
 
 /// Why a product of two of the network's values is refused whose sizes do not suit.
@@ -292,6 +307,7 @@ mod tests {
             reason: reason.into(),
             instead: "Do not".into(),
             of: 214,
+            cut: None,
         };
         let uneven =
             |from: &str, to: &str| format!("reshapes {from} to {to}, which cuts dimensions unevenly");

@@ -180,6 +180,13 @@ pub enum Finish {
     Softmax,
     /// `1 / (1 + e^-v)`, value by value.
     Sigmoid,
+    /// Many softmaxes (or logarithms, as above), as of the classes at each place of a picture.
+    Softmaxes {
+        /// How many values each is over.
+        size: usize,
+        /// How far these lie apart, in the order of ONNX.
+        apart: usize,
+    },
 }
 
 impl InputSpec {
@@ -251,12 +258,52 @@ impl OutputPart {
 }
 
 impl Finish {
-    /// What it makes of the values of one output.
+    /// Whether it can be applied to so many values.
+    pub fn suits(self, count: usize) -> bool {
+        match self {
+            Finish::None | Finish::Softmax | Finish::Sigmoid => true,
+            Finish::Softmaxes { size, apart } => {
+                size.checked_mul(apart).is_some_and(|run| run > 0 && count.is_multiple_of(run))
+            }
+        }
+    }
+
+    /// Of an output of these sizes: what it is once they are in another order. `None` if values that belong together are no single dimension.
+    #[must_use]
+    pub(crate) fn transposed(self, sizes: &[usize], perm: &[usize]) -> Option<Finish> {
+        match self {
+            Finish::None | Finish::Softmax | Finish::Sigmoid => Some(self),
+            Finish::Softmaxes { size, apart } => {
+                let behind = |sizes: &mut dyn Iterator<Item = usize>| sizes.product::<usize>();
+                let dim = (0..sizes.len())
+                    .find(|&d| sizes[d] == size && behind(&mut sizes[d + 1..].iter().copied()) == apart)?;
+                let place = perm.iter().position(|&p| p == dim)?;
+                let apart = behind(&mut perm[place + 1..].iter().map(|&p| sizes[p]));
+                Some(Finish::Softmaxes { size, apart })
+            }
+        }
+    }
+
+    /// What it makes of the values of one output, which it [suits](Self::suits).
     pub fn apply(self, values: &[f64]) -> Vec<f64> {
         match self {
             Finish::None => values.to_vec(),
             Finish::Softmax => softmax(values),
             Finish::Sigmoid => values.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
+            Finish::Softmaxes { size, apart } => {
+                let mut finished = values.to_vec();
+                for run in finished.chunks_exact_mut((size * apart).max(1)) {
+                    for place in 0..apart {
+                        let own: Vec<f64> = run.iter().skip(place).step_by(apart).copied().collect();
+                        run.iter_mut()
+                            .skip(place)
+                            .step_by(apart)
+                            .zip(softmax(&own))
+                            .for_each(|(v, y)| *v = y);
+                    }
+                }
+                finished
+            }
         }
     }
 }

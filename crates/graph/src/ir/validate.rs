@@ -134,6 +134,8 @@ impl Network {
         bound(parts.len() <= MAX_OUTPUTS, "the number of output parts", parts.len(), "up to 64")?;
         let short = |p: &OutputPart| p.name.len() <= MAX_NAME && p.dims.len() <= MAX_RANK;
         bound(parts.iter().all(short), "the name or rank of an output part", "more", "up to 4096 and 16")?;
+        let suits = |p: &OutputPart| p.count().is_none_or(|count| p.finish.suits(count));
+        bound(parts.iter().all(suits), "a softmax behind an output", "uneven", "a divisor of its values")?;
         let counted = parts.iter().try_fold(0usize, |sum, p| sum.checked_add(p.count()?));
         bound(
             parts.is_empty() || counted == Some(outputs),

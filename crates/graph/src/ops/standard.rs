@@ -1,6 +1,7 @@
 //! The operators of this folder as a value.
 
-use crate::ops::list::Operators;
+use crate::ops::curve::Straight;
+use crate::ops::list::{OperatorKind, Operators};
 use crate::ops::product::{matrices, norms, softmax};
 
 impl Operators {
@@ -8,6 +9,7 @@ impl Operators {
     pub fn standard() -> Self {
         Self::default()
             .with(super::kinds())
+            .with([OperatorKind::of::<Straight>()])
             .from_onnx(matrices::ONNX)
             .from_onnx(norms::ONNX)
             .from_onnx(softmax::ONNX)
@@ -17,7 +19,8 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use crate::network::{
-        Add, Concat, Curve, Input, Linear, MaxPool, Op, Product, Rearrange, Relu, Relu6, SumPool, Window,
+        Add, Concat, Curve, Input, Linear, MaxPool, Op, Product, Rearrange, Relu, Relu6, Straight, SumPool,
+        Window,
     };
 
     #[test]
@@ -33,6 +36,7 @@ mod tests {
             Op::new(Add),
             Op::new(Product { shift: 3, offsets: [0; 2] }),
             Op::new(Curve { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),
+            Op::new(Straight { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),
             Op::new(Concat),
             Op::new(Rearrange::Reshape),
         ] {

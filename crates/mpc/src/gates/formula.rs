@@ -300,8 +300,21 @@ impl Formula {
     ///
     /// The server's two operands, of n and n − j bits, share 64 planes: 1 ≤ j ≤ n − 2, and j ≥ 2n − 64; m from 1 to 4, `ignored` < j.
     pub fn clip(n: u32, j: u32, m: u32, ignored: u32) -> Self {
-        let mut digits = Self::low_digits(ignored, j, m);
-        let lows = split(ignored, j, m).count();
+        let (digits, lows) = (Self::low_digits(ignored, j, m), split(ignored, j, m).count());
+        Self::clip_above(digits, [0, lows], n, j, m)
+    }
+
+    /// Three results: the carry into bit `low` of a shared value, and then those of [`clip`](Self::clip), exact. 1 ≤ `low` < j.
+    pub fn place(n: u32, j: u32, low: u32, m: u32) -> Self {
+        let mut digits = Self::low_digits(0, low, m);
+        let above = split(low, j, m);
+        digits.extend(above.flat_map(|(shift, bits)| adjacent(shift, bits, Entry::Less)));
+        let [lowest, above] = [(0, low), (low, j)].map(|(from, to)| split(from, to, m).count());
+        Self::clip_above(digits, [lowest, above], n, j, m)
+    }
+
+    /// [`clip`](Self::clip) of digits below bit j, so many in two parts. The result of the lowest part, where it has any, comes first.
+    fn clip_above(mut digits: Vec<Digit>, [lowest, above]: [usize; 2], n: u32, j: u32, m: u32) -> Self {
         // The server's second operand lies above its first.
         let z = |shift: usize| (n - j) as usize + shift;
         let one_digit = n - j <= m;
@@ -312,8 +325,9 @@ impl Formula {
             digits.extend(split(j, n - 1, m).flat_map(both));
         }
         let mut this = Self::start(FormulaKind::Clip { j }, n, digits);
-        let mut low = this.leaves();
-        let mut high = low.split_off(lows);
+        let mut lower = this.leaves();
+        let mut low = lower.split_off(lowest);
+        let mut high = low.split_off(above);
         if !one_digit {
             let top = n as usize - 1;
             let p = this.local(top, Addend::Plane(top));
@@ -322,6 +336,13 @@ impl Formula {
             high.push(Node::Sign { p, f, w });
         }
         let c = &mut this.circuit;
+        while lower.len() > 1 {
+            lower = halve(c, lower);
+        }
+        let mut outputs = Vec::new();
+        if let Some(Node::Low { u, .. }) = lower.first() {
+            outputs.push(*u);
+        }
         while high.len() > 1 {
             high = halve(c, high);
             low = halve(c, low);
@@ -331,13 +352,16 @@ impl Formula {
             Some(Node::Top { p, e, u, f, w }) => Node::Signed { p, e, u, i: w, d: c.xor(w, f), v: None },
             _ => unreachable!("the sign absorbs the digits below"),
         });
-        while low.len() > 1 {
-            low = halve(c, low);
+        let mut nodes = lower;
+        nodes.append(&mut low);
+        while nodes.len() > 1 {
+            nodes = halve(c, nodes);
         }
-        let Some(Node::Signed { p, i, .. }) = low.pop() else {
+        let Some(Node::Signed { p, i, .. }) = nodes.pop() else {
             unreachable!("the top node absorbs the others")
         };
-        this.outputs = vec![i, c.xor(p, i)];
+        outputs.extend([i, c.xor(p, i)]);
+        this.outputs = outputs;
         this
     }
 
@@ -471,6 +495,9 @@ mod tests {
             for m in 1..=4 {
                 let (less, sign) = (Formula::less(n, m), Formula::sign(n, m, 0));
                 let rough: Vec<_> = (1..=n - 2).map(|i| (i, Formula::sign(n, m, i))).collect();
+                let places: Vec<_> = (2..=n - 2)
+                    .flat_map(|j| (1..j).map(move |low| (j, low, Formula::place(n, j, low, m))))
+                    .collect();
                 let clips: Vec<_> = (1..=n - 2)
                     .flat_map(|j| (0..j).map(move |i| (j, i, Formula::clip(n, j, m, i))))
                     .collect();
@@ -488,6 +515,16 @@ mod tests {
                             let six = 1 << (j - ignored);
                             let want = [u64::from((0..six).contains(&upper)), u64::from(upper >= six)];
                             assert_eq!(evaluate(clip, x_c, x_s), want, "{x}, n {n}, m {m}, j {j}");
+                        }
+                        for (j, low, place) in &places {
+                            let below = (1 << low) - 1;
+                            let carry = (x_c & below) + (x_s & below) > below;
+                            let want = [carry, (0..1 << j).contains(&x), x >= 1 << j].map(u64::from);
+                            assert_eq!(
+                                evaluate(place, x_c, x_s),
+                                want,
+                                "{x}, n {n}, m {m}, j {j}, low {low}"
+                            );
                         }
                     }
                 }

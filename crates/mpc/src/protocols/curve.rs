@@ -16,12 +16,25 @@
 //!
 //! **Error.** Less than one ulp from the line, and no bias, as of a truncation; exact on multiples of 2^shift. How far the lines
 //! are from f is for who makes them. Which piece is taken does not depend on how the shares fall: the comparison takes all bits.
-//! Bits of x above d are left out, so f is that of the domain, repeated.
+//! Bits of x above d are left out, so f is that of the domain, repeated, unless the lines go on.
 //!
 //! **Who learns what.** *Functionality*: the client gets a uniform z_c mod 2^L, the server the rest; each cuts off its part. δ is masked by r, which is
 //! uniform to each party; everything else is as in the parts. So neither learns a thing: `one_hot/tiny.rs` counts all views of a
 //! small place and its opening.
 //! f is public.
+//!
+//! **Lines that go on** ([`Beyond::Straight`]): x of all n bits; beyond the pieces its first and last lines go on. With t = x + 2^(d−1)
+//! one comparison gives κ, whether t is within the pieces, 0 ≤ t < 2^d, and whether it is above (`Formula::place`). Let a_c, a_s be the
+//! shares of t without the lowest `low` bits, so that t >> low is a_c + a_s + κ. The place becomes
+//!
+//! ```text
+//! i = within·(a_c + a_s) + κ − 2·above mod 2^k
+//! ```
+//!
+//! which is t >> low within the pieces, one of the first two below them, and one of the last two above them: each two have one line, so
+//! that κ need not be multiplied. Above, the line of the place taken lacks c·2^low·((t >> low) − i), c its slope, a whole number; κ cancels,
+//! and above·(a_c + a_s − 2^k + 2)·c·2^low is added behind the shift. So two or three bits more are opened along with κ, and the factors a
+//! go with them: one multiplication of k bits and, unless c is 0, one of out − low bits.
 //!
 //! From 128 pieces on the client has a message of the preparation's, too, which comes last ([`Block::complete`]).
 //!
@@ -48,7 +61,7 @@ use crate::protocols::bit::{self, BitMaterial};
 use crate::protocols::compare::check_digit;
 use crate::protocols::mux::{self, MuxMaterial, PACKED_AT_ONCE, choose};
 use crate::protocols::one_hot::{self, OneHot};
-use crate::semantics::Pieces;
+use crate::semantics::{Beyond, Pieces};
 use crate::share::Modulus;
 use crate::shares::{WIDEST, ring_mask};
 
@@ -86,14 +99,48 @@ impl CurveParams {
             .check()
             .map_err(|what| MpcError::misuse(what, "another", "what a curve's pieces may have"))?;
         let domain = self.pieces.domain_bits();
-        check_range("domain of a curve", domain, 3..=self.bits)?;
+        match self.pieces.beyond {
+            Beyond::Repeated => check_range("domain of a curve", domain, 3..=self.bits)?,
+            Beyond::Straight => {
+                let least = 3.max((2 * self.bits).saturating_sub(64));
+                check_range("domain of a curve whose lines go on", domain, least..=self.bits - 2)?;
+                // (What is above them is known modulo 2^bits only.)
+                let most = if self.pieces.tail() == 0 { 62 } else { self.bits };
+                check_range("width of the result of a curve whose lines go on", self.out_bits, 1..=most)?;
+            }
+        }
         check_range("width of a curve's ring", self.ring_bits(), domain + 1..=63)?;
         check_range("shift of a curve's offsets", self.pieces.offset_shift, 0..=self.ring_bits() - 1)?;
         check_range("width of a curve's result", self.out_bits, 1..=62)
     }
 
     fn formula(&self) -> Formula {
-        Formula::less(self.pieces.low, self.digit)
+        let Pieces { low, beyond, .. } = *self.pieces;
+        match beyond {
+            Beyond::Repeated => Formula::less(low, self.digit),
+            Beyond::Straight => Formula::place(self.bits, self.pieces.domain_bits(), low, self.digit),
+        }
+    }
+
+    /// Where lines go on, what is multiplied by "within" and by "above": so many bits; of the second none if nothing is added.
+    fn outside(&self) -> Option<(u32, Option<u32>)> {
+        match self.pieces.beyond {
+            Beyond::Repeated => None,
+            Beyond::Straight => {
+                let above = self.out_bits.saturating_sub(self.pieces.low);
+                Some((self.pieces.log2(), (above > 0 && self.pieces.tail() != 0).then_some(above)))
+            }
+        }
+    }
+
+    /// How many bits are opened along with κ.
+    fn opened_outside(&self) -> usize {
+        self.outside().map_or(0, |(_, above)| 2 + usize::from(above.is_some()))
+    }
+
+    /// Modulo what "above" is shared: it is taken twice.
+    fn above(&self) -> Modulus {
+        Modulus::power_of_two(self.pieces.log2() - 1)
     }
 
     /// Modulo what the carry is shared.
@@ -173,7 +220,13 @@ impl Nonlinear for Elementwise<CurveParams> {
         for width in slopes.widths(ring) {
             all = all + mux::cost(count, &[width]);
         }
-        let planes = 1 + (offsets.bits + slopes.bits) as usize;
+        if let Some((within, above)) = params.outside() {
+            all = all + mux::cost(count, &[within]) + bit::cost(count, params.above());
+            if let Some(above) = above {
+                all = all + mux::cost(count, &[above]);
+            }
+        }
+        let planes = 1 + params.opened_outside() + (offsets.bits + slopes.bits) as usize;
         let opened = (plane_bytes(count, planes) + pack::packed_len(count, k)) as u64;
         let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + Turns::MORE);
         Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
@@ -202,13 +255,14 @@ impl Nonlinear for Elementwise<CurveParams> {
 /// ```
 /// use std::sync::Arc;
 ///
-/// use jaguar_mpc::semantics::Pieces;
+/// use jaguar_mpc::semantics::{Beyond, Pieces};
 /// use jaguar_mpc::{Curve, CurveParams, Party, reference};
 /// use jaguar_ot::{Role, insecure_test_dealer::InsecureTestDealer};
 ///
 /// // |x|, of numbers of ten bits: four pieces are enough.
 /// let offsets = vec![512, 256, 0, 256];
-/// let pieces = Pieces { low: 8, offset_shift: 1, shift: 1, offsets, slopes: vec![-2, -2, 2, 2] };
+/// let slopes = vec![-2, -2, 2, 2];
+/// let pieces = Pieces { low: 8, offset_shift: 1, shift: 1, offsets, slopes, beyond: Beyond::Repeated };
 /// let params = CurveParams { bits: 16, out_bits: 16, digit: 4, pieces: Arc::new(pieces) };
 /// let (mut to_server, mut to_client) = jaguar_wire::memory_pair();
 /// let one = |role, chan: &mut jaguar_wire::Channel, share: u64| {
@@ -300,9 +354,108 @@ impl Public {
 /// What is prepared, but for the comparison.
 struct Material {
     carry: BitMaterial,
+    outside: Option<Outside>,
     place: OneHot,
     offsets: Vec<BitMaterial>,
     slopes: Vec<MuxMaterial>,
+}
+
+/// Where lines go on: for what is multiplied by "within", for "above" as a number, and for what is multiplied by "above".
+struct Outside {
+    within: MuxMaterial,
+    above: BitMaterial,
+    tail: Option<MuxMaterial>,
+}
+
+impl Outside {
+    fn new<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        count: usize,
+        params: &CurveParams,
+    ) -> Result<Option<Self>, MpcError> {
+        let Some((within, tail)) = params.outside() else { return Ok(None) };
+        let above = BitMaterial::new(party, chan, count, params.above())?;
+        let within = MuxMaterial::new(party, chan, count, &[within])?;
+        let tail = match tail {
+            Some(bits) => Some(MuxMaterial::new(party, chan, count, &[bits])?),
+            None => None,
+        };
+        Ok(Some(Self { within, above, tail }))
+    }
+
+    /// This party's shares of what is opened along with κ, of a comparison's results.
+    fn opening(&self, results: &[Bits]) -> Vec<Vec<Lanes>> {
+        let [_, within, above] = results else { unreachable!("a place has three results") };
+        let tail = self.tail.as_ref().map(|tail| tail.opening(above));
+        [self.within.opening(within), self.above.opening(above)].into_iter().chain(tail).collect()
+    }
+
+    /// The factors: the place without its carry; and the server's, less the last place but one.
+    fn factors(x: &[u64], role: Role, pieces: &Pieces) -> [Zeroizing<Vec<u64>>; 2] {
+        let last = if role == Role::Server { (1u64 << pieces.log2()) - 2 } else { 0 };
+        let places = || x.iter().map(|x| x >> pieces.low);
+        [Zeroizing::new(places().collect()), Zeroizing::new(places().map(|a| a.wrapping_sub(last)).collect())]
+    }
+
+    fn send_corrections(
+        &self,
+        chan: &mut Channel,
+        x: &[u64],
+        role: Role,
+        pieces: &Pieces,
+    ) -> Result<(), MpcError> {
+        let [place, beyond] = Self::factors(x, role, pieces);
+        self.within.send_corrections(chan, 0, &place)?;
+        self.tail.iter().try_for_each(|tail| tail.send_corrections(chan, 0, &beyond))
+    }
+
+    /// Of what was opened, and of the peer's corrections: this party's shares of within·a − 2·above, and of what is added to the result.
+    fn close(
+        self,
+        chan: &mut Channel,
+        corrections: &mut Corrections,
+        opened: &[Vec<Lanes>],
+        at: &At<'_>,
+    ) -> Result<Outer, MpcError> {
+        let pieces = &*at.public.params.pieces;
+        let [place, beyond] = Self::factors(at.x, at.role, pieces);
+        let products = self.within.products(corrections, chan, 0, &place)?;
+        let within = choose(at.level, self.within.candidates(0, &place, products), &opened[0]);
+        let mut places = Zeroizing::new(within);
+        let above = Zeroizing::new(self.above.finish(&opened[1]));
+        // (The first place is not that of zero, which comes first in the tables: the server moves it.)
+        let first = if at.role == Role::Server { 1u64 << (pieces.log2() - 1) } else { 0 };
+        for (place, above) in places.iter_mut().zip(above.iter()) {
+            *place = place.wrapping_sub(above << 1).wrapping_add(first);
+        }
+        let tail = match self.tail {
+            Some(tail) => {
+                let products = tail.products(corrections, chan, 0, &beyond)?;
+                let mut tail =
+                    Zeroizing::new(choose(at.level, tail.candidates(0, &beyond, products), &opened[2]));
+                let times = (pieces.tail() as u64) << pieces.low;
+                tail.iter_mut().for_each(|tail| *tail = tail.wrapping_mul(times));
+                Some(tail)
+            }
+            None => None,
+        };
+        Ok(Outer { places, tail })
+    }
+}
+
+/// Where a party is.
+struct At<'a> {
+    role: Role,
+    level: Level,
+    public: &'a Public,
+    x: &'a [u64],
+}
+
+/// What [`Outside`] becomes: shares of places without their carry, and of what is added behind the shift.
+struct Outer {
+    places: Zeroizing<Vec<u64>>,
+    tail: Option<Zeroizing<Vec<u64>>>,
 }
 
 /// The run of one block.
@@ -318,7 +471,7 @@ struct Run {
     corrections: Corrections,
     /// The client's: its first message has been sent.
     corrected: bool,
-    /// This party's shares, of the pieces' domain.
+    /// This party's shares: of the pieces' domain; or, where lines go on, of how far above its lower end x is.
     x: Zeroizing<Vec<u64>>,
     /// From then on.
     turns: Option<Turns>,
@@ -342,6 +495,7 @@ impl Run {
         }
         let compare = FormulaMaterial::new(party, chan, count, params.formula())?;
         let carry = BitMaterial::new(party, chan, count, params.carry())?;
+        let outside = Outside::new(party, chan, count, params)?;
         let place = OneHot::new(party, chan, count, params.pieces.log2())?;
         let mut offsets = Vec::new();
         for width in public.offsets.widths(ring) {
@@ -357,7 +511,7 @@ impl Run {
             count,
             public: Arc::clone(public),
             compare: Some(compare),
-            material: Some(Material { carry, place, offsets, slopes }),
+            material: Some(Material { carry, outside, place, offsets, slopes }),
             corrections: Corrections::Online,
             corrected: false,
             x: Zeroizing::default(),
@@ -369,9 +523,13 @@ impl Run {
         self.public.params.formula().depth() + Turns::MORE
     }
 
-    /// What this party puts into the comparison: the client's operand of ¬x_c < x_s.
+    /// What this party puts into the comparison: the client's operand of ¬x_c < x_s. (Where lines go on, the formula has it so.)
     fn compared(&self, x: &[u64]) -> Zeroizing<Vec<u64>> {
-        let low = u64::MAX >> (64 - self.public.params.pieces.low);
+        let Pieces { low, beyond, .. } = *self.public.params.pieces;
+        if beyond == Beyond::Straight {
+            return Zeroizing::new(x.to_vec());
+        }
+        let low = u64::MAX >> (64 - low);
         let flip = if self.role == Role::Client { low } else { 0 };
         Zeroizing::new(x.iter().map(|x| (x & low) ^ flip).collect())
     }
@@ -460,7 +618,19 @@ impl Flights for Run {
     }
 
     fn start(&mut self, x: &[u64]) {
-        self.x = ring_mask(x, self.public.params.pieces.domain_bits());
+        let CurveParams { bits, pieces, .. } = &self.public.params;
+        self.x = match pieces.beyond {
+            Beyond::Repeated => ring_mask(x, pieces.domain_bits()),
+            Beyond::Straight => {
+                // From the lowest piece on. The server alone moves it, so the client's corrections know nothing of it.
+                let mut x = ring_mask(x, *bits);
+                if self.role == Role::Server {
+                    let (half, mask) = (1u64 << (pieces.domain_bits() - 1), u64::MAX >> (64 - bits));
+                    x.iter_mut().for_each(|x| *x = x.wrapping_add(half) & mask);
+                }
+                x
+            }
+        };
     }
 
     fn complete(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
@@ -516,8 +686,8 @@ struct Turns {
 enum State {
     /// The gates' turns: before κ.
     Comparing(Box<Material>),
-    /// c = κ ⊕ β, this party's share.
-    Carry(Box<Material>, Vec<Lanes>),
+    /// c = κ ⊕ β, this party's share; and of what else is opened with it.
+    Carry(Box<Material>, Vec<Vec<Lanes>>),
     /// u mod 2^L, and i + r.
     Placed(Box<Placed>),
     /// The coefficients' bits, looked up, and the slopes' products with u to choose from.
@@ -533,6 +703,8 @@ struct Placed {
     slopes: Vec<MuxMaterial>,
     u: Zeroizing<Vec<u64>>,
     delta: Vec<u64>,
+    /// What is added to the result where lines go on.
+    tail: Option<Zeroizing<Vec<u64>>>,
 }
 
 struct LookedUp {
@@ -541,6 +713,7 @@ struct LookedUp {
     u: Zeroizing<Vec<u64>>,
     /// Shares of c by bit, the offsets' first.
     opened: Vec<Vec<Lanes>>,
+    tail: Option<Zeroizing<Vec<u64>>>,
 }
 
 impl Turns {
@@ -554,9 +727,16 @@ impl Turns {
         }
         self.state = match std::mem::replace(&mut self.state, State::None) {
             State::Comparing(material) => {
-                let c = material.carry.opening(&self.running.results()[0]);
-                chan.send(&plane_to_bytes(&c, self.count))?;
-                State::Carry(material, c)
+                let results = self.running.results();
+                let mut opened = vec![material.carry.opening(&results[0])];
+                opened.extend(material.outside.iter().flat_map(|outside| outside.opening(&results)));
+                for c in &opened {
+                    chan.send(&plane_to_bytes(c, self.count))?;
+                }
+                if let Some(outside) = &material.outside {
+                    outside.send_corrections(chan, &self.x, self.role, &self.public.params.pieces)?;
+                }
+                State::Carry(material, opened)
             }
             State::Placed(placed) => {
                 for delta in placed.delta.chunks(PACKED_AT_ONCE) {
@@ -588,7 +768,12 @@ impl Turns {
                 let corrections = public.slopes.widths(ring).map(|width| pack::packed_len(count, width));
                 pack::packed_len(count, public.params.pieces.log2()) + corrections.sum::<usize>()
             }
-            3 => plane_bytes(count, 1),
+            3 => {
+                let widths = public.params.outside().map(|(within, above)| [Some(within), above]);
+                let widths = widths.into_iter().flatten().flatten();
+                let corrections: usize = widths.map(|width| pack::packed_len(count, width)).sum();
+                plane_bytes(count, 1 + public.params.opened_outside()) + corrections
+            }
             left => {
                 let formula = public.params.formula();
                 let level = formula.depth() + Self::MORE - left;
@@ -607,9 +792,12 @@ impl Turns {
             return Ok(());
         }
         self.state = match std::mem::replace(&mut self.state, State::None) {
-            State::Carry(material, mut c) => {
-                add_plane(&mut c, self.count, &mut &theirs[..]);
-                State::Placed(Box::new(self.place(*material, &c)))
+            State::Carry(material, mut opened) => {
+                let mut planes = &theirs[..];
+                opened.iter_mut().for_each(|c| add_plane(c, self.count, &mut planes));
+                let read = theirs.len() - planes.len();
+                let mut corrections = Corrections::Early(theirs, read);
+                State::Placed(Box::new(self.place(chan, *material, &opened, &mut corrections)?))
             }
             State::Placed(placed) => State::LookedUp(Box::new(self.look_up(chan, *placed, theirs)?)),
             State::LookedUp(looked_up) => State::Done(self.lines(*looked_up, &theirs)),
@@ -619,24 +807,35 @@ impl Turns {
     }
 
     /// 2. This party's shares of u and of i + r.
-    fn place(&self, material: Material, c: &[Lanes]) -> Placed {
-        let Material { carry, place, offsets, slopes } = material;
+    fn place(
+        &self,
+        chan: &mut Channel,
+        material: Material,
+        opened: &[Vec<Lanes>],
+        corrections: &mut Corrections,
+    ) -> Result<Placed, MpcError> {
+        let Material { carry, outside, place, offsets, slopes } = material;
         let Pieces { low, .. } = *self.public.params.pieces;
         let (ring, places) = (self.public.params.mask(), u64::MAX >> (64 - self.public.params.pieces.log2()));
-        let carry = Zeroizing::new(carry.finish(c));
+        let carry = Zeroizing::new(carry.finish(&opened[0]));
         let lowest = u64::MAX >> (64 - low);
         let shares = self.x.iter().zip(carry.iter());
-        let u = shares.clone().map(|(x, carry)| (x & lowest).wrapping_sub(carry << low) & ring).collect();
-        let delta = shares
-            .zip(place.masks())
-            .map(|((x, carry), r)| (x >> low).wrapping_add(*carry).wrapping_add((*r).into()) & places)
+        let u = shares.map(|(x, carry)| (x & lowest).wrapping_sub(carry << low) & ring).collect();
+        let at = At { role: self.role, level: self.level, public: &self.public, x: &self.x };
+        let outer = match outside {
+            Some(outside) => outside.close(chan, corrections, &opened[1..], &at)?,
+            None => Outer { places: self.x.iter().map(|x| x >> low).collect::<Vec<_>>().into(), tail: None },
+        };
+        let delta = outer.places.iter().zip(carry.iter()).zip(place.masks());
+        let delta = delta
+            .map(|((place, carry), r)| place.wrapping_add(*carry).wrapping_add((*r).into()) & places)
             .collect();
-        Placed { place, offsets, slopes, u: Zeroizing::new(u), delta }
+        Ok(Placed { place, offsets, slopes, u: Zeroizing::new(u), delta, tail: outer.tail })
     }
 
     /// 3. The coefficients' bits, and what the slopes' bits choose from.
     fn look_up(&self, chan: &mut Channel, placed: Placed, theirs: Vec<u8>) -> Result<LookedUp, MpcError> {
-        let Placed { place, offsets, slopes, u, mut delta } = placed;
+        let Placed { place, offsets, slopes, u, mut delta, tail } = placed;
         let k = self.public.params.pieces.log2();
         let opened = pack::packed_len(self.count, k);
         let places = u64::MAX >> (64 - k);
@@ -656,7 +855,7 @@ impl Turns {
             Some(j) => slopes[j].opening(bits),
         });
         let opened = opened.collect();
-        Ok(LookedUp { offsets, slopes: candidates, u, opened })
+        Ok(LookedUp { offsets, slopes: candidates, u, opened, tail })
     }
 
     /// This party's shares of every bit of the coefficients.
@@ -679,7 +878,7 @@ impl Turns {
 
     /// 4. and 5.
     fn lines(&self, looked_up: LookedUp, mut theirs: &[u8]) -> Zeroizing<Vec<u64>> {
-        let LookedUp { offsets, slopes, u, mut opened } = looked_up;
+        let LookedUp { offsets, slopes, u, mut opened, tail } = looked_up;
         let Public { params, offsets: first, slopes: second, .. } = &*self.public;
         opened.iter_mut().for_each(|c| add_plane(c, self.count, &mut theirs));
         let server = self.role == Role::Server;
@@ -703,6 +902,9 @@ impl Turns {
         // ⌈z / 2^s⌉ = ⌊(z + 2^s − 1) / 2^s⌋, and shares of at most 63 bits leave room for the sum.
         let up = if server { (1 << shift) - 1 } else { 0 };
         sum.iter_mut().for_each(|y| *y = ((*y & ring) + up) >> shift & out);
+        if let Some(tail) = tail {
+            sum.iter_mut().zip(tail.iter()).for_each(|(y, tail)| *y = y.wrapping_add(*tail) & out);
+        }
         sum
     }
 

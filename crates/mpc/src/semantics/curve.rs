@@ -2,7 +2,7 @@
 //!
 //! The integers −2^(d−1) ≤ x < 2^(d−1) are cut into N = 2^k pieces of 2^low neighbours, d = low + k. In piece j, with u the
 //! distance from its lower end, y = (offset_j·2^a + slope_j·u) / 2^shift, rounded. So N pairs of integers are all that there is
-//! of f: whoever has them computes the same.
+//! of f: whoever has them computes the same. Outside these integers the pieces are repeated, or the lines at both ends go on ([`Beyond`]).
 
 use std::ops::RangeInclusive;
 
@@ -19,6 +19,19 @@ pub struct Pieces {
     pub offsets: Vec<i64>,
     /// By how much each piece's line grows from an integer to the next: as many, in ±2^40.
     pub slopes: Vec<i64>,
+    /// What x outside the pieces become.
+    pub beyond: Beyond,
+}
+
+/// What a curve makes of values outside its pieces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beyond {
+    /// Bits above the domain are left out, so the pieces are repeated.
+    #[default]
+    Repeated,
+    /// The first and the last line go on. The first two pieces have one line, without a slope; the last two have one, too, and its slope
+    /// is a whole number ([`Pieces::tail`]).
+    Straight,
 }
 
 /// How many pieces there may be, as a power of two.
@@ -48,7 +61,30 @@ impl Pieces {
                 return Err(what);
             }
         }
-        Ok(())
+        match self.beyond {
+            Beyond::Repeated => Ok(()),
+            Beyond::Straight if self.ends_are_straight() => Ok(()),
+            Beyond::Straight => Err("line at an end"),
+        }
+    }
+
+    /// Whether the lines at both ends are as [`Beyond::Straight`] asks.
+    fn ends_are_straight(&self) -> bool {
+        let ([first, second, ..], [.., before, last]) = (&self.slopes[..], &self.slopes[..]) else {
+            return false;
+        };
+        let end = self.offsets.len() - 1;
+        let offset = |piece: usize| i128::from(self.offsets[piece]) << self.offset_shift;
+        let whole = i128::from(self.tail()) << self.shift;
+        [*first, *second] == [0, 0]
+            && offset(0) == offset(1)
+            && [*before, *last].map(i128::from) == [whole; 2]
+            && offset(end) - offset(end - 1) == whole << self.low
+    }
+
+    /// By how much y grows from an integer to the next above the pieces, where their line goes on.
+    pub fn tail(&self) -> i64 {
+        self.slopes.last().map_or(0, |slope| slope >> self.shift)
     }
 
     /// k: there are 2^k pieces.
@@ -61,24 +97,28 @@ impl Pieces {
         self.low + self.log2()
     }
 
-    /// In which piece x is. Bits above the domain are left out, as the protocol leaves them out.
-    fn piece(&self, x: i64) -> usize {
+    /// In which piece x is, and how far above its lower end.
+    fn place(&self, x: i64) -> (usize, i128) {
         let pieces = self.offsets.len() as i64;
         // (The piece of zero is the middle one.)
-        ((x >> self.low) + pieces / 2).rem_euclid(pieces) as usize
+        let place = (x >> self.low) + pieces / 2;
+        let within = match self.beyond {
+            Beyond::Repeated => place,
+            Beyond::Straight => place.clamp(0, pieces - 1),
+        };
+        let above = i128::from(x & ((1 << self.low) - 1)) + (i128::from(place - within) << self.low);
+        (within.rem_euclid(pieces) as usize, above)
     }
 
     /// By how much y grows from x to the next integer.
     pub fn slope(&self, x: i64) -> f64 {
-        self.slopes[self.piece(x)] as f64 / f64::from(self.shift).exp2()
+        self.slopes[self.place(x).0] as f64 / f64::from(self.shift).exp2()
     }
 
     /// 2^`shift` times y, before rounding.
     pub fn line(&self, x: i64) -> i128 {
-        let piece = self.piece(x);
-        let u = x & ((1 << self.low) - 1);
-        (i128::from(self.offsets[piece]) << self.offset_shift)
-            + i128::from(self.slopes[piece]) * i128::from(u)
+        let (piece, u) = self.place(x);
+        (i128::from(self.offsets[piece]) << self.offset_shift) + i128::from(self.slopes[piece]) * u
     }
 
     /// y, to the nearest.
@@ -103,7 +143,14 @@ mod tests {
     use super::*;
 
     fn pieces() -> Pieces {
-        Pieces { low: 3, offset_shift: 1, shift: 2, offsets: vec![-8, -4, 0, 4], slopes: vec![1, 1, 1, 2] }
+        let (offsets, slopes) = (vec![-8, -4, 0, 4], vec![1, 1, 1, 2]);
+        Pieces { low: 3, offset_shift: 1, shift: 2, offsets, slopes, beyond: Beyond::Repeated }
+    }
+
+    /// 5 below -16, and 3·x + 1 from 16 on; in quarters.
+    fn straight() -> Pieces {
+        let (offsets, slopes) = (vec![10, 10, -7, 0, 4, 9, 98, 146], vec![0, 0, -2, 1, 3, 5, 12, 12]);
+        Pieces { low: 3, offset_shift: 1, shift: 2, offsets, slopes, beyond: Beyond::Straight }
     }
 
     #[test]
@@ -120,6 +167,42 @@ mod tests {
             assert_eq!(pieces.nearest(x), (want + 2).div_euclid(4), "{x}");
             assert_eq!((0..4).map(|share| pieces.by_share(x, share)).sum::<i64>(), want, "{x}: no bias");
         }
+    }
+
+    #[test]
+    fn straight_lines_go_on_beyond_the_pieces() {
+        let (pieces, repeated) = (straight(), Pieces { beyond: Beyond::Repeated, ..straight() });
+        pieces.check().unwrap();
+        assert_eq!((pieces.domain_bits(), pieces.tail()), (6, 3));
+        for x in -200i64..200 {
+            let want = match x {
+                ..-16 => 20,
+                -16..16 => repeated.line(x),
+                16.. => i128::from(4 * (3 * x + 1)),
+            };
+            assert_eq!(pieces.line(x), want, "{x}");
+            let slope = [0.0, repeated.slope(x), 3.0][usize::from(x >= -16) + usize::from(x >= 16)];
+            assert_eq!(pieces.slope(x), slope, "{x}");
+        }
+        // Ends that are no line, or none that the protocol has.
+        let change = |change: fn(&mut Pieces)| {
+            let mut changed = straight();
+            change(&mut changed);
+            changed.check()
+        };
+        for bad in [
+            |p: &mut Pieces| p.slopes[0] = 1,
+            |p: &mut Pieces| p.slopes[1] = 1,
+            |p: &mut Pieces| p.offsets[1] = 9,
+            |p: &mut Pieces| p.offsets[7] = 147,
+            |p: &mut Pieces| p.slopes[6] = 8,
+            |p: &mut Pieces| p.slopes[7] = 13,
+            // A slope of two and a half.
+            |p: &mut Pieces| (p.slopes[6..].fill(10), p.offsets[7] = 138).1,
+        ] {
+            assert_eq!(change(bad), Err("line at an end"));
+        }
+        assert_eq!(change(|p| (p.slopes[6..].fill(8), p.offsets[7] = 130).1), Ok(()));
     }
 
     #[test]

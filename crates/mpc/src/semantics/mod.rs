@@ -25,7 +25,7 @@ mod rounding;
 mod sign;
 
 pub use bracket::Bracket;
-pub use curve::{PIECES_LOG2, Pieces};
+pub use curve::{Beyond, PIECES_LOG2, Pieces};
 pub use max_pool::{argmax, channel_ignoring, pool_slack};
 pub use noise::opened_noise;
 pub use rounding::{round_shift, shift_by_share};

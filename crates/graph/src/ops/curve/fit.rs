@@ -9,13 +9,30 @@
 //!
 //! *What is too large for an activation* is cut off at ±2^(n-2), so that a curve that grows fast (a cube) saturates where values are
 //! beyond all that may come. In the piece where that begins a line is no better than it can be.
+//!
+//! *Where a curve bends in a small part of its range*, as a SiLU of values up to 200 does, 512 pieces are too wide there, or more than are
+//! needed. Then its pieces cover that part only, and beyond them their first and last lines go on ([`Straight`]): level below, and above
+//! with a whole slope, of which zero is one. The first two pieces have the one line and the last two the other, for the protocol's sake. The
+//! part is the smallest power of two outside of which these lines are within [`MOST_BEYOND`] units of the curve.
 
-use super::Curve;
 use super::function::Function;
+use super::{Curve, Straight};
 
 /// How far lines may be from the function, in units of the value's last place, where more pieces would help. A rounding of the
 /// value, of less than one guard bit, comes on top.
 pub(crate) const MOST: f64 = 1.25;
+
+/// How far lines that go on may be from the function, beyond the pieces and in two at each end: the rest is for what is in between.
+const MOST_BEYOND: f64 = 0.75;
+
+/// The steepest slope of lines that go on.
+const MOST_SLOPE: f64 = 256.0;
+
+/// What lines may be off by between the places that are looked at, in units.
+const NOT_MISSED: f64 = 0.25;
+
+/// From so many pieces on lines that go on are tried: the place of 512 takes more bytes than they do.
+pub(super) const MANY: usize = 512;
 
 /// The numbers of pieces that are tried, as powers of two.
 const TRIED: std::ops::RangeInclusive<u32> = 4..=9;
@@ -40,14 +57,19 @@ pub(super) struct Fit<'a> {
 impl Fit<'_> {
     /// 2^`log2` lines, and how far they are from the function.
     pub(super) fn lines(&self, log2: u32) -> (Curve, f64) {
-        let low = self.domain - log2;
-        let (shift, width) = (low + 1 + self.more, 1i64 << low);
-        let unit = f64::from(shift).exp2();
-        let offset_shift = shift.saturating_sub(FINER + self.more);
-        let step = f64::from(offset_shift).exp2();
-        let (mut offsets, mut slopes) = (Vec::with_capacity(1 << log2), Vec::with_capacity(1 << log2));
+        let grid = Grid::new(self.domain, log2, self.more);
+        let (offsets, slopes, worst) = self.pieces(-(1 << (log2 - 1))..1 << (log2 - 1), &grid);
+        let Grid { low, shift, offset_shift } = grid;
+        (Curve { low, offset_shift, shift, offsets, slopes }, worst)
+    }
+
+    /// The lines of some pieces, and how far they are from the function.
+    fn pieces(&self, pieces: std::ops::Range<i64>, grid: &Grid) -> (Vec<i64>, Vec<i64>, f64) {
+        let Grid { low, shift, offset_shift } = *grid;
+        let (unit, step, width) = (f64::from(shift).exp2(), f64::from(offset_shift).exp2(), 1i64 << low);
+        let (mut offsets, mut slopes) = (Vec::new(), Vec::new());
         let mut worst = 0f64;
-        for piece in -(1i64 << (log2 - 1))..1 << (log2 - 1) {
+        for piece in pieces {
             let begin = (piece << low) as f64;
             let mut cut = false;
             let place = |i: i64| match self.more {
@@ -74,7 +96,23 @@ impl Fit<'_> {
             offsets.push(offset as i64);
             slopes.push(slope as i64);
         }
-        (Curve { low, offset_shift, shift, offsets, slopes }, worst)
+        (offsets, slopes, worst)
+    }
+}
+
+/// In which units lines are.
+struct Grid {
+    low: u32,
+    shift: u32,
+    offset_shift: u32,
+}
+
+impl Grid {
+    /// Of 2^`log2` pieces of `domain` bits.
+    fn new(domain: u32, log2: u32, more: u32) -> Self {
+        let low = domain - log2;
+        let shift = low + 1 + more;
+        Self { low, shift, offset_shift: shift.saturating_sub(FINER + more) }
     }
 }
 
@@ -92,18 +130,120 @@ impl Curve {
     pub fn fitted(function: &Function, scales: [f64; 2], bits: u32) -> (Curve, f64) {
         let at = |x: f64, _: f64| between(function, scales, bits, x);
         let fit = Fit { at: &at, domain: bits - 1, more: 0 };
-        let mut best: Option<(Curve, f64)> = None;
-        for log2 in TRIED.take_while(|log2| log2 + 2 <= bits) {
+        let tried = TRIED.take_while(|log2| log2 + 2 <= bits).map(|log2| {
             let (curve, error) = fit.lines(log2);
-            // (More pieces that do not help are not worth their bytes.)
-            if best.as_ref().is_none_or(|(_, least)| error < *least) {
-                best = Some((curve, error));
-            }
-            if best.as_ref().is_some_and(|(_, error)| *error <= MOST) {
-                break;
+            let missed = missed(&curve, &|x| at(x, 0.0), f64::from(bits - 2).exp2());
+            (curve, if missed > error + NOT_MISSED { missed } else { error })
+        });
+        best(tried).expect("at least one number of pieces is tried")
+    }
+}
+
+/// Places that are looked at for each doubling of x.
+const EACH: u32 = 64;
+
+/// How far lines are from a function over all up to `most` on both sides, looked at more closely the nearer to zero: in few pieces of a
+/// wide range all that bends may be between two of a piece's places. In units.
+fn missed(curve: &Curve, at: At<'_>, most: f64) -> f64 {
+    let (pieces, unit) = (curve.pieces(), f64::from(curve.shift).exp2());
+    let sizes = (0..=most.log2() as u32 * EACH)
+        .map(|i| (f64::from(i) / f64::from(EACH)).exp2().round().min(most - 1.0));
+    let off = |x: f64| {
+        let (y, cut) = at(x);
+        if cut { 0.0 } else { (pieces.line(x as i64) as f64 / unit - y).abs() }
+    };
+    sizes.map(|x| off(x).max(off(-x))).fold(0.0, f64::max)
+}
+
+/// The first that is within [`MOST`] units, or else the nearest: more pieces that do not help are not worth their bytes.
+fn best<T>(tried: impl Iterator<Item = (T, f64)>) -> Option<(T, f64)> {
+    let mut best: Option<(T, f64)> = None;
+    for (lines, error) in tried {
+        if best.as_ref().is_none_or(|(_, least)| error < *least) {
+            best = Some((lines, error));
+        }
+        if error <= MOST {
+            break;
+        }
+    }
+    best
+}
+
+/// What is made of x in units of the value, and whether that was cut off.
+type At<'a> = &'a dyn Fn(f64) -> (f64, bool);
+
+/// A line that goes on: y = slope·x + offset, and how far it is from the function, in units.
+struct End {
+    slope: f64,
+    offset: f64,
+    error: f64,
+}
+
+impl End {
+    /// With this slope, over what is between `from` and `to` (on one side of zero); none if it is too far from the function, or if all of
+    /// that is cut off.
+    fn new(at: At<'_>, slope: f64, from: f64, to: f64) -> Option<Self> {
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        let doublings = (to / from).log2();
+        for i in 0..=(doublings * f64::from(EACH)).ceil() as u32 {
+            let x = from * (f64::from(i) / f64::from(EACH)).exp2().min(to / from);
+            let (y, cut) = at(x.round());
+            if !cut {
+                (least, most) = (least.min(y - slope * x.round()), most.max(y - slope * x.round()));
             }
         }
-        best.expect("at least one number of pieces is tried")
+        let (offset, error) = ((least + most) / 2.0, (most - least) / 2.0);
+        // (Less than none, of nothing.)
+        (0.0..=MOST_BEYOND).contains(&error).then_some(Self { slope, offset, error })
+    }
+}
+
+impl Straight {
+    /// As [`Curve::fitted`], in as few pieces as keep the lines within [`MOST`] units, or else in those that are nearest; `None` if the
+    /// function is straight nowhere.
+    pub fn fitted(function: &Function, scales: [f64; 2], bits: u32) -> Option<(Straight, f64)> {
+        let at = |x: f64| between(function, scales, bits, x);
+        let most = f64::from(bits - 2).exp2();
+        // The slope above is that far out.
+        let [near, far] = [0.125, 0.25].map(|part| function.at(most * part / scales[0]) * scales[1]);
+        let slope = ((far - near) / (most * 0.125)).round();
+        if slope.abs() > MOST_SLOPE || slope.is_nan() {
+            return None;
+        }
+        best(TRIED.filter_map(|log2| Self::in_pieces(&at, slope, log2, bits)))
+    }
+
+    /// In 2^`log2` pieces, over the smallest domain outside of which straight lines do.
+    fn in_pieces(at: At<'_>, slope: f64, log2: u32, bits: u32) -> Option<(Straight, f64)> {
+        let most = f64::from(bits - 2).exp2();
+        (log2 + 1..=bits - 2).find_map(|domain| {
+            // Where the first two pieces end, and the last two begin.
+            let inner = f64::from(domain - 1).exp2() - f64::from(domain - log2 + 1).exp2();
+            let below = End::new(at, 0.0, -inner, -most)?;
+            let above = End::new(at, slope, inner, most)?;
+            Some(Self::between([below, above], at, domain, log2))
+        })
+    }
+
+    fn between(ends: [End; 2], at: At<'_>, domain: u32, log2: u32) -> (Straight, f64) {
+        let grid = Grid::new(domain, log2, 0);
+        let half = 1i64 << (log2 - 1);
+        let fit = Fit { at: &|x, _| at(x), domain, more: 0 };
+        let (mut offsets, mut slopes, inner) = fit.pieces(2 - half..half - 2, &grid);
+        let Grid { low, shift, offset_shift } = grid;
+        let step = f64::from(shift - offset_shift).exp2();
+        let [below, above] = ends.map(|End { slope, offset, error }| {
+            let offset =
+                move |piece: i64| ((offset * step).round() + slope * step * (piece << low) as f64) as i64;
+            // (Rounding it costs as much.)
+            ((slope as i64) << shift, offset, error + 0.5 / step)
+        });
+        slopes.splice(0..0, [below.0; 2]);
+        slopes.extend([above.0; 2]);
+        offsets.splice(0..0, [-half, 1 - half].map(&below.1));
+        offsets.extend([half - 2, half - 1].map(&above.1));
+        let error = inner.max(below.2).max(above.2);
+        (Straight { low, offset_shift, shift, offsets, slopes }, error)
     }
 }
 
@@ -115,6 +255,56 @@ mod tests {
 
     fn of(primitive: Primitive) -> Function {
         Function::Of(primitive, Box::new(Function::Value))
+    }
+
+    /// Values that go far beyond where a curve bends, every one of 16 bits, with headroom and outside of all that may come, and many of 20 and
+    /// of 24: lines that go on are within two units with few pieces, where pieces over all values are off by up to hundreds.
+    #[test]
+    fn curves_of_wide_ranges_are_within_two_units() {
+        // (function, its value for large inputs, largest inputs seen)
+        let curves = [
+            ("SiLU", Function::swish(1.0), true),
+            ("GELU", Function::gelu(false), true),
+            ("Mish", Function::mish(), true),
+            ("softplus", of(Primitive::Softplus), true),
+            ("ELU", of(Primitive::Exponential { alpha: 1.0, beta: 1.0, gamma: 1.0 }), true),
+            ("sigmoid", of(Primitive::Sigmoid), false),
+            ("tanh", of(Primitive::Tanh), false),
+        ];
+        for (name, function, grows) in curves {
+            for seen in [20.0, 50.0, 200.0, 1000.0] {
+                for bits in [16u32, 20, 24] {
+                    let top = f64::from(1 << (bits - 4));
+                    // Powers of two, as calibration takes them; what grows may go half as far as x.
+                    let input = (top / seen).log2().floor().exp2();
+                    let scales = [input, if grows { 2.0 * input } else { top }];
+                    let (curve, without) = Curve::fitted(&function, scales, bits);
+                    let (straight, bound) = Straight::fitted(&function, scales, bits).unwrap();
+                    straight.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
+                    straight.check(bits).unwrap();
+                    let pieces = straight.pieces();
+                    let most = 1i64 << (bits - 2);
+                    let off = |x: i64| {
+                        let want = function.at(x as f64 / scales[0]) * scales[1];
+                        let far = want.abs() > most as f64 * 0.99;
+                        let got = pieces.line(x) as f64 / f64::from(pieces.shift).exp2();
+                        if far { 0.0 } else { (got - want).abs() }
+                    };
+                    let step = if bits == 16 { 1 } else { 17 };
+                    let worst = (-most..most).step_by(step).map(off).fold(0.0, f64::max);
+                    println!(
+                        "{name} up to {seen}, {bits} bits: {} pieces over {} bits, {worst:.2} units ({bound:.2}); else {} pieces, {without:.1}",
+                        straight.offsets.len(),
+                        pieces.domain_bits(),
+                        curve.offsets.len(),
+                    );
+                    assert!(worst <= bound + 0.02, "{name} up to {seen}, {bits} bits: {worst}, {bound}");
+                    // (Of 24 bits, a million units are what was seen.)
+                    let most = [2.0, 4.0, 60.0][(bits as usize - 16) / 4];
+                    assert!(worst <= most, "{name} up to {seen}, {bits} bits: {worst}");
+                }
+            }
+        }
     }
 
     /// Every value of 16 bits against the function itself, at scales of values up to 4, 8 and 16 with headroom: inside n - 1
@@ -185,8 +375,13 @@ mod tests {
     #[test]
     fn coefficients_are_in_range_at_any_scale() {
         for bits in 8..=24 {
-            for (input, own) in [(1e-3, 1e3), (1e6, 1e-3), (0.1, 0.1), (4096.0, 4096.0), (1e-9, 1e9)] {
+            for (input, own) in [(1e-3, 1e3), (1e6, 1e-3), (0.1, 0.1), (4096.0, 4096.0), (1e-9, 1e9), (64.0, 16384.0), (16.0, 1024.0)] {
                 for function in [Function::swish(1.0), of(Primitive::Cube), of(Primitive::Sigmoid)] {
+                    if let Some((straight, error)) = Straight::fitted(&function, [input, own], bits) {
+                        assert!(error.is_finite());
+                        straight.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
+                        straight.check(bits).unwrap();
+                    }
                     let (curve, error) = Curve::fitted(&function, [input, own], bits);
                     assert!(error.is_finite());
                     curve.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();

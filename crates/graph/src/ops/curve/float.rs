@@ -1,6 +1,7 @@
 //! A curve in floating point.
 
 pub use super::bend::{Band, Cap, Power, Steep};
+use super::fit::{MANY, MOST};
 pub use super::function::{Function, Primitive};
 use crate::float::{Demand, FloatOperands, FloatOperator, Op};
 use crate::network::{self, NodeId};
@@ -14,10 +15,22 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The integer curve and how far it is from this one, where calibration knows the scales.
-    fn fitted(&self, known: &Known<'_>) -> Option<(super::Curve, f64)> {
+    /// The integer curve and how far it is from this one, where calibration knows the scales. Many pieces give way to fewer with lines that
+    /// go on.
+    fn fitted(&self, known: &Known<'_>) -> Option<(network::Op, f64)> {
         let (&[input], own) = known.scales? else { return None };
-        Some(super::Curve::fitted(&self.function, [input, own], known.bits))
+        let scales = [input, own];
+        let (curve, error) = super::Curve::fitted(&self.function, scales, known.bits);
+        let many = curve.offsets.len() >= MANY || error > MOST;
+        let straight = many.then(|| super::Straight::fitted(&self.function, scales, known.bits)).flatten();
+        Some(match straight {
+            Some((straight, on))
+                if on < error && error > MOST || on <= MOST && straight.offsets.len() < MANY =>
+            {
+                (network::Op::new(straight), on)
+            }
+            _ => (network::Op::new(curve), error),
+        })
     }
 }
 
@@ -32,10 +45,10 @@ impl FloatOperator for Curve {
     fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
         let nothing = || {
             let (offsets, slopes) = (vec![0; 4], vec![0; 4]);
-            (super::Curve { low: 1, offset_shift: 0, shift: 1, offsets, slopes }, 0.0)
+            (network::Op::new(super::Curve { low: 1, offset_shift: 0, shift: 1, offsets, slopes }), 0.0)
         };
         let (curve, _) = if known.scales.is_some() { self.fitted(known)? } else { nothing() };
-        Some(network::Op::new(curve))
+        Some(curve)
     }
 
     fn coarseness(&self, known: &Known<'_>) -> f64 {

@@ -8,7 +8,7 @@ pub(crate) mod onnx;
 
 use std::sync::Arc;
 
-use jaguar_mpc::semantics::Pieces;
+use jaguar_mpc::semantics::{Beyond, Pieces};
 use jaguar_mpc::{CurveParams, Elementwise, Nonlinear};
 use serde::{Deserialize, Serialize};
 
@@ -20,10 +20,17 @@ use crate::ops::operator::{
     Sign, Signs, Source, Takes, Value, Work,
 };
 
-/// The lines of [`Pieces`], which say what is computed. They hold for all values of as many bits as the pieces' domain has.
-/// Public, and made of f and the two scales alone (`fit.rs`).
+/// Lines over pieces, which hold for all values of as many bits as the pieces' domain has.
+pub type Curve = Lines<false>;
+
+/// Lines over pieces of a smaller domain, the first and last of which go on to all values ([`Beyond::Straight`]): of a curve that bends in
+/// a small part of its range only.
+pub type Straight = Lines<true>;
+
+/// The lines of [`Pieces`], which say what is computed; whether the first and the last go `ON`. Public, and made of f and the two scales
+/// alone (`fit.rs`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Curve {
+pub struct Lines<const ON: bool> {
     /// Each piece has 2^`low` integers.
     pub low: u32,
     /// Offsets count in units of 2^`offset_shift`.
@@ -42,10 +49,11 @@ const WIDEST: u32 = *ACTIVATION_BITS.end() + MAX_GUARD_BITS;
 /// Bits of a protocol's words, one left for the sum of two.
 const WORD: u32 = 63;
 
-impl Curve {
+impl<const ON: bool> Lines<ON> {
     fn pieces(&self) -> Pieces {
         let Self { low, offset_shift, shift, offsets, slopes } = self.clone();
-        Pieces { low, offset_shift, shift, offsets, slopes }
+        let beyond = if ON { Beyond::Straight } else { Beyond::Repeated };
+        Pieces { low, offset_shift, shift, offsets, slopes, beyond }
     }
 
     /// Of one integer, to the nearest.
@@ -59,13 +67,21 @@ impl Numbered for Curve {
     const NUMBER: u32 = 10;
 }
 
-impl Operator for Curve {
+impl Numbered for Straight {
+    const NUMBER: u32 = 11;
+}
+
+impl<const ON: bool> Operator for Lines<ON>
+where
+    Self: Numbered,
+{
     fn name(&self) -> &'static str {
         "Curve"
     }
 
     fn describe(&self) -> String {
-        format!("curve in {} pieces", self.offsets.len())
+        let on = if ON { " and straight lines" } else { "" };
+        format!("curve in {} pieces{on}", self.offsets.len())
     }
 
     fn work(&self) -> Work<'_> {
@@ -80,10 +96,11 @@ impl Operator for Curve {
         Ok(inputs[0])
     }
 
-    /// The domain is no wider than the values, and there is room for the lines.
+    /// The domain is no wider than the values, and narrower where lines go on; and there is room for the lines.
     fn check(&self, activation_bits: u32) -> Result<(), NodeError> {
         let domain = self.pieces().domain_bits();
-        check(domain <= activation_bits, "width of a piece")?;
+        let widest = if ON { activation_bits - 2 } else { activation_bits };
+        check(domain <= widest && (!ON || domain + 64 >= 2 * activation_bits), "width of a piece")?;
         check(self.shift + activation_bits <= WORD, "shift")?;
         check(self.offset_shift < self.shift + activation_bits, "shift of offsets")
     }
@@ -126,7 +143,10 @@ impl Operator for Curve {
     }
 }
 
-impl Interactive for Curve {
+impl<const ON: bool> Interactive for Lines<ON>
+where
+    Self: Numbered,
+{
     fn part(&self) -> Part {
         Part::Activation
     }

@@ -141,5 +141,5 @@ fn gelu(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 
 /// At the model's end the client does it.
 fn sigmoid(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    if call.last { finish::sigmoid(call) } else { primitive(builder, call, Primitive::Sigmoid) }
+    if call.ends() { finish::sigmoid(call) } else { primitive(builder, call, Primitive::Sigmoid) }
 }

@@ -3,7 +3,7 @@
 use crate::float::{Affine, Bias, Linear};
 use crate::import::build::{Activation, Builder, Call, Reject, Value};
 use crate::import::build::{activation, finite};
-use crate::import::moves::{materialise, reshaped, widened};
+use crate::import::moves::{materialise, reshaped, select_axes, widened};
 use crate::import::tensor::{Tensor, broadcast, broadcast_positions};
 use crate::import::view::View;
 use crate::network::NodeId;
@@ -47,6 +47,10 @@ pub(crate) fn affine(
             let mul: Vec<f32> = by_element.iter().step_by(plane).map(|v| v.0).collect();
             if by_element.chunks_exact(plane).zip(&mul).any(|(plane, mul)| plane.iter().any(|v| v.0 != *mul))
             {
+                if by_element.iter().all(|&v| v == (1.0, 0.0) || v == (0.0, 0.0)) {
+                    let kept: Vec<bool> = by_element.iter().map(|v| v.0 == 1.0).collect();
+                    return Ok(activation(masked(builder, call, x.node, &kept)?, view));
+                }
                 return Err(Reject::instead(
                     "multiplies by a constant that varies within a channel",
                     "One number a channel is supported; one a place, where it can be made part of the weights of a layer",
@@ -61,6 +65,16 @@ pub(crate) fn affine(
     }
     let node = builder.push(&call.name, Affine { mul, add }, vec![x.node], shape)?;
     Ok(activation(node, view))
+}
+
+/// A node's values, zero where they are not kept: a selection.
+fn masked(builder: &mut Builder, call: &Call<'_>, node: NodeId, kept: &[bool]) -> Result<NodeId, Reject> {
+    builder.list(kept.len())?;
+    let picks = kept.iter().enumerate().map(|(at, kept)| kept.then_some(at)).collect();
+    let shape = builder.shape(node);
+    let flat = reshaped(builder, &call.name, node, [1, 1, kept.len()])?;
+    let made = select_axes(builder, &call.name, flat, [Vec::new(), Vec::new(), picks])?;
+    reshaped(builder, &call.name, made, shape)
 }
 
 pub(crate) fn scaled(builder: &mut Builder, call: &Call<'_>, by: f32) -> Result<Vec<Value>, Reject> {

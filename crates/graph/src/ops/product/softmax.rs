@@ -6,7 +6,7 @@
 //! ```
 //!
 //! t is nowhere below zero, so the sum is at least 1; e^(−t) is a curve in bands, as powers are, for it bends most near zero. Of two
-//! values a softmax is the sigmoid of their difference. At the model's end, over all of it, the client does it.
+//! values a softmax is the sigmoid of their difference. At the model's end the client does it.
 
 use super::onnx::product;
 use crate::float::{Curve, Function, MaxPool, Power, Primitive, Steep};
@@ -22,8 +22,8 @@ use crate::ops::sum_pool::onnx::means;
 
 pub(crate) const ONNX: &[(&str, Build)] = &[("LogSoftmax", log_softmax), ("Softmax", softmax)];
 
-/// The dimensions that it runs over, and whether these are all of the value.
-fn dims_of(call: &Call<'_>, x: &Activation) -> Result<(Vec<usize>, bool), Reject> {
+/// The dimensions that it runs over, and, where these are not all of the value, over how many values and how far these lie apart.
+fn dims_of(call: &Call<'_>, x: &Activation) -> Result<(Vec<usize>, Option<[usize; 2]>), Reject> {
     let rank = x.view.rank();
     let old_rules = call.opset < 13;
     let axis = wrap(call.attribute_int("axis", if old_rules { 1 } else { -1 }), rank);
@@ -31,24 +31,27 @@ fn dims_of(call: &Call<'_>, x: &Activation) -> Result<(Vec<usize>, bool), Reject
     // Before opset 13 it runs over everything from the axis on.
     let dims: Vec<usize> = if old_rules { (axis..rank).collect() } else { vec![axis] };
     let whole = if old_rules { x.view.is_everything_from(axis) } else { x.view.is_everything(axis) };
-    Ok((dims, whole))
+    let sizes = x.view.sizes();
+    let [size, apart] = [&sizes[axis..axis + dims.len()], &sizes[axis + dims.len()..]];
+    Ok((dims, (!whole).then(|| [size, apart].map(|sizes| sizes.iter().product()))))
 }
 
 fn log_softmax(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    match dims_of(call, call.activation(0)?)?.1 && call.last {
-        true => finish::softmax(call),
+    let (_, by_place) = dims_of(call, call.activation(0)?)?;
+    match call.ends() {
+        true => finish::softmax(call, by_place),
         false => Err(Reject::instead(
-            "runs over a part of the value, or inside the network",
-            "At the end, over all classes, it is supported, and a Softmax is everywhere",
+            "runs inside the network",
+            "At the end it is supported, and a Softmax is everywhere",
         )),
     }
 }
 
 fn softmax(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
-    let (dims, whole) = dims_of(call, x)?;
-    if whole && call.last {
-        return finish::softmax(call);
+    let (dims, by_place) = dims_of(call, x)?;
+    if call.ends() {
+        return finish::softmax(call, by_place);
     }
     let sizes = x.view.sizes();
     let count: usize = dims.iter().map(|&d| sizes[d]).product();

@@ -6,6 +6,7 @@ use crate::import::build::{Activation, Builder, Call, Reject, Value};
 use crate::import::build::{activation, identity};
 use crate::import::constant::{squeezed, unsqueezed};
 use crate::import::moves::{materialise, no_image};
+use crate::import::refusal::AT_THE_END;
 use crate::import::tensor::{Tensor, reshape_sizes, wrap};
 use crate::import::view::View;
 use crate::onnx::Values;
@@ -74,9 +75,25 @@ fn view_sizes(call: &Call<'_>) -> Result<Vec<usize>, Reject> {
     }
 }
 
+/// Sizes of a reshape that was exported for a fixed batch, for one of it.
+fn one_of(batch: usize, old: &[usize], new: &mut [i64]) -> Result<(), Reject> {
+    match (old.first(), new.first().copied()) {
+        (Some(1), Some(first)) if usize::try_from(first) == Ok(batch) => new[0] = 1,
+        // As many as are left, or as there were: of whole samples.
+        (_, Some(-1..=0)) => {}
+        // Elsewhere what is left would take the batch, too.
+        _ if new.contains(&-1) => return Err(Reject::invalid("reshapes a batch and its samples together")),
+        _ => {}
+    }
+    Ok(())
+}
+
 pub(crate) fn reshape(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    let new = call.constant_ints(1)?;
+    let mut new = call.constant_ints(1)?;
     let old = view_sizes(call)?;
+    if let Some(batch) = builder.batch {
+        one_of(batch, &old, &mut new)?;
+    }
     let sizes = reshape_sizes(&old, &new, call.attribute_int("allowzero", 0) != 0);
     let sizes = sizes.ok_or_else(|| Reject::Invalid(format!("reshapes {old:?} to {new:?}")))?;
     regroup(builder, call, &sizes)
@@ -111,7 +128,10 @@ pub(crate) fn transpose(_: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
         None => (0..rank).rev().collect(),
     };
     let view = x.view.transposed(&perm).ok_or_else(|| Reject::invalid("has no permutation"))?;
-    Ok(vec![Activation { view, ..x.clone() }.into()])
+    let finish = x.finish.transposed(&x.view.sizes(), &perm).ok_or_else(|| {
+        Reject::instead("orders the result of a softmax anew, which was reshaped unevenly", AT_THE_END)
+    })?;
+    Ok(vec![Activation { view, finish, ..x.clone() }.into()])
 }
 
 /// `[1, C, H, W]` and the size of a block.
