@@ -543,7 +543,7 @@ class Run:
         def drained() -> str:
             two.process.terminate()
             time.sleep(2)
-            self.alert("JaguarNotReady")
+            self.alert("JaguarNotAccepting")
             told = "".join(self.ask("alice", "--model", "classify", to=self.front) for _ in range(3))
             relay.go.set()
             return told + client.end()

@@ -105,7 +105,7 @@ pub struct Args {
     threads: usize,
     /// Answer Prometheus and probes at this address, in the clear.
     ///
-    /// At /metrics, /live and /ready: an address that clients do not reach.
+    /// At /metrics, /live, /accepting and /ready: an address that clients do not reach.
     #[arg(long, help_heading = RUNNING, value_name = "HOST:PORT")]
     metrics: Option<String>,
     /// How lines of the log look.

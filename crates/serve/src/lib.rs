@@ -46,7 +46,7 @@ mod rules;
 mod watched;
 
 pub use hosted::{Caller, Hosted, ModelState, Told, Visit};
-pub use limits::{Limits, Memory, Refusal};
+pub use limits::{Limits, Memory, PlaceCount, Refusal};
 pub use models::{Models, Named};
 pub use rules::{ClientRules, ModelRules, Rules};
 pub use watched::Watched;
@@ -158,16 +158,35 @@ impl Control {
         let _ = self.bound.knock();
     }
 
-    /// Whether clients are served at once: the models are prepared, and the server is not ending.
+    /// Whether it takes clients: the models are prepared, and the server is not ending. (Its places may be taken.)
     ///
     /// # Errors
     /// What it waits for.
-    pub fn ready(&self) -> Result<(), &'static str> {
+    pub fn accepts(&self) -> Result<(), &'static str> {
         if self.shared.ending.begun.load(Ordering::SeqCst) {
             return Err(ENDING);
         }
         let prepared = self.shared.prepared.load(Ordering::SeqCst) && self.models().iter().all(|m| m.ready);
         prepared.then_some(()).ok_or("the model is being prepared")
+    }
+
+    /// Whether a client that comes now is served at once: it is taken, and there is a free place.
+    ///
+    /// # Errors
+    /// What it waits for.
+    pub fn ready(&self) -> Result<(), &'static str> {
+        self.accepts()?;
+        self.free_place()
+    }
+
+    /// Whether there is a free place.
+    pub(crate) fn free_place(&self) -> Result<(), &'static str> {
+        (self.places().free > 0).then_some(()).ok_or(FULL)
+    }
+
+    /// How many places for clients there are, and how many of them are free.
+    pub fn places(&self) -> PlaceCount {
+        self.shared.places.count()
     }
 
     /// The models that there are, if clients choose.
@@ -366,6 +385,9 @@ impl Shared {
 
 /// Why a server that is ending is not ready.
 const ENDING: &str = "shutting down";
+
+/// Why one whose places are all taken is not.
+const FULL: &str = "all places are taken";
 
 /// How long a server waits when the system refuses connections, and between two looks at who is still there.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -306,6 +306,15 @@ impl Refusal {
     }
 }
 
+/// How many places for clients a server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlaceCount {
+    /// Those that there are ([`Limits::clients`]).
+    pub all: usize,
+    /// Those that a client could have now.
+    pub free: usize,
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Addresses that are remembered at most. Beyond it, those are forgotten that have been quiet for longest.
@@ -424,6 +433,12 @@ impl Places {
         self.lock().taken
     }
 
+    pub(crate) fn count(&self) -> PlaceCount {
+        let state = self.lock();
+        let all = state.limits.clients;
+        PlaceCount { all, free: all.saturating_sub(state.taken) }
+    }
+
     /// Lets a connection from `ip` greet, if not too many are about to.
     pub(crate) fn wait(self: &Arc<Self>, ip: Option<IpAddr>) -> Option<Waiting> {
         let mut state = self.lock();
@@ -525,7 +540,13 @@ mod tests {
         assert_eq!(kind(take("2001:db8:0:2::1")), "busy");
         assert_eq!(kind(places.take(None, now)), "busy");
         assert_eq!(places.taken(), 3, "who is turned away takes no place");
+        assert_eq!(places.count(), PlaceCount { all: 3, free: 0 });
+        // A limit that is lowered takes nobody's place away, and leaves none free.
+        places.set_limits(Limits { clients: 2, ..limits });
+        assert_eq!(places.count(), PlaceCount { all: 2, free: 0 });
+        places.set_limits(limits);
         drop(first);
+        assert_eq!(places.count(), PlaceCount { all: 3, free: 1 });
         let local = places.take(None, now).expect("free again");
         drop((second, third, local));
         assert_eq!(places.taken(), 0);

@@ -125,6 +125,29 @@ fn metrics_count_what_happened() {
     assert_fails(Process::start(jaguar(&serve)), &["metrics", &taken, "in use"]);
 }
 
+#[test]
+fn a_full_server_says_that_it_is_not_ready() {
+    let mut it = Deployment::new("full", &["--metrics", "127.0.0.1:0", "--max-clients", "1"]);
+    let at = metrics_of(&mut it.server);
+    it.server.process.line_with("prepared the model", WATCHDOG);
+    let places = |text: &str| {
+        ["places", "places_free", "ready", "accepting"].map(|name| figure(text, &format!("jaguar_{name}")))
+    };
+    assert_eq!(places(&page(&at, "/metrics").1), [1.0, 1.0, 1.0, 1.0]);
+    let dialer = jaguar::net::Dialer::new(it.server.address.parse().expect("an address"));
+    let held = dialer.connect(jaguar::wire::framed::Options::default()).expect("greeted");
+    figure_becomes(&at, "jaguar_clients", 1.0);
+    let full = ("HTTP/1.1 503 Service Unavailable".into(), "not ready: all places are taken\n".to_owned());
+    for path in ["/ready", "/ready/tiny"] {
+        assert_eq!(page(&at, path), full, "{path}");
+    }
+    assert_eq!(page(&at, "/accepting"), ("HTTP/1.1 200 OK".into(), "accepting\n".into()));
+    assert_eq!(places(&page(&at, "/metrics").1), [1.0, 0.0, 0.0, 1.0]);
+    drop(held);
+    figure_becomes(&at, "jaguar_ready", 1.0);
+    assert_eq!(page(&at, "/ready/tiny").1, "ready\n");
+}
+
 /// How many bytes of the client take a query halfway through its online stage, with the hint there.
 fn halfway(it: &Deployment) -> u64 {
     it.ask("cache", &[&photo()]);
