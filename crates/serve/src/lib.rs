@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `models.rs` | [`Models`]: several of them, by name, which can be replaced meanwhile |
 //! | `limits.rs` | [`Limits`], the [`Refusal`]s that clients are told, and who has a place |
+//! | `ungreeted.rs` | connections that have not greeted, and which of them loses its place |
 //! | `rules.rs` | [`Rules`]: which client may use which model, and how much |
 //! | `queries.rs` | the queries of today, in a file |
 //! | `watched.rs` | a client's connection: bytes counted, limits of time kept, ended when the server ends |
@@ -43,6 +44,7 @@ pub mod metrics;
 mod models;
 mod queries;
 mod rules;
+mod ungreeted;
 mod watched;
 
 pub use hosted::{Caller, Hosted, ModelState, Told, Visit};
@@ -53,6 +55,7 @@ pub use watched::Watched;
 
 use limits::{AFTER_RESTART, Places, SOON};
 use rules::Register;
+use ungreeted::{Ungreeted, Waiting};
 use watched::{Ending, Moved, Session};
 
 /// What happens to a server, for its log and its figures.
@@ -76,7 +79,7 @@ pub enum Event<'a> {
     NotCounted(&'a FileError),
     /// The tokens of clients cannot be looked at.
     NoTokens(&'a TokenFileError),
-    /// A connection was dropped: as many as may are there that have not greeted.
+    /// A connection was dropped that had not greeted: as many as may were there, and another came.
     TooManyUngreeted(Peer),
     /// The system refused a connection; the server goes on.
     NotAccepted(&'a WireError),
@@ -125,6 +128,7 @@ pub struct Drained {
 /// What the parts of a server know of each other.
 pub(crate) struct Shared {
     places: Arc<Places>,
+    ungreeted: Arc<Ungreeted>,
     register: Arc<Register>,
     moved: Arc<Moved>,
     prepared: AtomicBool,
@@ -238,6 +242,7 @@ impl<S: Hosted> Server<S> {
         let bound = listener.bound()?;
         let shared = Arc::new(Shared {
             places: Arc::new(Places::new(limits)),
+            ungreeted: Arc::default(),
             register: Arc::new(Register::new()),
             moved: Arc::default(),
             prepared: AtomicBool::new(false),
@@ -323,7 +328,8 @@ impl<S: Hosted> Server<S> {
                 break;
             }
             // Those that connect and say nothing are few at a time, and gone within seconds.
-            let Some(waiting) = shared.places.wait(incoming.peer().ip()) else {
+            let (ip, limit) = (incoming.peer().ip(), shared.places.limits().ungreeted);
+            let Some(waiting) = shared.ungreeted.enter(ip, incoming.line(), limit) else {
                 hear(Event::TooManyUngreeted(incoming.peer()));
                 continue;
             };
@@ -403,20 +409,22 @@ struct Connection {
 }
 
 impl Connection {
-    fn serve(&self, incoming: Incoming, ungreeted: limits::Waiting) {
+    fn serve(&self, incoming: Incoming, ungreeted: Waiting) {
         let peer = incoming.peer();
-        match self.converse(incoming, ungreeted) {
+        let greeted = incoming.greet(self.options);
+        // Only who has greeted counts: one that says nothing must not keep a client out.
+        if !ungreeted.leave() {
+            return (self.hear)(Event::TooManyUngreeted(peer));
+        }
+        match greeted.map_err(ServeError::Wire).and_then(|greeted| self.converse(peer, greeted)) {
             Ok(()) => (self.hear)(Event::Left(peer)),
             Err(e) => (self.hear)(Event::Ended(peer, &e)),
         }
         self.shared.left.notify_all();
     }
 
-    fn converse(&self, incoming: Incoming, ungreeted: limits::Waiting) -> Result<(), ServeError> {
-        let peer = incoming.peer();
-        let Greeted { mut connection, token, certificate, subject } = incoming.greet(self.options)?;
-        drop(ungreeted);
-        // Only who has greeted counts: one that says nothing must not keep a client out.
+    fn converse(&self, peer: Peer, greeted: Greeted) -> Result<(), ServeError> {
+        let Greeted { mut connection, token, certificate, subject } = greeted;
         let admitted = self.who(&token).and_then(|token| {
             let place = self.place(peer)?;
             let caller = Caller { token, certificate, subject, address: peer.ip() };

@@ -1,7 +1,6 @@
 //! Who is let in, and who is told to come back later.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +13,8 @@ use jaguar_engine::server::HintBudget;
 pub struct Limits {
     /// Clients that have greeted. A client that keeps prepared queries counts twice: it has two connections.
     pub clients: usize,
-    /// Connections that have not greeted, of which one address may have a quarter. They have a few seconds for it; those
-    /// beyond it are dropped without a word.
+    /// Connections that have not greeted, of which one address may have a quarter, and one range of addresses half. They have a few
+    /// seconds for it; beyond it, who comes has the place of one that is silent, which is dropped without a word.
     pub ungreeted: usize,
     /// Of `clients`, those that come from one address.
     pub clients_per_address: usize,
@@ -331,9 +330,6 @@ struct State {
     /// Bytes of memory that sessions may come to take.
     memory: u64,
     addresses: HashMap<IpAddr, Visits>,
-    ungreeted: usize,
-    /// Of those, how many each address has.
-    ungreeted_of: HashMap<Option<IpAddr>, usize>,
 }
 
 /// What is known of an address.
@@ -352,12 +348,6 @@ pub(crate) struct Place {
     pub(crate) hints: Option<Arc<HintBudget>>,
 }
 
-/// The place of a connection that has not greeted, free again when dropped.
-pub(crate) struct Waiting {
-    places: Arc<Places>,
-    address: Option<IpAddr>,
-}
-
 /// Memory that a session may come to take, free again when dropped.
 pub struct Memory {
     places: Arc<Places>,
@@ -370,29 +360,9 @@ impl Drop for Memory {
     }
 }
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut state = self.places.lock();
-        state.ungreeted -= 1;
-        if let Entry::Occupied(mut of) = state.ungreeted_of.entry(self.address) {
-            *of.get_mut() -= 1;
-            if *of.get() == 0 {
-                of.remove();
-            }
-        }
-    }
-}
-
 impl Places {
     pub(crate) fn new(limits: Limits) -> Self {
-        let state = State {
-            limits,
-            taken: 0,
-            memory: 0,
-            addresses: HashMap::new(),
-            ungreeted: 0,
-            ungreeted_of: HashMap::new(),
-        };
+        let state = State { limits, taken: 0, memory: 0, addresses: HashMap::new() };
         Self { state: Mutex::new(state) }
     }
 
@@ -437,20 +407,6 @@ impl Places {
         let state = self.lock();
         let all = state.limits.clients;
         PlaceCount { all, free: all.saturating_sub(state.taken) }
-    }
-
-    /// Lets a connection from `ip` greet, if not too many are about to.
-    pub(crate) fn wait(self: &Arc<Self>, ip: Option<IpAddr>) -> Option<Waiting> {
-        let mut state = self.lock();
-        let limit = state.limits.ungreeted;
-        let address = ip.map(customer);
-        let of = state.ungreeted_of.get(&address).copied().unwrap_or(0);
-        if state.ungreeted >= limit || of >= limit.div_ceil(4) {
-            return None;
-        }
-        state.ungreeted += 1;
-        state.ungreeted_of.insert(address, of + 1);
-        Some(Waiting { places: self.clone(), address })
     }
 
     /// Gives a client from `ip` (none: over a Unix socket) a place at the time `now`, or says when it may come back.
@@ -509,7 +465,7 @@ impl Drop for Place {
 }
 
 /// What stands for a customer of the network.
-fn customer(ip: IpAddr) -> IpAddr {
+pub(crate) fn customer(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
         v4 => v4,
@@ -600,20 +556,6 @@ mod tests {
         assert!(places.take(None, now).expect("free").hints.is_none());
         places.set_limits(Limits { stalled: Duration::MAX, ..Limits::default() });
         assert!(Arc::ptr_eq(&one, &budget("192.0.2.1")));
-    }
-
-    #[test]
-    fn those_who_have_not_greeted_are_few() {
-        let places = Arc::new(Places::new(Limits { ungreeted: 6, ..Limits::default() }));
-        let wait = |text: &str| places.wait(ip(text));
-        let mut waiting: Vec<_> =
-            ["192.0.2.1", "192.0.2.1", "192.0.2.2"].map(|text| wait(text).expect("free")).into();
-        assert!(wait("192.0.2.1").is_none(), "a quarter of them, rounded up");
-        waiting.extend(["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(|text| wait(text).expect("free")));
-        assert!(wait("192.0.2.5").is_none() && places.wait(None).is_none());
-        waiting.clear();
-        assert!(wait("192.0.2.5").is_some());
-        assert!(places.lock().ungreeted_of.is_empty(), "nothing is remembered of who has gone");
     }
 
     #[test]
