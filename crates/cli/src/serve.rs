@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use jaguar::bundle::FileError;
 use jaguar::client::Reveal;
 use jaguar::machine::{Between, Imitated, When, link, store};
 use jaguar::net::{Bound, Listener, TokenFile, tls};
@@ -303,9 +304,10 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
         }
     }
     let server = Server::new(Models::new(common, models), listener, limits)?;
-    server.control().set_rules(rules, args.counts_file())?;
+    let unwritten = server.control().set_rules(rules, args.counts_file())?;
     run_until_told(args, tokens, server, |server, metrics| {
         announce(server, keep);
+        tell_unwritten(unwritten.as_ref());
         let models = server.shared_service();
         let (control, counts, first) =
             (server.control(), settings.args.counts_file(), settings.effective.clone());
@@ -327,8 +329,8 @@ fn run_one_round(protocol: &dyn OneRound, settings: &Settings) -> Result<()> {
     let Place { listener, tokens, .. } = args.place()?;
     let server = Server::new(service, listener, args.bounds.limits())?;
     let (service, control) = (server.shared_service(), server.control());
-    control.set_rules(rules, args.counts_file())?;
-    let ran = run_until_told(args, tokens, server, |server, _| {
+    tell_unwritten(control.set_rules(rules, args.counts_file())?.as_ref());
+    let ran = run_until_told(args, tokens, server, |server, metrics| {
         server.service().announce(server.bound());
         let reason = format!("with --protocol {name} everything takes a restart");
         reload_on_signal(move || {
@@ -338,6 +340,13 @@ fn run_one_round(protocol: &dyn OneRound, settings: &Settings) -> Result<()> {
     // What is computed holds gigabytes: it ends before this process does.
     service.end(&control);
     ran
+}
+
+/// Says that queries are counted, and not written.
+fn tell_unwritten(why: Option<&FileError>) {
+    if let Some(why) = why {
+        log_event(Event::NotCounted(why));
+    }
 }
 
 /// Where clients come to, and who is let in.

@@ -209,11 +209,11 @@ impl Control {
     }
 
     /// Other rules from now on, also for sessions that are there. If they bound queries, these are counted in the file at `counts`; the
-    /// one that was named first stays.
+    /// one that was named first stays. The value says why it is not written, if it cannot be: then they count until the server ends.
     ///
     /// # Errors
-    /// When that file cannot be used. Then the rules stay as they were.
-    pub fn set_rules(&self, rules: Rules, counts: Option<PathBuf>) -> Result<(), FileError> {
+    /// When that file is another server's, or holds something else. Then the rules stay as they were.
+    pub fn set_rules(&self, rules: Rules, counts: Option<PathBuf>) -> Result<Option<FileError>, FileError> {
         self.shared.register.put_in_force(rules, counts)
     }
 

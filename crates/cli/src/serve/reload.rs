@@ -69,7 +69,8 @@ impl Reloader {
         let specs = specs(&settings)?;
         let limits = settings.args.bounds.limits();
         // First, so that nobody gets a model that is not for everybody any more.
-        self.control.set_rules(rules(&settings, &specs)?, self.counts.clone())?;
+        let unwritten = self.control.set_rules(rules(&settings, &specs)?, self.counts.clone())?;
+        super::tell_unwritten(unwritten.as_ref());
         self.control.set_limits(limits);
         let mut served: Vec<Arc<Named>> = Vec::new();
         let (mut new, mut same, mut failed) = (0, 0, 0);
