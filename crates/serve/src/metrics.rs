@@ -26,7 +26,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::http::{Answer, answer_all};
+use crate::http::{Answer, FIGURES, answer_all};
 use crate::limits::NOT_GREETED;
 use crate::{Control, Event, Refusal, ServeError};
 
@@ -356,7 +356,7 @@ impl Metrics {
 
     fn answer(&self, path: &str) -> Answer {
         match path {
-            "/metrics" => Answer {
+            FIGURES => Answer {
                 status: "200 OK",
                 kind: "application/openmetrics-text; version=1.0.0; charset=utf-8",
                 body: self.text(),
