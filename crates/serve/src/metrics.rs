@@ -105,6 +105,7 @@ struct Now {
     moved: Family<Direction, Counter>,
     resident: Gauge,
     peak: Gauge,
+    files: Gauge,
 }
 
 impl Metrics {
@@ -232,6 +233,7 @@ impl Metrics {
             Unit::Bytes,
             now.peak.clone(),
         );
+        registry.register("open_files", "Files and sockets that this process has open", now.files.clone());
         Self { registry, ..metrics }
     }
 
@@ -330,6 +332,7 @@ impl Metrics {
         }
         gauge(&now.resident, resident_kib().unwrap_or(0) * 1024);
         gauge(&now.peak, peak_kib() * 1024);
+        gauge(&now.files, open_files().unwrap_or(0));
         let mut text = String::new();
         if encode(&mut text, &self.registry).is_err() {
             let _ = writeln!(text, "# EOF");
@@ -403,4 +406,10 @@ fn resident_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// How many files this process has open, where the system tells (Linux).
+fn open_files() -> Option<u64> {
+    // (The folder itself is open meanwhile.)
+    Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64)
 }

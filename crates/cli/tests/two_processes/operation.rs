@@ -108,6 +108,8 @@ fn metrics_count_what_happened() {
         assert!(counted >= told && counted < told + 100.0, "{counted} {told}");
     }
     assert!(figure(&text, "jaguar_memory_resident_bytes") > 1e6);
+    // Standard streams, two ports, and the connection that asks.
+    assert!((6.0..40.0).contains(&figure(&text, "jaguar_open_files")));
     assert!(figure(&text, "jaguar_memory_peak_bytes") >= figure(&text, "jaguar_memory_resident_bytes"));
 
     let (status, _) = page(&at, "/other");
