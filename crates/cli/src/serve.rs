@@ -332,8 +332,10 @@ fn run_one_round(protocol: &dyn OneRound, settings: &Settings) -> Result<()> {
     tell_unwritten(control.set_rules(rules, args.counts_file())?.as_ref());
     let ran = run_until_told(args, tokens, server, |server, metrics| {
         server.service().announce(server.bound());
-        let reason = format!("with --protocol {name} everything takes a restart");
+        let control = server.control();
+        let reason = format!("with --protocol {name} everything but the certificate takes a restart");
         reload_on_signal(move || {
+            metrics.reloaded(reload::renew_certificate(&control));
             warn!(target: TARGET, event = "takes-restart", reason, "{reason}");
         })
     });

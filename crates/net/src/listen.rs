@@ -357,7 +357,7 @@ impl Incoming {
                 Came::Http(stream, first) => opened(stream, first, &name)?,
             },
             Some(tls) => {
-                let connection = ServerConnection::new(tls.config).map_err(|e| WireError::Io {
+                let connection = ServerConnection::new(tls.config()).map_err(|e| WireError::Io {
                     what: format!("TLS with {name}"),
                     source: io::Error::other(e),
                 })?;

@@ -31,6 +31,7 @@ use jaguar_engine::one_round;
 use jaguar_engine::server::Notice;
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::FileError as TokenFileError;
+use jaguar_net::tls;
 use jaguar_net::{Bound, Greeted, Incoming, Listener, Peer, TokenFile};
 use jaguar_wire::framed::Options;
 use jaguar_wire::{Channel, Transport, WireError};
@@ -144,6 +145,7 @@ pub struct Control {
     service: Arc<dyn Hosted>,
     shared: Arc<Shared>,
     bound: Bound,
+    tls: Option<tls::Server>,
 }
 
 impl Control {
@@ -215,6 +217,11 @@ impl Control {
     /// When that file is another server's, or holds something else. Then the rules stay as they were.
     pub fn set_rules(&self, rules: Rules, counts: Option<PathBuf>) -> Result<Option<FileError>, FileError> {
         self.shared.register.put_in_force(rules, counts)
+    }
+
+    /// What is spoken with clients, if it is TLS.
+    pub fn tls(&self) -> Option<&tls::Server> {
+        self.tls.as_ref()
     }
 
     /// How many clients are being served now.
@@ -297,7 +304,12 @@ impl<S: Hosted> Server<S> {
 
     /// To look at it and to end it, from other threads.
     pub fn control(&self) -> Control {
-        Control { service: self.service.clone(), shared: self.shared.clone(), bound: self.bound.clone() }
+        Control {
+            service: self.service.clone(),
+            shared: self.shared.clone(),
+            bound: self.bound.clone(),
+            tls: self.listener.tls().cloned(),
+        }
     }
 
     /// Serves until [`Control::drain`] is called, and prepares the model meanwhile. `hear` is called from every client's thread.

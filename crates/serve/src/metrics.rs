@@ -97,6 +97,7 @@ struct Now {
     free_places: Gauge,
     accepting: Gauge,
     ready: Gauge,
+    certificate: Gauge,
     model_ready: Family<Model, Gauge>,
     model_sessions: Family<Model, Gauge>,
     session_memory: Gauge,
@@ -213,6 +214,14 @@ impl Metrics {
             "Whether a client that comes now is served at once: clients are taken, and a place is free",
             now.ready.clone(),
         );
+        if metrics.control.tls().is_some() {
+            registry.register_with_unit(
+                "certificate_expires",
+                "Until when the server's certificate is valid (Unix time), if it speaks TLS",
+                Unit::Seconds,
+                now.certificate.clone(),
+            );
+        }
         registry.register("kept_queries", "Prepared queries that are kept", now.kept_queries.clone());
         registry.register_with_unit(
             "kept",
@@ -313,6 +322,9 @@ impl Metrics {
         gauge(&now.free_places, places.free as u64);
         gauge(&now.accepting, control.accepts().is_ok().into());
         gauge(&now.ready, control.ready().is_ok().into());
+        if let Some(until) = control.tls().and_then(jaguar_net::tls::Server::valid_until) {
+            now.certificate.set(until);
+        }
         gauge(&now.session_memory, control.session_memory());
         // What is not served any more has no figure.
         now.model_ready.clear();

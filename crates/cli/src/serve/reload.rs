@@ -72,6 +72,7 @@ impl Reloader {
         let unwritten = self.control.set_rules(rules(&settings, &specs)?, self.counts.clone())?;
         super::tell_unwritten(unwritten.as_ref());
         self.control.set_limits(limits);
+        let sound = renew_certificate(&self.control);
         let mut served: Vec<Arc<Named>> = Vec::new();
         let (mut new, mut same, mut failed) = (0, 0, 0);
         for spec in &specs {
@@ -116,7 +117,7 @@ impl Reloader {
         for changed in self.unreloadable(&settings) {
             warn!(target: TARGET, event = "takes-restart", reason = changed, "{changed} has changed: that takes a restart");
         }
-        self.metrics.reloaded(failed == 0);
+        self.metrics.reloaded(sound && failed == 0);
         info!(
             target: TARGET, event = "reloaded", new, same, gone, failed,
             "reloaded: {new} models are new, {same} as before, {gone} gone, {failed} failed",
@@ -130,5 +131,30 @@ impl Reloader {
         let changed = settings.effective.iter().filter(|it| before(&it.key) != Some(&it.texts));
         let keys = changed.map(|it| it.key.clone());
         keys.filter(|key| !RELOADED.contains(&key.as_str())).collect()
+    }
+}
+
+/// Has connections that come from now on get the certificate that the files hold now. Says whether the files are sound; else the one
+/// that was there before stays.
+pub fn renew_certificate(control: &Control) -> bool {
+    let Some(tls) = control.tls() else { return true };
+    match tls.renew() {
+        Ok(false) => true,
+        Ok(true) => {
+            let fingerprint = tls.fingerprint();
+            info!(
+                target: TARGET, event = "tls", %fingerprint,
+                "the certificate is new; clients know this server by --pin {fingerprint}",
+            );
+            true
+        }
+        Err(e) => {
+            let reason = in_one_line(&e);
+            error!(
+                target: TARGET, event = "certificate-failed", reason,
+                "the certificate is not reloaded: {reason}; the one that was there before is shown",
+            );
+            false
+        }
     }
 }
