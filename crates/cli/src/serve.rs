@@ -217,7 +217,9 @@ struct Bounds {
     /// apart.
     #[arg(long, hide = true, value_name = "QUERIES")]
     max_queries_per_client_and_day: Option<u64>,
-    /// New hints an hour for one address, beside --new-hints-per-hour for all.
+    /// New hints an hour for one client, beside --new-hints-per-hour for all.
+    ///
+    /// Where nothing tells clients apart, for one address.
     #[arg(long, hide = true, value_name = "HINTS", default_value_t = Limits::default().hints_per_address_and_hour)]
     new_hints_per_address_and_hour: NonZeroU32,
     /// Memory of all sessions, such as 8G.
@@ -573,6 +575,10 @@ fn log_event(event: Event<'_>) {
         Event::Connected(peer, None) => info!(target: TARGET, event = "connected", %peer, "{line}"),
         Event::Connected(peer, Some(client)) => {
             info!(target: TARGET, event = "connected", %peer, client, "{line}");
+        }
+        Event::Waits(peer, client, place) => {
+            let (client, place, seconds) = (client.unwrap_or_default(), place.place, place.seconds);
+            info!(target: TARGET, event = "waits", %peer, client, place, seconds, "{line}");
         }
         Event::Uses(peer, network) => info!(target: TARGET, event = "uses", %peer, network, "{line}"),
         Event::Query(peer, network, Notice::Answered(served)) => {

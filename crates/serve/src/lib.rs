@@ -11,7 +11,8 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `models.rs` | [`Models`]: several of them, by name, which can be replaced meanwhile |
-//! | `limits.rs` | [`Limits`], the [`Refusal`]s that clients are told, and who has a place |
+//! | `limits.rs` | [`Limits`], and the [`Refusal`]s that clients are told |
+//! | `places.rs` | who has a place, who waits for one, and who gives one up |
 //! | `ungreeted.rs` | connections that have not greeted, and which of them loses its place |
 //! | `rules.rs` | [`Rules`]: which client may use which model, and how much |
 //! | `queries.rs` | the queries of today, in a file |
@@ -33,8 +34,8 @@ use jaguar_engine::{EngineError, Stock};
 use jaguar_net::FileError as TokenFileError;
 use jaguar_net::tls;
 use jaguar_net::{Bound, Greeted, Incoming, Listener, Peer, TokenFile};
-use jaguar_wire::framed::Options;
-use jaguar_wire::{Channel, Transport, WireError};
+use jaguar_wire::framed::{Framed, Options};
+use jaguar_wire::{Channel, Queued, Transport, WireError};
 
 #[doc(hidden)]
 pub mod foreign;
@@ -43,18 +44,21 @@ mod http;
 mod limits;
 pub mod metrics;
 mod models;
+mod places;
 mod queries;
 mod rules;
 mod ungreeted;
 mod watched;
 
 pub use hosted::{Caller, Hosted, ModelState, Told, Visit};
-pub use limits::{Limits, Memory, PlaceCount, Refusal};
+pub use limits::{Limits, Refusal};
 pub use models::{Models, Named};
+pub use places::{Memory, PlaceCount};
 pub use rules::{ClientRules, ModelRules, Rules};
 pub use watched::Watched;
 
-use limits::{AFTER_RESTART, Places, SOON};
+use limits::{AFTER_RESTART, SOON};
+use places::{Coming, Place, Places, Turn};
 use rules::Register;
 use ungreeted::{Ungreeted, Waiting};
 use watched::{Ending, Moved, Session};
@@ -66,6 +70,8 @@ pub enum Event<'a> {
     ModelPrepared(&'a str, Duration),
     /// A client has greeted and is served; with the name that rules know it under, if it has shown who it is.
     Connected(Peer, Option<&'a str>),
+    /// A client has greeted and finds no place: it waits for one, as it said that it would, with this place in the line.
+    Waits(Peer, Option<&'a str>, Queued),
     /// The session is about the model of this name.
     Uses(Peer, &'a str),
     /// What the session says of a client's query to the model of this name.
@@ -374,7 +380,8 @@ impl Shared {
         hear(Event::Draining(self.places.taken(), left(&deadline)));
         loop {
             let (clients, time) = (self.places.taken(), left(&deadline));
-            if clients == 0 || time.is_zero() {
+            // (Who waits for a place is told at once.)
+            if clients == 0 && self.places.count().waiting == 0 || time.is_zero() {
                 self.ending.over.store(true, Ordering::SeqCst);
                 self.wait_for_last_words(deadline);
                 return Drained { cut: clients };
@@ -386,7 +393,8 @@ impl Shared {
     /// Waits for those that are cut off to be told so, but for no computation.
     fn wait_for_last_words(&self, mut deadline: MutexGuard<'_, Option<Instant>>) {
         let start = Instant::now();
-        while self.places.taken() > 0 && start.elapsed() < watched::LAST_WORDS {
+        let there = || self.places.taken() > 0 || self.places.count().waiting > 0;
+        while there() && start.elapsed() < watched::LAST_WORDS {
             deadline = self.wait_for_one(deadline, PAUSE);
         }
     }
@@ -437,29 +445,31 @@ impl Connection {
 
     fn converse(&self, peer: Peer, greeted: Greeted) -> Result<(), ServeError> {
         let Greeted { mut connection, token, certificate, subject } = greeted;
-        let admitted = self.who(&token).and_then(|token| {
-            let place = self.place(peer)?;
+        let admitted = self.who(&token).map_err(ServeError::Refused).and_then(|token| {
             let caller = Caller { token, certificate, subject, address: peer.ip() };
             let name = caller.name();
-            let attendance = self.shared.register.enter(name.as_deref())?;
+            // (Who waits for a place counts as a session of its client's.)
+            let attendance = self.shared.register.enter(name.as_deref()).map_err(ServeError::Refused)?;
+            let place = self.place(&connection, peer, (&caller, name.as_deref()))?;
             Ok((place, attendance, caller, name))
         });
         let (place, _attendance, caller, name) = match admitted {
             Ok(admitted) => admitted,
-            Err(why) => {
+            Err(ServeError::Refused(why)) => {
                 match why.is_for_now() {
                     true => connection.put_off(&why.to_string()),
                     false => connection.abort(&why.to_string()),
                 }
                 return Err(ServeError::Refused(why));
             }
+            Err(gone) => return Err(gone),
         };
         (self.hear)(Event::Connected(peer, name.as_deref()));
         let (session, shared) = (Arc::<Session>::default(), &self.shared);
         let watched = Watched::new(
             connection,
             shared.places.limits(),
-            session.clone(),
+            (session.clone(), place.seat()),
             shared.moved.clone(),
             shared.ending.clone(),
         );
@@ -514,10 +524,50 @@ impl Connection {
         }
     }
 
-    fn place(&self, peer: Peer) -> Result<limits::Place, Refusal> {
-        if self.shared.ending.begun.load(Ordering::SeqCst) {
-            return Err(Refusal::ShuttingDown { again: AFTER_RESTART });
+    /// A place for a client; it is told in the line, if it would wait for one.
+    fn place(
+        &self,
+        connection: &Framed,
+        peer: Peer,
+        (caller, name): (&Caller, Option<&str>),
+    ) -> Result<Place, ServeError> {
+        let (places, coming) = (&self.shared.places, Coming::new(caller.address, caller.identity()));
+        let ending = || match self.shared.ending.begun.load(Ordering::SeqCst) {
+            true => Err(ServeError::Refused(Refusal::ShuttingDown { again: AFTER_RESTART })),
+            false => Ok(()),
+        };
+        ending()?;
+        let wait = connection.would_wait();
+        match places.take(&coming, Instant::now()) {
+            Ok(place) => {
+                connection.tell_place(Queued::SERVED);
+                return Ok(place);
+            }
+            Err(Refusal::Busy { .. } | Refusal::AddressBusy { .. }) if !wait.is_zero() => {}
+            Err(why) => return Err(ServeError::Refused(why)),
         }
-        self.shared.places.take(peer.ip(), Instant::now())
+        let line = places.line_up(&coming).map_err(ServeError::Refused)?;
+        let (since, mut told) = (Instant::now(), None);
+        loop {
+            ending()?;
+            connection.is_there()?;
+            match line.turn(PAUSE).map_err(ServeError::Refused)? {
+                Turn::Place(place) => {
+                    connection.tell_place(Queued::SERVED);
+                    return Ok(place);
+                }
+                Turn::Waits(_) if since.elapsed() >= wait => {
+                    return Err(ServeError::Refused(line.over()));
+                }
+                Turn::Waits(now) if told == Some(now) => {}
+                Turn::Waits(now) => {
+                    if told.is_none() {
+                        (self.hear)(Event::Waits(peer, name, now));
+                    }
+                    connection.tell_place(now);
+                    told = Some(now);
+                }
+            }
+        }
     }
 }

@@ -95,6 +95,8 @@ struct Now {
     clients: Gauge,
     places: Gauge,
     free_places: Gauge,
+    waiting: Gauge,
+    ahead: Gauge,
     accepting: Gauge,
     ready: Gauge,
     certificate: Gauge,
@@ -204,6 +206,13 @@ impl Metrics {
         registry.register("clients", "Clients that are being served", now.clients.clone());
         registry.register("places", "Places for clients", now.places.clone());
         registry.register("places_free", "Places that a client could have now", now.free_places.clone());
+        registry.register("waiting", "Clients that wait for a place", now.waiting.clone());
+        registry.register_with_unit(
+            "place_in",
+            "After how long a client that comes now may have a place, as estimated",
+            Unit::Seconds,
+            now.ahead.clone(),
+        );
         registry.register(
             "accepting",
             "Whether clients are taken: models are prepared, and the server does not end",
@@ -320,6 +329,8 @@ impl Metrics {
         let places = control.places();
         gauge(&now.places, places.all as u64);
         gauge(&now.free_places, places.free as u64);
+        gauge(&now.waiting, places.waiting as u64);
+        gauge(&now.ahead, places.seconds);
         gauge(&now.accepting, control.accepts().is_ok().into());
         gauge(&now.ready, control.ready().is_ok().into());
         if let Some(until) = control.tls().and_then(jaguar_net::tls::Server::valid_until) {

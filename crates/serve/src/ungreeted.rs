@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jaguar_net::Line;
 
-use crate::limits::customer;
+use crate::places::customer;
 
 /// A connection, as far as the pool has to do with it.
 pub(crate) trait Held: Send {

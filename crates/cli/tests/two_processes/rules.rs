@@ -344,10 +344,10 @@ fn an_address_has_its_share_of_hints() {
     fetch("one").finish(WATCHDOG).succeeded();
     assert_fails(
         fetch("other"),
-        &["the server has made as many hints for this address as it may for now: come back in ", " s"],
+        &["the server has made as many hints for this client as it may for now: come back in ", " s"],
     );
     fetch("one").finish(WATCHDOG).succeeded();
-    server.process.line_with("turned away: the server has made as many hints for this address", WATCHDOG);
+    server.process.line_with("turned away: the server has made as many hints for this client", WATCHDOG);
 }
 
 #[test]
