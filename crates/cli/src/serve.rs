@@ -1,6 +1,7 @@
 //! `jaguar serve`: models on a port, until a signal ends it.
 
 mod file;
+mod memory;
 mod models;
 mod reload;
 mod settings;
@@ -17,10 +18,11 @@ use jaguar::bundle::FileError;
 use jaguar::client::Reveal;
 use jaguar::machine::{Between, Imitated, When, link, store};
 use jaguar::net::{Bound, Listener, TokenFile, tls};
+use jaguar::plan::memory::{Load, Room, memory as needs};
 use jaguar::prepared_bytes;
 use jaguar::reports::tables::event;
-use jaguar::reports::terminal::size;
 use jaguar::reports::terminal::table::bytes;
+use jaguar::reports::terminal::{size, threads};
 use jaguar::serve::metrics::Metrics;
 use jaguar::serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
 use jaguar::server::{self, Common, KeepLimits, Notice};
@@ -34,6 +36,7 @@ use crate::one_round::{self, OneRound, Protocol};
 use crate::protocol;
 use crate::reach::Tls;
 
+use memory::ForSessions;
 use models::{Builder, Built, rules, specs};
 use reload::Reloader;
 pub use settings::Settings;
@@ -78,7 +81,7 @@ pub struct Args {
     /// With 0, clients prepare when they have an input.
     #[arg(long, help_heading = LIMITS, value_name = "QUERIES", default_value_t = KeepLimits::default().queries)]
     keep_queries: u32,
-    /// Memory for prepared queries of all clients, such as 500M or 8G (default: 2G).
+    /// Memory for prepared queries of all clients, such as 500M or 8G (default: 2G, or a quarter of a control group's limit).
     ///
     /// Who is beyond it is told, and prepares when it has an input.
     #[arg(long, help_heading = LIMITS, hide = true, value_name = "SIZE", value_parser = size)]
@@ -86,7 +89,7 @@ pub struct Args {
     /// Seconds after which a client that asks for nothing loses its connection, and what it has kept here.
     #[arg(long, help_heading = LIMITS, hide = true, value_name = "SECONDS", default_value_t = KeepLimits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     keep_idle: u64,
-    /// Memory for keys of all clients, from one session to the next, such as 500M or 8G (default: 4G).
+    /// Memory for keys of all clients, from one session to the next, such as 500M or 8G (default: 4G, or an eighth of a control group's limit).
     ///
     /// Where there is no room, those go that were not used for the longest; their client sends them again.
     #[arg(long, help_heading = LIMITS, hide = true, value_name = "SIZE", value_parser = size)]
@@ -224,7 +227,8 @@ struct Bounds {
     new_hints_per_address_and_hour: NonZeroU32,
     /// Memory of all sessions, such as 8G.
     ///
-    /// As it is estimated for each (default: any). Models, and what is kept for clients, are not in it.
+    /// As it is estimated for each. Models, and what is kept for clients, are not in it. (Default: what a limit of this process or its
+    /// control group leaves, as containers have; any without one.)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,
     /// Bytes that a session may move, both ways together, such as 20G (default: any number).
@@ -239,13 +243,14 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn limits(&self) -> Limits {
+    /// With so many bytes of memory for all sessions.
+    fn limits(&self, memory: u64) -> Limits {
         Limits {
             clients: self.max_clients,
             clients_per_address: self.max_clients_per_address.unwrap_or(self.max_clients),
             sessions_per_address_and_hour: self.max_sessions_per_address_and_hour,
             hints_per_address_and_hour: self.new_hints_per_address_and_hour,
-            memory: self.max_memory.unwrap_or(u64::MAX),
+            memory,
             session_bytes: self.max_session_bytes.unwrap_or(u64::MAX),
             idle: Duration::from_secs(self.max_idle),
             stalled: Duration::from_secs(self.max_stalled),
@@ -290,14 +295,16 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
     let hardware = args.device.open()?;
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
-    let keep = args.keep_limits();
+    let room = memory::room_of_own();
+    let keep = args.keep_limits(room);
+    let sessions = Arc::new(ForSessions::new(args.bounds.max_memory, keep.bytes.saturating_add(keep.keys)));
     let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
-    let (cache, limits) = (store::cache(args.cache.as_deref()), args.bounds.limits());
+    let cache = store::cache(args.cache.as_deref());
     let how = (args.measure, args.link, bound.is_local());
     let mut builder = Builder::new(hardware, common.clone(), cache, how);
     let mut models = Vec::new();
     for spec in &specs {
-        let built = builder.build(spec, None, limits.memory);
+        let built = builder.build(spec, None, sessions.said());
         // (With one model, an error says itself which it is.)
         let built =
             if specs.len() == 1 { built? } else { built.with_context(|| format!("model {}", spec.name))? };
@@ -305,15 +312,18 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
             models.push(named);
         }
     }
-    let server = Server::new(Models::new(common, models), listener, limits)?;
+    let least = largest_session(&models);
+    sessions.look(memory::room_of_own(), prepared_models(&models), least);
+    let server = Server::new(Models::new(common, models), listener, args.bounds.limits(sessions.bytes()))?;
     let unwritten = server.control().set_rules(rules, args.counts_file())?;
     run_until_told(args, tokens, server, |server, metrics| {
         announce(server, keep);
+        announce_memory(&sessions);
         tell_unwritten(unwritten.as_ref());
         let models = server.shared_service();
         let (control, counts, first) =
             (server.control(), settings.args.counts_file(), settings.effective.clone());
-        let mut reloader = Reloader { words, first, builder, models, control, metrics, counts };
+        let mut reloader = Reloader { words, first, builder, models, control, metrics, counts, sessions };
         reload_on_signal(move || reloader.reload())
     })
 }
@@ -329,7 +339,8 @@ fn run_one_round(protocol: &dyn OneRound, settings: &Settings) -> Result<()> {
     log::start(args.log);
     let service = protocol.serve(&model.file, cache, &args.one_round.0)?;
     let Place { listener, tokens, .. } = args.place()?;
-    let server = Server::new(service, listener, args.bounds.limits())?;
+    let limits = args.bounds.limits(args.bounds.max_memory.unwrap_or(u64::MAX));
+    let server = Server::new(service, listener, limits)?;
     let (service, control) = (server.shared_service(), server.control());
     tell_unwritten(control.set_rules(rules, args.counts_file())?.as_ref());
     let ran = run_until_told(args, tokens, server, |server, metrics| {
@@ -361,12 +372,16 @@ struct Place {
 }
 
 impl Args {
-    fn keep_limits(&self) -> KeepLimits {
+    /// `room` is what this process may take, if that is limited.
+    fn keep_limits(&self, room: Option<Room>) -> KeepLimits {
+        let default = KeepLimits::default();
+        let (bytes, keys) =
+            (memory::part_for_kept(default.bytes, room, 4), memory::part_for_kept(default.keys, room, 8));
         KeepLimits {
             queries: self.keep_queries,
-            bytes: self.keep_memory.unwrap_or(KeepLimits::default().bytes),
+            bytes: self.keep_memory.unwrap_or(bytes),
             idle: Duration::from_secs(self.keep_idle),
-            keys: self.keep_keys.unwrap_or(KeepLimits::default().keys),
+            keys: self.keep_keys.unwrap_or(keys),
         }
     }
 
@@ -494,6 +509,34 @@ fn reload_on_signal(mut reload: impl FnMut() + Send + 'static) -> Result<()> {
 #[cfg(not(unix))]
 fn reload_on_signal(_: impl FnMut() + Send + 'static) -> Result<()> {
     Ok(())
+}
+
+/// Bytes that a session of the largest model takes, as estimated.
+fn largest_session(models: &[Arc<Named>]) -> u64 {
+    models.iter().map(|named| named.service().session_bytes()).max().unwrap_or(0)
+}
+
+/// Bytes that models take when they are prepared, as estimated.
+fn prepared_models(models: &[Arc<Named>]) -> u64 {
+    let of = |named: &Arc<Named>| {
+        let service = named.service();
+        needs(service.network(), service.plan(), Load::single(threads())).server.model
+    };
+    models.iter().map(of).fold(0, u64::saturating_add)
+}
+
+/// Says how much memory sessions may take, where that is bounded.
+fn announce_memory(sessions: &ForSessions) {
+    let all = sessions.bytes();
+    if all < u64::MAX {
+        info!(target: TARGET, event = "memory", bytes = all, "sessions may take {} of memory together", bytes(all));
+    }
+    if sessions.is_too_little() {
+        eprintln!(
+            "warning: not even one session fits the memory that is left below the limit, beside what is kept for clients \
+             (--keep-memory, --keep-keys)"
+        );
+    }
 }
 
 /// What a person should know at the start.

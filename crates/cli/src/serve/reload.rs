@@ -11,6 +11,7 @@ use jaguar::serve::metrics::Metrics;
 use jaguar::serve::{Control, Models, Named};
 use tracing::{error, info, warn};
 
+use super::memory::ForSessions;
 use super::models::{Builder, Built, rules, specs};
 use super::settings::{Effective, Settings};
 use crate::log::TARGET;
@@ -49,6 +50,7 @@ pub struct Reloader {
     pub control: Control,
     pub metrics: Arc<Metrics>,
     pub counts: Option<PathBuf>,
+    pub sessions: Arc<ForSessions>,
 }
 
 impl Reloader {
@@ -67,7 +69,8 @@ impl Reloader {
     fn try_reload(&mut self) -> Result<()> {
         let settings = Settings::load(&self.words)?;
         let specs = specs(&settings)?;
-        let limits = settings.args.bounds.limits();
+        let said = settings.args.bounds.max_memory;
+        let limits = settings.args.bounds.limits(said.unwrap_or_else(|| self.sessions.bytes()));
         // First, so that nobody gets a model that is not for everybody any more.
         let unwritten = self.control.set_rules(rules(&settings, &specs)?, self.counts.clone())?;
         super::tell_unwritten(unwritten.as_ref());
@@ -77,7 +80,7 @@ impl Reloader {
         let (mut new, mut same, mut failed) = (0, 0, 0);
         for spec in &specs {
             let before = self.models.find(&spec.name);
-            let built = self.builder.build(spec, before.as_deref(), limits.memory);
+            let built = self.builder.build(spec, before.as_deref(), said.unwrap_or(u64::MAX));
             let built = built.with_context(|| spec.file.display().to_string());
             match (built, before) {
                 (Ok(Built::New(model)), _) => {
