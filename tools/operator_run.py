@@ -321,7 +321,7 @@ class Run:
         self.refusal("--new-hints-per-hour 1", "a client without a hint fetches one twice", "hints", fetched,
                      r"as many hints as it may for now: come back in \d+ s")
         self.refusal("--new-hints-per-address-and-hour 1", "the same", "address-hints", fetched,
-                     r"as many hints for this address as it may for now: come back in \d+ s")
+                     r"as many hints for this client as it may for now: come back in \d+ s")
         kept = f'jaguar_queries_not_kept_total{{model="{Path(self.options.model).stem}"}}'
         self.refusal("--keep-memory 1K", "a client wants a query prepared; it goes on without", kept,
                      lambda: self.client("dora", *many, "--keep", "1").end(),
@@ -342,7 +342,7 @@ class Run:
                      self.silence_ends, "closed", 16, 0)
             server.quiet()
             self.row("time to greet, inside TLS", "one says nothing for 5 s", server, "jaguar_failures_total",
-                     self.silent_in_tls, "JAGUAR/0002")
+                     self.silent_in_tls, "JAGUAR/0003")
             self.row("--tokens: none is shown", "a query", server, refusals("no-token"),
                      lambda: self.ask(""), "lets nobody in without a token; its operator gives them out")
             self.token("stranger")
@@ -543,7 +543,7 @@ class Run:
         def drained() -> str:
             two.process.terminate()
             time.sleep(2)
-            self.alert("JaguarNotReady")
+            self.alert("JaguarNotAccepting")
             told = "".join(self.ask("alice", "--model", "classify", to=self.front) for _ in range(3))
             relay.go.set()
             return told + client.end()

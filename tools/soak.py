@@ -22,7 +22,6 @@ import functools
 import itertools
 import json
 import math
-import os
 import random
 import socket
 import statistics
@@ -114,7 +113,7 @@ class Soak:
         figures = self.server.figures()
         queries = sum(value for name, value in figures.items() if name.startswith("jaguar_queries_total"))
         self.tally.memory.append((int(queries), int(figures["jaguar_memory_resident_bytes"])))
-        self.tally.files.append(len(os.listdir(f"/proc/{self.server.process.pid}/fd")))
+        self.tally.files.append(int(figures["jaguar_open_files"]))
 
     def learn_greeting(self) -> None:
         """The first bytes of an honest client."""

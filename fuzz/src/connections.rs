@@ -126,7 +126,7 @@ fn websocket_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (side, head, masked) in [(0u8, REQUEST, true), (1, RESPONSE, false)] {
         // What is inside: a greeting, data, a keep-alive, an abort.
-        let greeting = [GREETING, &[0; 34]].concat();
+        let greeting = [GREETING, &[0; 36]].concat();
         let inside: [&[u8]; 3] =
             [&[1, 3, 0, 0, 0, 97, 98, 99], &[2, 0, 0, 0, 0], &[3, 3, 0, 0, 0, 98, 121, 101]];
         let long = [&[1u8, 200, 0, 0, 0][..], &[7; 200][..]].concat();
@@ -221,7 +221,7 @@ fn tls_seeds() -> Vec<Vec<u8>> {
     let _ = Incoming::over(stream, peer(), Some(server().clone()), &[]).greet(Options::default());
     let flight = std::mem::take(&mut *lock(&heard));
     let alert = vec![0x15, 3, 3, 0, 2, 2, 40];
-    let clear = [GREETING, &[0; 34]].concat();
+    let clear = [GREETING, &[0; 36]].concat();
     let mut seeds = Vec::new();
     for (side, heard) in [(0xfcu8, &hello), (0xfc, &hello_http), (0xfe, &flight), (0xff, &flight)] {
         seeds.extend([heard, &alert, &clear].map(|bytes| [&[side][..], &bytes[..]].concat()));

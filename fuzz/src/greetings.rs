@@ -9,8 +9,8 @@ use crate::doubles::Fed;
 use crate::script::Script;
 use crate::{Bound, Target};
 
-/// The first line. Behind it: 33 bytes of binding, and a token with its length.
-pub(crate) const GREETING: &[u8] = b"JAGUAR/0002 \r\n\r\n";
+/// The first line. Behind it: 33 bytes of binding, two of a wait, and a token with its length.
+pub(crate) const GREETING: &[u8] = b"JAGUAR/0003 \r\n\r\n";
 
 pub(crate) fn targets() -> Vec<Target> {
     let bound = Bound { fixed: 4 << 20, per_byte: 128 };
@@ -37,7 +37,7 @@ fn greeting(input: &[u8]) {
         0 => drop(Framed::accept_introduced(stream(), peer(), options())),
         1 => drop(Framed::connect(stream(), peer(), options())),
         2 => {
-            let introduction = Introduction { token: b"a token", unbound: true };
+            let introduction = Introduction { token: b"a token", unbound: true, wait: 9 };
             drop(Framed::connect_as(stream(), peer(), &introduction, options()));
         }
         _ => turn_away(&*stream(), bytes, "there is no place"),
@@ -45,9 +45,9 @@ fn greeting(input: &[u8]) {
 }
 
 fn greeting_seeds() -> Vec<Vec<u8>> {
-    let whole = |token: &[u8]| [GREETING, &[0; 33], &[token.len() as u8], token].concat();
+    let whole = |token: &[u8]| [GREETING, &[0; 35], &[token.len() as u8], token].concat();
     let http = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec();
-    let bound = [GREETING, &[1; 33], &[3], b"abc"].concat();
+    let bound = [GREETING, &[1; 33], &[9, 0, 3], b"abc"].concat();
     let peers =
         [whole(b""), whole(b"a token"), bound, http, vec![0x16, 3, 1, 0, 5], b"SSH-2.0-x\r\n".to_vec()];
     (0..4).flat_map(|role| peers.iter().map(move |peer| [&[role | 0xf8], &peer[..]].concat())).collect()
@@ -70,7 +70,7 @@ fn frames(input: &[u8]) {
     let mut script = Script::new(input);
     let (how, reads) = (script.byte(), script.byte() % 8);
     let reads: Vec<(u8, usize)> = (0..reads).map(|_| (script.byte(), script.word() & 0x1fff)).collect();
-    let mut bytes = [GREETING, &[0; 34]].concat();
+    let mut bytes = [GREETING, &[0; 36]].concat();
     while !script.is_empty() {
         let (kind, announced) = (script.byte(), script.word());
         // Now and then the announced length is not what comes, or is enormous.

@@ -15,6 +15,7 @@ mod commas;
 mod compile;
 mod config;
 mod doctor;
+mod dumps;
 mod fetch;
 mod help;
 mod hide;
@@ -108,6 +109,7 @@ fn read(mut words: Vec<OsString>) -> Cli {
 
 fn main() -> std::process::ExitCode {
     let cli = read(std::env::args_os().collect());
+    dumps::switch_off();
     let result = match cli.command {
         Command::Compile(args) => compile::run(&args),
         Command::Plan(args) => plan::run(&args),

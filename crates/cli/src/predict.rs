@@ -285,6 +285,9 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(found) = room().and_then(too_large) {
         bail!("{}", jaguar::reports::tables::batch::too_large(&found, "--batch "));
     }
+    // (A client that waited for a second place would hold the first meanwhile.)
+    let second = dial.at_once();
+    options.dial_second = Some(Arc::new(move || second.connect()));
     // This refuses more than --keep-memory allows: an error needs no warning beside it.
     let mut keeper = Keeper::over(connected, Arc::new(move || dial.connect()), options, &mut bars)?;
     warn(warning);
@@ -508,6 +511,11 @@ pub struct Dial {
 }
 
 impl Dial {
+    /// The same, without waiting for a place.
+    fn at_once(&self) -> Self {
+        Self { dialer: self.dialer.at_once(), model: self.model.clone(), ..*self }
+    }
+
     pub fn connect(&self) -> Result<Connected, EngineError> {
         let channel = link::channel(self.dialer.connect(Options::default())?, self.link);
         let limits = Limits { accept_stationary_noise: self.stationary_noise, ..Limits::default() };

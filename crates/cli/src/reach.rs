@@ -1,11 +1,14 @@
 //! How a client reaches its server, and whom it believes.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use jaguar::net::tls::{self, Fingerprint};
 use jaguar::net::{Address, Dialer, Token};
+use jaguar::wire::Queued;
 
 /// The group of these options in `--help`.
 pub const SERVER: &str = "The server, and how to know it";
@@ -24,6 +27,11 @@ pub struct Reach {
     /// The only one, that is, which this client may use.
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+    /// Seconds to wait for a place, where the server has none free.
+    ///
+    /// The server says which place it is in its line, and when its turn may come. With 0 it says when to come back.
+    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=65_000))]
+    wait: u64,
     #[command(flatten)]
     trust: Trust,
 }
@@ -36,7 +44,20 @@ impl Reach {
 
     /// A dialer that reaches the server, and believes it as the options say.
     pub fn dialer(&self) -> Result<Dialer> {
-        self.trust.dialer(&self.server)
+        let told = Mutex::new(None);
+        let hear = move |queued: Option<Queued>| {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            // (The estimate alone may change with every session that ends.)
+            if let Some(queued) = queued.filter(|queued| *told != Some(queued.place)) {
+                let Queued { place, seconds } = queued;
+                eprintln!(
+                    "note: the server has no free place: number {place} in its line, about {seconds} s"
+                );
+                *told = Some(place);
+            }
+            true
+        };
+        Ok(self.trust.dialer(&self.server)?.waiting(Duration::from_secs(self.wait), hear))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `jaguar serve`: models on a port, until a signal ends it.
 
 mod file;
+mod memory;
 mod models;
 mod reload;
 mod settings;
@@ -13,13 +14,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use jaguar::bundle::FileError;
 use jaguar::client::Reveal;
 use jaguar::machine::{Between, Imitated, When, link, store};
 use jaguar::net::{Bound, Listener, TokenFile, tls};
+use jaguar::plan::memory::{Load, Room, memory as needs};
 use jaguar::prepared_bytes;
 use jaguar::reports::tables::event;
-use jaguar::reports::terminal::size;
 use jaguar::reports::terminal::table::bytes;
+use jaguar::reports::terminal::{size, threads};
 use jaguar::serve::metrics::Metrics;
 use jaguar::serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
 use jaguar::server::{self, Common, KeepLimits, Notice};
@@ -33,6 +36,7 @@ use crate::one_round::{self, OneRound, Protocol};
 use crate::protocol;
 use crate::reach::Tls;
 
+use memory::ForSessions;
 use models::{Builder, Built, rules, specs};
 use reload::Reloader;
 pub use settings::Settings;
@@ -77,7 +81,7 @@ pub struct Args {
     /// With 0, clients prepare when they have an input.
     #[arg(long, help_heading = LIMITS, value_name = "QUERIES", default_value_t = KeepLimits::default().queries)]
     keep_queries: u32,
-    /// Memory for prepared queries of all clients, such as 500M or 8G (default: 2G).
+    /// Memory for prepared queries of all clients, such as 500M or 8G (default: 2G, or a quarter of a control group's limit).
     ///
     /// Who is beyond it is told, and prepares when it has an input.
     #[arg(long, help_heading = LIMITS, hide = true, value_name = "SIZE", value_parser = size)]
@@ -85,7 +89,7 @@ pub struct Args {
     /// Seconds after which a client that asks for nothing loses its connection, and what it has kept here.
     #[arg(long, help_heading = LIMITS, hide = true, value_name = "SECONDS", default_value_t = KeepLimits::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     keep_idle: u64,
-    /// Memory for keys of all clients, from one session to the next, such as 500M or 8G (default: 4G).
+    /// Memory for keys of all clients, from one session to the next, such as 500M or 8G (default: 4G, or an eighth of a control group's limit).
     ///
     /// Where there is no room, those go that were not used for the longest; their client sends them again.
     #[arg(long, help_heading = LIMITS, hide = true, value_name = "SIZE", value_parser = size)]
@@ -105,7 +109,7 @@ pub struct Args {
     threads: usize,
     /// Answer Prometheus and probes at this address, in the clear.
     ///
-    /// At /metrics, /live and /ready: an address that clients do not reach.
+    /// At /metrics, /live, /accepting and /ready: an address that clients do not reach.
     #[arg(long, help_heading = RUNNING, value_name = "HOST:PORT")]
     metrics: Option<String>,
     /// How lines of the log look.
@@ -216,12 +220,15 @@ struct Bounds {
     /// apart.
     #[arg(long, hide = true, value_name = "QUERIES")]
     max_queries_per_client_and_day: Option<u64>,
-    /// New hints an hour for one address, beside --new-hints-per-hour for all.
+    /// New hints an hour for one client, beside --new-hints-per-hour for all.
+    ///
+    /// Where nothing tells clients apart, for one address.
     #[arg(long, hide = true, value_name = "HINTS", default_value_t = Limits::default().hints_per_address_and_hour)]
     new_hints_per_address_and_hour: NonZeroU32,
     /// Memory of all sessions, such as 8G.
     ///
-    /// As it is estimated for each (default: any). Models, and what is kept for clients, are not in it.
+    /// As it is estimated for each. Models, and what is kept for clients, are not in it. (Default: what a limit of this process or its
+    /// control group leaves, as containers have; any without one.)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,
     /// Bytes that a session may move, both ways together, such as 20G (default: any number).
@@ -236,13 +243,14 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn limits(&self) -> Limits {
+    /// With so many bytes of memory for all sessions.
+    fn limits(&self, memory: u64) -> Limits {
         Limits {
             clients: self.max_clients,
             clients_per_address: self.max_clients_per_address.unwrap_or(self.max_clients),
             sessions_per_address_and_hour: self.max_sessions_per_address_and_hour,
             hints_per_address_and_hour: self.new_hints_per_address_and_hour,
-            memory: self.max_memory.unwrap_or(u64::MAX),
+            memory,
             session_bytes: self.max_session_bytes.unwrap_or(u64::MAX),
             idle: Duration::from_secs(self.max_idle),
             stalled: Duration::from_secs(self.max_stalled),
@@ -287,14 +295,16 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
     let hardware = args.device.open()?;
     let hints_per_hour = args.new_hints_per_hour;
     let hints_at_once = server::Limits::default().hints_at_once.min(hints_per_hour);
-    let keep = args.keep_limits();
+    let room = memory::room_of_own();
+    let keep = args.keep_limits(room);
+    let sessions = Arc::new(ForSessions::new(args.bounds.max_memory, keep.bytes.saturating_add(keep.keys)));
     let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
-    let (cache, limits) = (store::cache(args.cache.as_deref()), args.bounds.limits());
+    let cache = store::cache(args.cache.as_deref());
     let how = (args.measure, args.link, bound.is_local());
     let mut builder = Builder::new(hardware, common.clone(), cache, how);
     let mut models = Vec::new();
     for spec in &specs {
-        let built = builder.build(spec, None, limits.memory);
+        let built = builder.build(spec, None, sessions.said());
         // (With one model, an error says itself which it is.)
         let built =
             if specs.len() == 1 { built? } else { built.with_context(|| format!("model {}", spec.name))? };
@@ -302,14 +312,18 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
             models.push(named);
         }
     }
-    let server = Server::new(Models::new(common, models), listener, limits)?;
-    server.control().set_rules(rules, args.counts_file())?;
+    let least = largest_session(&models);
+    sessions.look(memory::room_of_own(), prepared_models(&models), least);
+    let server = Server::new(Models::new(common, models), listener, args.bounds.limits(sessions.bytes()))?;
+    let unwritten = server.control().set_rules(rules, args.counts_file())?;
     run_until_told(args, tokens, server, |server, metrics| {
         announce(server, keep);
+        announce_memory(&sessions);
+        tell_unwritten(unwritten.as_ref());
         let models = server.shared_service();
         let (control, counts, first) =
             (server.control(), settings.args.counts_file(), settings.effective.clone());
-        let mut reloader = Reloader { words, first, builder, models, control, metrics, counts };
+        let mut reloader = Reloader { words, first, builder, models, control, metrics, counts, sessions };
         reload_on_signal(move || reloader.reload())
     })
 }
@@ -325,19 +339,29 @@ fn run_one_round(protocol: &dyn OneRound, settings: &Settings) -> Result<()> {
     log::start(args.log);
     let service = protocol.serve(&model.file, cache, &args.one_round.0)?;
     let Place { listener, tokens, .. } = args.place()?;
-    let server = Server::new(service, listener, args.bounds.limits())?;
+    let limits = args.bounds.limits(args.bounds.max_memory.unwrap_or(u64::MAX));
+    let server = Server::new(service, listener, limits)?;
     let (service, control) = (server.shared_service(), server.control());
-    control.set_rules(rules, args.counts_file())?;
-    let ran = run_until_told(args, tokens, server, |server, _| {
+    tell_unwritten(control.set_rules(rules, args.counts_file())?.as_ref());
+    let ran = run_until_told(args, tokens, server, |server, metrics| {
         server.service().announce(server.bound());
-        let reason = format!("with --protocol {name} everything takes a restart");
+        let control = server.control();
+        let reason = format!("with --protocol {name} everything but the certificate takes a restart");
         reload_on_signal(move || {
+            metrics.reloaded(reload::renew_certificate(&control));
             warn!(target: TARGET, event = "takes-restart", reason, "{reason}");
         })
     });
     // What is computed holds gigabytes: it ends before this process does.
     service.end(&control);
     ran
+}
+
+/// Says that queries are counted, and not written.
+fn tell_unwritten(why: Option<&FileError>) {
+    if let Some(why) = why {
+        log_event(Event::NotCounted(why));
+    }
 }
 
 /// Where clients come to, and who is let in.
@@ -348,12 +372,16 @@ struct Place {
 }
 
 impl Args {
-    fn keep_limits(&self) -> KeepLimits {
+    /// `room` is what this process may take, if that is limited.
+    fn keep_limits(&self, room: Option<Room>) -> KeepLimits {
+        let default = KeepLimits::default();
+        let (bytes, keys) =
+            (memory::part_for_kept(default.bytes, room, 4), memory::part_for_kept(default.keys, room, 8));
         KeepLimits {
             queries: self.keep_queries,
-            bytes: self.keep_memory.unwrap_or(KeepLimits::default().bytes),
+            bytes: self.keep_memory.unwrap_or(bytes),
             idle: Duration::from_secs(self.keep_idle),
-            keys: self.keep_keys.unwrap_or(KeepLimits::default().keys),
+            keys: self.keep_keys.unwrap_or(keys),
         }
     }
 
@@ -483,6 +511,34 @@ fn reload_on_signal(_: impl FnMut() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
+/// Bytes that a session of the largest model takes, as estimated.
+fn largest_session(models: &[Arc<Named>]) -> u64 {
+    models.iter().map(|named| named.service().session_bytes()).max().unwrap_or(0)
+}
+
+/// Bytes that models take when they are prepared, as estimated.
+fn prepared_models(models: &[Arc<Named>]) -> u64 {
+    let of = |named: &Arc<Named>| {
+        let service = named.service();
+        needs(service.network(), service.plan(), Load::single(threads())).server.model
+    };
+    models.iter().map(of).fold(0, u64::saturating_add)
+}
+
+/// Says how much memory sessions may take, where that is bounded.
+fn announce_memory(sessions: &ForSessions) {
+    let all = sessions.bytes();
+    if all < u64::MAX {
+        info!(target: TARGET, event = "memory", bytes = all, "sessions may take {} of memory together", bytes(all));
+    }
+    if sessions.is_too_little() {
+        eprintln!(
+            "warning: not even one session fits the memory that is left below the limit, beside what is kept for clients \
+             (--keep-memory, --keep-keys)"
+        );
+    }
+}
+
 /// What a person should know at the start.
 fn announce(server: &Server<Models>, keep: KeepLimits) {
     let (models, address) = (server.service().now(), server.bound());
@@ -562,6 +618,10 @@ fn log_event(event: Event<'_>) {
         Event::Connected(peer, None) => info!(target: TARGET, event = "connected", %peer, "{line}"),
         Event::Connected(peer, Some(client)) => {
             info!(target: TARGET, event = "connected", %peer, client, "{line}");
+        }
+        Event::Waits(peer, client, place) => {
+            let (client, place, seconds) = (client.unwrap_or_default(), place.place, place.seconds);
+            info!(target: TARGET, event = "waits", %peer, client, place, seconds, "{line}");
         }
         Event::Uses(peer, network) => info!(target: TARGET, event = "uses", %peer, network, "{line}"),
         Event::Query(peer, network, Notice::Answered(served)) => {

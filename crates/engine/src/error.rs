@@ -91,9 +91,9 @@ pub enum EngineError {
         /// When it may make this one.
         wait: Duration,
     },
-    /// The server has computed as much of hints for the client's address as it may for now.
+    /// The server has computed as much of hints for the client (or its address, where clients show nothing else) as it may for now.
     #[error(
-        "the server has made as many hints for this address as it may for now: come back in {} s",
+        "the server has made as many hints for this client as it may for now: come back in {} s",
         whole_seconds(*wait)
     )]
     AddressHintsSpent {

@@ -39,7 +39,8 @@ pub use {
 /// Channels between two parties, and what carries them.
 pub mod wire {
     pub use jaguar_wire::{
-        Channel, Clock, Stage, SystemClock, Traffic, Transport, WireError, framed, memory_pair, pack, tcp,
+        Channel, Clock, Queued, Stage, SystemClock, Traffic, Transport, WireError, framed, memory_pair, pack,
+        tcp,
     };
 }
 

@@ -4,10 +4,12 @@ use std::io;
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use jaguar_wire::framed::{Framed, Options};
-use jaguar_wire::{ByteStream, Introduction, WireError, tcp};
+use jaguar_wire::{ByteStream, Introduction, Queued, WireError, tcp};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
@@ -22,7 +24,24 @@ pub struct Dialer {
     tls: Option<tls::Client>,
     token: Option<Token>,
     proxy: bool,
+    wait: Option<Wait>,
 }
+
+/// For how long a place is waited for, and who hears of it.
+#[derive(Clone)]
+struct Wait {
+    time: Duration,
+    hear: Arc<dyn Fn(Option<Queued>) -> bool + Send + Sync>,
+}
+
+/// How often who waits looks whether it should go on.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// After how long a server that refused for now is asked again, by who waits.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// How much longer than it was told that this side waits, a server may take.
+const LENIENCE: Duration = Duration::from_secs(30);
 
 /// How far a connection has come: the time of each step, and what was seen on the way.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +62,7 @@ pub struct Steps {
 impl Dialer {
     /// Reaches the server at `address`, with nothing encrypted.
     pub fn new(address: Address) -> Self {
-        Self { address, tls: None, token: None, proxy: false }
+        Self { address, tls: None, token: None, proxy: false, wait: None }
     }
 
     /// Speaks TLS with it.
@@ -67,6 +86,25 @@ impl Dialer {
         self
     }
 
+    /// Waits for a place, for at most `time` (18 hours), where the server has none, in its line; and where that is too long, comes back
+    /// every ten seconds. `hear` is called with each place in the line that the server tells, and with none several times a second:
+    /// if it says no, the wait is over.
+    #[must_use]
+    pub fn waiting(
+        mut self,
+        time: Duration,
+        hear: impl Fn(Option<Queued>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.wait = (!time.is_zero()).then(|| Wait { time, hear: Arc::new(hear) });
+        self
+    }
+
+    /// The same server, without waiting for a place.
+    #[must_use]
+    pub fn at_once(&self) -> Self {
+        Self { wait: None, ..self.clone() }
+    }
+
     /// Where the server is.
     pub fn address(&self) -> &Address {
         &self.address
@@ -79,7 +117,31 @@ impl Dialer {
     /// this side believes, or the session is not bound to the connection. The error names the address. A token is not sent in
     /// the clear beyond this machine.
     pub fn connect(&self, options: Options) -> Result<Framed, WireError> {
-        self.connect_noting(options, &mut Steps::default())
+        let Some(Wait { time, hear }) = &self.wait else {
+            return self.connect_noting(options, &mut Steps::default());
+        };
+        let begun = Instant::now();
+        loop {
+            let left = time.saturating_sub(begun.elapsed());
+            let wait = Some(Wait { time: left, hear: hear.clone() });
+            let connected = Self { wait, ..self.clone() }.connect_noting(options, &mut Steps::default());
+            match connected {
+                Err(WireError::PeerBusy(_)) if time.saturating_sub(begun.elapsed()) > AGAIN => {}
+                connected => return connected,
+            }
+            let until = Instant::now() + AGAIN;
+            while Instant::now() < until {
+                if !hear(None) {
+                    return Err(self.stopped());
+                }
+                thread::sleep(LOOK);
+            }
+        }
+    }
+
+    fn stopped(&self) -> WireError {
+        let source = io::Error::new(io::ErrorKind::Interrupted, "this side was asked to stop");
+        WireError::Io { what: format!("waiting for a place at {}", self.address), source }
     }
 
     /// [`connect`](Self::connect), for those who look for what is wrong: `steps` says how far it came.
@@ -147,8 +209,15 @@ impl Dialer {
             steps.opened = passed();
         }
         let token = self.token.as_ref().map_or(&[][..], Token::bytes);
-        let framed = Framed::connect_as(stream, name, &Introduction { token, unbound: self.proxy }, options)?;
+        // (Rounded up: who waits at all says so.)
+        let seconds = |wait: &Wait| u16::try_from(wait.time.as_secs() + 1).unwrap_or(u16::MAX);
+        let wait = self.wait.as_ref().map_or(0, seconds);
+        let introduction = Introduction { token, unbound: self.proxy, wait };
+        let mut framed = Framed::connect_as(stream, name, &introduction, options)?;
         steps.greeted = passed();
+        if let Some(Wait { time, hear }) = &self.wait {
+            framed.wait_for_place(*time + LENIENCE, &mut |told| hear(told))?;
+        }
         Ok(framed)
     }
 

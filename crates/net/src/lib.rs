@@ -28,6 +28,6 @@ mod websocket;
 
 pub use address::{Address, NoAddress, WebSocket};
 pub use dial::{Dialer, Steps};
-pub use listen::{Bound, Greeted, Incoming, Listener, Peer};
+pub use listen::{Bound, Greeted, Incoming, Line, Listener, Peer};
 pub use pem::{Exposed, FileError};
 pub use token::{NoToken, Token, TokenFile};

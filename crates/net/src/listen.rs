@@ -1,17 +1,17 @@
 //! The server's end: a TCP port or a Unix socket, with TLS around what comes or without.
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jaguar_wire::framed::{Came, Framed, Options};
-use jaguar_wire::{ByteStream, WireError, see_out, tcp, turn_away};
+use jaguar_wire::{ByteStream, Side, WireError, see_out, tcp, turn_away};
 use rustls::ServerConnection;
 use zeroize::Zeroizing;
 
@@ -186,7 +186,7 @@ impl Listener {
                 (Box::new(accepted.map_err(doing)?.0), Peer::Unix(came.fetch_add(1, Ordering::Relaxed) + 1))
             }
         };
-        Ok(Incoming { stream, peer, tls: self.tls.clone(), origins: Arc::clone(&self.origins) })
+        Ok(Incoming::over_line(stream, peer, self.tls.clone(), Arc::clone(&self.origins)))
     }
 }
 
@@ -228,9 +228,65 @@ impl Drop for Socket {
 /// says nothing.
 const INSIDE: [Option<&[u8]>; 3] = [Some(PROTOCOL), Some(HTTP), None];
 
+/// What is under a connection, for who looks at it and may cut it from another thread.
+#[derive(Clone)]
+pub struct Line(Arc<Watched>);
+
+struct Watched {
+    stream: Box<dyn ByteStream>,
+    spoken: AtomicBool,
+}
+
+impl Line {
+    fn new(stream: Box<dyn ByteStream>) -> Self {
+        Self(Arc::new(Watched { stream, spoken: AtomicBool::new(false) }))
+    }
+
+    /// Whether a byte has come over it.
+    pub fn has_spoken(&self) -> bool {
+        self.0.spoken.load(Ordering::Relaxed)
+    }
+
+    /// Ends it both ways: whoever reads or writes there is told so at once.
+    pub fn cut(&self) {
+        // (It may be gone already.)
+        let _ = self.0.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl ByteStream for Line {
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.stream.read(buf)?;
+        if read > 0 {
+            self.0.spoken.store(true, Ordering::Relaxed);
+        }
+        Ok(read)
+    }
+
+    fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.stream.write(parts)
+    }
+
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.0.stream.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.0.stream.set_write_timeout(timeout)
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.stream.shutdown(how)
+    }
+
+    fn binding(&self, side: Side) -> Option<[u8; 32]> {
+        self.0.stream.binding(side)
+    }
+}
+
 /// A connection that has been accepted and not yet greeted.
 pub struct Incoming {
-    stream: Box<dyn ByteStream>,
+    stream: Line,
     peer: Peer,
     tls: Option<tls::Server>,
     origins: Arc<[String]>,
@@ -257,7 +313,21 @@ impl Incoming {
         tls: Option<tls::Server>,
         origins: &[String],
     ) -> Self {
-        Self { stream, peer, tls, origins: origins.into() }
+        Self::over_line(stream, peer, tls, origins.into())
+    }
+
+    fn over_line(
+        stream: Box<dyn ByteStream>,
+        peer: Peer,
+        tls: Option<tls::Server>,
+        origins: Arc<[String]>,
+    ) -> Self {
+        Self { stream: Line::new(stream), peer, tls, origins }
+    }
+
+    /// What is under it.
+    pub fn line(&self) -> Line {
+        self.stream.clone()
     }
 
     /// Where the connection comes from.
@@ -278,19 +348,20 @@ impl Incoming {
             let opened = websocket::accept(stream, first, (name, &self.origins), options.greeting);
             opened.map(|stream| Box::new(stream) as Box<dyn ByteStream>)
         };
+        let line = Box::new(self.stream);
         let stream: Box<dyn ByteStream> = match self.tls {
-            None => match Framed::accept_any(self.stream, name.clone(), options)? {
+            None => match Framed::accept_any(line, name.clone(), options)? {
                 Came::Greeted(connection, token) => {
                     return Ok(Greeted { connection, token, certificate, subject });
                 }
                 Came::Http(stream, first) => opened(stream, first, &name)?,
             },
             Some(tls) => {
-                let connection = ServerConnection::new(tls.config).map_err(|e| WireError::Io {
+                let connection = ServerConnection::new(tls.config()).map_err(|e| WireError::Io {
                     what: format!("TLS with {name}"),
                     source: io::Error::other(e),
                 })?;
-                let secured = TlsStream::open(self.stream, connection.into(), &INSIDE, options.greeting);
+                let secured = TlsStream::open(line, connection.into(), &INSIDE, options.greeting);
                 let secured = secured.map_err(|(socket, failure)| {
                     if let Failure::NoTls(first) = &failure {
                         turn_away(

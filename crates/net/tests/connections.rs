@@ -171,7 +171,7 @@ fn in_between(server: String, shown: Arc<ServerConfig>, believed: Option<Arc<Cli
                 Box::new(StreamOwned::new(ClientConnection::new(config, name).expect("sound"), socket))
             }
         };
-        let mut greeting = [0; 50];
+        let mut greeting = [0; 52];
         client.read_exact(&mut greeting).expect("the client's");
         server.write_all(&greeting).expect("sent");
         server.read_exact(&mut greeting).expect("the server's");
@@ -232,7 +232,7 @@ fn another_protocol_in_tls_is_refused() {
         (&[b"h2"], b"GET / HTTP/1.1\r\n\r\n", "not Jaguar's protocol", ""),
         (&[], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\"Connection: upgrade\"", "HTTP/1.1 400"),
         (&[b"http/1.1"], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\"Connection: upgrade\"", "HTTP/1.1 400"),
-        (&[], b"JAGUAR/0002 \r\n\r\n", "no HTTP", "HTTP/1.1 400"),
+        (&[], b"JAGUAR/0003 \r\n\r\n", "no HTTP", "HTTP/1.1 400"),
     ];
     for (protocols, words, told, answered) in asks {
         let mut config = (*authority.raw_client()).clone();

@@ -72,7 +72,7 @@ fn opened(address: &str) -> TcpStream {
 
 /// The greeting of a client in the clear.
 fn greeting() -> Vec<u8> {
-    [&b"JAGUAR/0002 \r\n\r\n"[..], &[0; 34]].concat()
+    [&b"JAGUAR/0003 \r\n\r\n"[..], &[0; 36]].concat()
 }
 
 #[test]
@@ -127,17 +127,17 @@ fn borders_and_fragments_mean_nothing_and_pings_are_answered() {
         {
             socket.write_all(&frame(first, payload, MASK)).expect("sent");
         }
-        let mut answer = [0; 2 + 50 + 2 + 13];
+        let mut answer = [0; 2 + 52 + 2 + 13];
         socket.read_exact(&mut answer).expect("the answer");
         // The pong waits for no more than what the server says next.
         let pong = frame(0x8a, b"are you there", None);
-        let (pong_at, greeting_at) = if answer.starts_with(&pong) { (0, 15) } else { (52, 0) };
+        let (pong_at, greeting_at) = if answer.starts_with(&pong) { (0, 15) } else { (54, 0) };
         assert_eq!(answer[pong_at..pong_at + 15], pong);
         assert_eq!(
             answer[greeting_at..greeting_at + 18],
-            frame(0x82, &[0; 50], None)[..2]
+            frame(0x82, &[0; 52], None)[..2]
                 .iter()
-                .chain(b"JAGUAR/0002 \r\n\r\n")
+                .chain(b"JAGUAR/0003 \r\n\r\n")
                 .copied()
                 .collect::<Vec<u8>>()[..]
         );
@@ -397,11 +397,11 @@ fn proxy(server: String, shown: std::sync::Arc<rustls::ServerConfig>) -> String 
         let answer = head(&mut server);
         client.write_all(answer.as_bytes()).expect("sent");
         // A greeting each way, in one message, with the client's mask; then some data.
-        let mut greeting = [0; 2 + 4 + 50];
+        let mut greeting = [0; 2 + 4 + 52];
         client.read_exact(&mut greeting).expect("the client's");
         server.write_all(&greeting).expect("sent");
-        server.read_exact(&mut greeting[..52]).expect("the server's");
-        client.write_all(&greeting[..52]).expect("sent");
+        server.read_exact(&mut greeting[..54]).expect("the server's");
+        client.write_all(&greeting[..54]).expect("sent");
         let mut more = [0; 2 + 6];
         if server.read_exact(&mut more).is_ok() {
             let _ = client.write_all(&more);

@@ -19,5 +19,5 @@ pub fn scrape(read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>) -> String {
 /// # Errors
 /// When it is none, or cannot be written.
 pub fn open_queries(path: PathBuf) -> Result<(), FileError> {
-    QueryBook::open(Some(path), SystemTime::now()).map(drop)
+    QueryBook::open(Some(path), SystemTime::now()).and_then(|(_, written)| written)
 }

@@ -9,7 +9,8 @@ use jaguar_engine::{EngineError, Stock};
 use jaguar_net::tls::Fingerprint;
 use jaguar_wire::Channel;
 
-use crate::limits::{Memory, Place, Refusal};
+use crate::limits::Refusal;
+use crate::places::{Memory, Place};
 use crate::watched::Session;
 use crate::{Event, Hear, Shared};
 
@@ -66,7 +67,7 @@ impl Visit<'_> {
         self.shared.register.rules().may_use(self.client(), model)
     }
 
-    /// The hints that its address may have.
+    /// The hints that it may have, or its address if it has not shown who it is.
     pub fn hints(&self) -> Option<&HintBudget> {
         self.place.hints.as_deref()
     }

@@ -11,7 +11,9 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `models.rs` | [`Models`]: several of them, by name, which can be replaced meanwhile |
-//! | `limits.rs` | [`Limits`], the [`Refusal`]s that clients are told, and who has a place |
+//! | `limits.rs` | [`Limits`], and the [`Refusal`]s that clients are told |
+//! | `places.rs` | who has a place, who waits for one, and who gives one up |
+//! | `ungreeted.rs` | connections that have not greeted, and which of them loses its place |
 //! | `rules.rs` | [`Rules`]: which client may use which model, and how much |
 //! | `queries.rs` | the queries of today, in a file |
 //! | `watched.rs` | a client's connection: bytes counted, limits of time kept, ended when the server ends |
@@ -30,9 +32,10 @@ use jaguar_engine::one_round;
 use jaguar_engine::server::Notice;
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::FileError as TokenFileError;
+use jaguar_net::tls;
 use jaguar_net::{Bound, Greeted, Incoming, Listener, Peer, TokenFile};
-use jaguar_wire::framed::Options;
-use jaguar_wire::{Channel, Transport, WireError};
+use jaguar_wire::framed::{Framed, Options};
+use jaguar_wire::{Channel, Queued, Transport, WireError};
 
 #[doc(hidden)]
 pub mod foreign;
@@ -41,18 +44,23 @@ mod http;
 mod limits;
 pub mod metrics;
 mod models;
+mod places;
 mod queries;
 mod rules;
+mod ungreeted;
 mod watched;
 
 pub use hosted::{Caller, Hosted, ModelState, Told, Visit};
-pub use limits::{Limits, Memory, Refusal};
+pub use limits::{Limits, Refusal};
 pub use models::{Models, Named};
+pub use places::{Memory, PlaceCount};
 pub use rules::{ClientRules, ModelRules, Rules};
 pub use watched::Watched;
 
-use limits::{AFTER_RESTART, Places, SOON};
+use limits::{AFTER_RESTART, SOON};
+use places::{Coming, Place, Places, Turn};
 use rules::Register;
+use ungreeted::{Ungreeted, Waiting};
 use watched::{Ending, Moved, Session};
 
 /// What happens to a server, for its log and its figures.
@@ -62,6 +70,8 @@ pub enum Event<'a> {
     ModelPrepared(&'a str, Duration),
     /// A client has greeted and is served; with the name that rules know it under, if it has shown who it is.
     Connected(Peer, Option<&'a str>),
+    /// A client has greeted and finds no place: it waits for one, as it said that it would, with this place in the line.
+    Waits(Peer, Option<&'a str>, Queued),
     /// The session is about the model of this name.
     Uses(Peer, &'a str),
     /// What the session says of a client's query to the model of this name.
@@ -76,7 +86,7 @@ pub enum Event<'a> {
     NotCounted(&'a FileError),
     /// The tokens of clients cannot be looked at.
     NoTokens(&'a TokenFileError),
-    /// A connection was dropped: as many as may are there that have not greeted.
+    /// A connection was dropped that had not greeted: as many as may were there, and another came.
     TooManyUngreeted(Peer),
     /// The system refused a connection; the server goes on.
     NotAccepted(&'a WireError),
@@ -125,6 +135,7 @@ pub struct Drained {
 /// What the parts of a server know of each other.
 pub(crate) struct Shared {
     places: Arc<Places>,
+    ungreeted: Arc<Ungreeted>,
     register: Arc<Register>,
     moved: Arc<Moved>,
     prepared: AtomicBool,
@@ -140,6 +151,7 @@ pub struct Control {
     service: Arc<dyn Hosted>,
     shared: Arc<Shared>,
     bound: Bound,
+    tls: Option<tls::Server>,
 }
 
 impl Control {
@@ -158,16 +170,35 @@ impl Control {
         let _ = self.bound.knock();
     }
 
-    /// Whether clients are served at once: the models are prepared, and the server is not ending.
+    /// Whether it takes clients: the models are prepared, and the server is not ending. (Its places may be taken.)
     ///
     /// # Errors
     /// What it waits for.
-    pub fn ready(&self) -> Result<(), &'static str> {
+    pub fn accepts(&self) -> Result<(), &'static str> {
         if self.shared.ending.begun.load(Ordering::SeqCst) {
             return Err(ENDING);
         }
         let prepared = self.shared.prepared.load(Ordering::SeqCst) && self.models().iter().all(|m| m.ready);
         prepared.then_some(()).ok_or("the model is being prepared")
+    }
+
+    /// Whether a client that comes now is served at once: it is taken, and there is a free place.
+    ///
+    /// # Errors
+    /// What it waits for.
+    pub fn ready(&self) -> Result<(), &'static str> {
+        self.accepts()?;
+        self.free_place()
+    }
+
+    /// Whether there is a free place.
+    pub(crate) fn free_place(&self) -> Result<(), &'static str> {
+        (self.places().free > 0).then_some(()).ok_or(FULL)
+    }
+
+    /// How many places for clients there are, and how many of them are free.
+    pub fn places(&self) -> PlaceCount {
+        self.shared.places.count()
     }
 
     /// The models that there are, if clients choose.
@@ -186,12 +217,17 @@ impl Control {
     }
 
     /// Other rules from now on, also for sessions that are there. If they bound queries, these are counted in the file at `counts`; the
-    /// one that was named first stays.
+    /// one that was named first stays. The value says why it is not written, if it cannot be: then they count until the server ends.
     ///
     /// # Errors
-    /// When that file cannot be used. Then the rules stay as they were.
-    pub fn set_rules(&self, rules: Rules, counts: Option<PathBuf>) -> Result<(), FileError> {
+    /// When that file is another server's, or holds something else. Then the rules stay as they were.
+    pub fn set_rules(&self, rules: Rules, counts: Option<PathBuf>) -> Result<Option<FileError>, FileError> {
         self.shared.register.put_in_force(rules, counts)
+    }
+
+    /// What is spoken with clients, if it is TLS.
+    pub fn tls(&self) -> Option<&tls::Server> {
+        self.tls.as_ref()
     }
 
     /// How many clients are being served now.
@@ -219,6 +255,7 @@ impl<S: Hosted> Server<S> {
         let bound = listener.bound()?;
         let shared = Arc::new(Shared {
             places: Arc::new(Places::new(limits)),
+            ungreeted: Arc::default(),
             register: Arc::new(Register::new()),
             moved: Arc::default(),
             prepared: AtomicBool::new(false),
@@ -273,7 +310,12 @@ impl<S: Hosted> Server<S> {
 
     /// To look at it and to end it, from other threads.
     pub fn control(&self) -> Control {
-        Control { service: self.service.clone(), shared: self.shared.clone(), bound: self.bound.clone() }
+        Control {
+            service: self.service.clone(),
+            shared: self.shared.clone(),
+            bound: self.bound.clone(),
+            tls: self.listener.tls().cloned(),
+        }
     }
 
     /// Serves until [`Control::drain`] is called, and prepares the model meanwhile. `hear` is called from every client's thread.
@@ -304,7 +346,8 @@ impl<S: Hosted> Server<S> {
                 break;
             }
             // Those that connect and say nothing are few at a time, and gone within seconds.
-            let Some(waiting) = shared.places.wait(incoming.peer().ip()) else {
+            let (ip, limit) = (incoming.peer().ip(), shared.places.limits().ungreeted);
+            let Some(waiting) = shared.ungreeted.enter(ip, incoming.line(), limit) else {
                 hear(Event::TooManyUngreeted(incoming.peer()));
                 continue;
             };
@@ -337,7 +380,8 @@ impl Shared {
         hear(Event::Draining(self.places.taken(), left(&deadline)));
         loop {
             let (clients, time) = (self.places.taken(), left(&deadline));
-            if clients == 0 || time.is_zero() {
+            // (Who waits for a place is told at once.)
+            if clients == 0 && self.places.count().waiting == 0 || time.is_zero() {
                 self.ending.over.store(true, Ordering::SeqCst);
                 self.wait_for_last_words(deadline);
                 return Drained { cut: clients };
@@ -349,7 +393,8 @@ impl Shared {
     /// Waits for those that are cut off to be told so, but for no computation.
     fn wait_for_last_words(&self, mut deadline: MutexGuard<'_, Option<Instant>>) {
         let start = Instant::now();
-        while self.places.taken() > 0 && start.elapsed() < watched::LAST_WORDS {
+        let there = || self.places.taken() > 0 || self.places.count().waiting > 0;
+        while there() && start.elapsed() < watched::LAST_WORDS {
             deadline = self.wait_for_one(deadline, PAUSE);
         }
     }
@@ -367,6 +412,9 @@ impl Shared {
 /// Why a server that is ending is not ready.
 const ENDING: &str = "shutting down";
 
+/// Why one whose places are all taken is not.
+const FULL: &str = "all places are taken";
+
 /// How long a server waits when the system refuses connections, and between two looks at who is still there.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -381,43 +429,47 @@ struct Connection {
 }
 
 impl Connection {
-    fn serve(&self, incoming: Incoming, ungreeted: limits::Waiting) {
+    fn serve(&self, incoming: Incoming, ungreeted: Waiting) {
         let peer = incoming.peer();
-        match self.converse(incoming, ungreeted) {
+        let greeted = incoming.greet(self.options);
+        // Only who has greeted counts: one that says nothing must not keep a client out.
+        if !ungreeted.leave() {
+            return (self.hear)(Event::TooManyUngreeted(peer));
+        }
+        match greeted.map_err(ServeError::Wire).and_then(|greeted| self.converse(peer, greeted)) {
             Ok(()) => (self.hear)(Event::Left(peer)),
             Err(e) => (self.hear)(Event::Ended(peer, &e)),
         }
         self.shared.left.notify_all();
     }
 
-    fn converse(&self, incoming: Incoming, ungreeted: limits::Waiting) -> Result<(), ServeError> {
-        let peer = incoming.peer();
-        let Greeted { mut connection, token, certificate, subject } = incoming.greet(self.options)?;
-        drop(ungreeted);
-        // Only who has greeted counts: one that says nothing must not keep a client out.
-        let admitted = self.who(&token).and_then(|token| {
-            let place = self.place(peer)?;
+    fn converse(&self, peer: Peer, greeted: Greeted) -> Result<(), ServeError> {
+        let Greeted { mut connection, token, certificate, subject } = greeted;
+        let admitted = self.who(&token).map_err(ServeError::Refused).and_then(|token| {
             let caller = Caller { token, certificate, subject, address: peer.ip() };
             let name = caller.name();
-            let attendance = self.shared.register.enter(name.as_deref())?;
+            // (Who waits for a place counts as a session of its client's.)
+            let attendance = self.shared.register.enter(name.as_deref()).map_err(ServeError::Refused)?;
+            let place = self.place(&connection, peer, (&caller, name.as_deref()))?;
             Ok((place, attendance, caller, name))
         });
         let (place, _attendance, caller, name) = match admitted {
             Ok(admitted) => admitted,
-            Err(why) => {
+            Err(ServeError::Refused(why)) => {
                 match why.is_for_now() {
                     true => connection.put_off(&why.to_string()),
                     false => connection.abort(&why.to_string()),
                 }
                 return Err(ServeError::Refused(why));
             }
+            Err(gone) => return Err(gone),
         };
         (self.hear)(Event::Connected(peer, name.as_deref()));
         let (session, shared) = (Arc::<Session>::default(), &self.shared);
         let watched = Watched::new(
             connection,
             shared.places.limits(),
-            session.clone(),
+            (session.clone(), place.seat()),
             shared.moved.clone(),
             shared.ending.clone(),
         );
@@ -472,10 +524,50 @@ impl Connection {
         }
     }
 
-    fn place(&self, peer: Peer) -> Result<limits::Place, Refusal> {
-        if self.shared.ending.begun.load(Ordering::SeqCst) {
-            return Err(Refusal::ShuttingDown { again: AFTER_RESTART });
+    /// A place for a client; it is told in the line, if it would wait for one.
+    fn place(
+        &self,
+        connection: &Framed,
+        peer: Peer,
+        (caller, name): (&Caller, Option<&str>),
+    ) -> Result<Place, ServeError> {
+        let (places, coming) = (&self.shared.places, Coming::new(caller.address, caller.identity()));
+        let ending = || match self.shared.ending.begun.load(Ordering::SeqCst) {
+            true => Err(ServeError::Refused(Refusal::ShuttingDown { again: AFTER_RESTART })),
+            false => Ok(()),
+        };
+        ending()?;
+        let wait = connection.would_wait();
+        match places.take(&coming, Instant::now()) {
+            Ok(place) => {
+                connection.tell_place(Queued::SERVED);
+                return Ok(place);
+            }
+            Err(Refusal::Busy { .. } | Refusal::AddressBusy { .. }) if !wait.is_zero() => {}
+            Err(why) => return Err(ServeError::Refused(why)),
         }
-        self.shared.places.take(peer.ip(), Instant::now())
+        let line = places.line_up(&coming).map_err(ServeError::Refused)?;
+        let (since, mut told) = (Instant::now(), None);
+        loop {
+            ending()?;
+            connection.is_there()?;
+            match line.turn(PAUSE).map_err(ServeError::Refused)? {
+                Turn::Place(place) => {
+                    connection.tell_place(Queued::SERVED);
+                    return Ok(place);
+                }
+                Turn::Waits(_) if since.elapsed() >= wait => {
+                    return Err(ServeError::Refused(line.over()));
+                }
+                Turn::Waits(now) if told == Some(now) => {}
+                Turn::Waits(now) => {
+                    if told.is_none() {
+                        (self.hear)(Event::Waits(peer, name, now));
+                    }
+                    connection.tell_place(now);
+                    told = Some(now);
+                }
+            }
+        }
     }
 }

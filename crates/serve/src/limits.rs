@@ -1,11 +1,8 @@
 //! Who is let in, and who is told to come back later.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use jaguar_engine::server::HintBudget;
 
@@ -14,15 +11,17 @@ use jaguar_engine::server::HintBudget;
 pub struct Limits {
     /// Clients that have greeted. A client that keeps prepared queries counts twice: it has two connections.
     pub clients: usize,
-    /// Connections that have not greeted, of which one address may have a quarter. They have a few seconds for it; those
-    /// beyond it are dropped without a word.
+    /// Connections that have not greeted, of which one address may have a quarter, and one range of addresses half. They have a few
+    /// seconds for it; beyond it, who comes has the place of one that is silent, which is dropped without a word.
     pub ungreeted: usize,
+    /// Clients that have greeted, found no place and wait for one, of which one client may have a quarter.
+    pub waiting: usize,
     /// Of `clients`, those that come from one address.
     pub clients_per_address: usize,
     /// Sessions that one address may begin in an hour, in the long run; after a quiet time, so many at once. (Of IPv6, an
     /// address is the first half of one: the rest is a customer's own.)
     pub sessions_per_address_and_hour: NonZeroU32,
-    /// Hints an hour that are computed for one address, in the long run, beside the bound for all clients; after a quiet time some
+    /// Hints an hour that are computed for one client, or for one address where clients do not show who they are, in the long run, beside the bound for all clients; after a quiet time some
     /// more at once.
     pub hints_per_address_and_hour: NonZeroU32,
     /// Bytes of a session, both ways together.
@@ -31,31 +30,35 @@ pub struct Limits {
     pub memory: u64,
     /// How long a client may ask for nothing.
     pub idle: Duration,
+    /// The same, while others wait for a place.
+    pub idle_when_full: Duration,
     /// How long no data may come from a client in the middle of what it asked for. (That its process lives is not data.)
     pub stalled: Duration,
 }
 
 impl Default for Limits {
-    /// 8 clients, all of one address if need be; 64 connections that have not greeted; 3600 sessions and 120 hints an hour and address;
-    /// any number of bytes, any memory; an hour between requests, five minutes in the middle of one.
+    /// 8 clients, all of one address if need be; 64 that wait, and 64 connections that have not greeted; 3600 sessions and 120 hints an hour and address;
+    /// any number of bytes, any memory; an hour between requests, half a minute if others wait, five minutes in the middle of one.
     fn default() -> Self {
         Self {
             clients: 8,
             ungreeted: 64,
+            waiting: 64,
             clients_per_address: 8,
             sessions_per_address_and_hour: const { NonZeroU32::new(3600).expect("more than none") },
             hints_per_address_and_hour: const { NonZeroU32::new(120).expect("more than none") },
             session_bytes: u64::MAX,
             memory: u64::MAX,
             idle: Duration::from_secs(3600),
+            idle_when_full: Duration::from_secs(30),
             stalled: Duration::from_secs(300),
         }
     }
 }
 
 impl Limits {
-    /// A budget for one address: a quarter of an hour's hints may come at once.
-    fn hints_of_address(&self) -> Arc<HintBudget> {
+    /// A budget for one client or address: a quarter of an hour's hints may come at once.
+    pub(crate) fn hints_of_address(&self) -> Arc<HintBudget> {
         let hints_per_hour = self.hints_per_address_and_hour;
         let hints_at_once = NonZeroU32::new(hints_per_hour.get().div_ceil(4)).unwrap_or(NonZeroU32::MIN);
         Arc::new(HintBudget::new(jaguar_engine::server::Limits { hints_at_once, hints_per_hour }))
@@ -144,7 +147,7 @@ pub enum Refusal {
     /// As many hints have been computed as the limit allows for now.
     #[error("{told}")]
     Hints {
-        /// For its address; else for all.
+        /// For this client, or its address; else for all.
         of_address: bool,
         /// The reason, as the client was told it.
         told: String,
@@ -190,6 +193,14 @@ pub enum Refusal {
         /// How long a client may ask for nothing.
         limit: Duration,
     },
+    /// The client asked for nothing, and others waited for a place.
+    #[error(
+        "nothing was asked for within {limit:?}, and others wait for a place; connect again when there is something to ask"
+    )]
+    GaveWay {
+        /// How long a client may ask for nothing while others wait.
+        limit: Duration,
+    },
     /// The client stopped in the middle.
     #[error("{told}")]
     Stalled {
@@ -227,7 +238,7 @@ pub(crate) const NOT_GREETED: &str = "not-greeted";
 
 impl Refusal {
     /// All that [`kind`](Self::kind) can be, and the word for connections that were dropped before they greeted.
-    pub(crate) const KINDS: [&str; 22] = [
+    pub(crate) const KINDS: [&str; 23] = [
         "busy",
         "address-busy",
         "too-often",
@@ -245,6 +256,7 @@ impl Refusal {
         "tokens-unreadable",
         "shutting-down",
         "idle",
+        "gave-way",
         "kept-idle",
         "stalled",
         "bytes",
@@ -271,6 +283,7 @@ impl Refusal {
             | Self::UnknownToken
             | Self::ShuttingDown { .. }
             | Self::Idle { .. }
+            | Self::GaveWay { .. }
             | Self::KeptIdle { .. }
             | Self::NotDone { .. }
             | Self::Stalled { .. }
@@ -298,316 +311,11 @@ impl Refusal {
             Self::TokensUnreadable { .. } => "tokens-unreadable",
             Self::ShuttingDown { .. } => "shutting-down",
             Self::Idle { .. } => "idle",
+            Self::GaveWay { .. } => "gave-way",
             Self::KeptIdle { .. } => "kept-idle",
             Self::NotDone { .. } => "not-done",
             Self::Stalled { .. } => "stalled",
             Self::Bytes { .. } => "bytes",
         }
-    }
-}
-
-const HOUR: Duration = Duration::from_secs(3600);
-
-/// Addresses that are remembered at most. Beyond it, those are forgotten that have been quiet for longest.
-const REMEMBERED: usize = 1 << 14;
-
-/// The places that are taken.
-pub(crate) struct Places {
-    state: Mutex<State>,
-}
-
-struct State {
-    limits: Limits,
-    taken: usize,
-    /// Bytes of memory that sessions may come to take.
-    memory: u64,
-    addresses: HashMap<IpAddr, Visits>,
-    ungreeted: usize,
-    /// Of those, how many each address has.
-    ungreeted_of: HashMap<Option<IpAddr>, usize>,
-}
-
-/// What is known of an address.
-struct Visits {
-    taken: usize,
-    hints: Arc<HintBudget>,
-    /// When its sessions would have begun, had they come evenly: an hour's worth of them may come ahead of that.
-    due: Instant,
-}
-
-/// A client's place, free again when dropped.
-pub(crate) struct Place {
-    places: Arc<Places>,
-    address: Option<IpAddr>,
-    /// What may be computed for its address.
-    pub(crate) hints: Option<Arc<HintBudget>>,
-}
-
-/// The place of a connection that has not greeted, free again when dropped.
-pub(crate) struct Waiting {
-    places: Arc<Places>,
-    address: Option<IpAddr>,
-}
-
-/// Memory that a session may come to take, free again when dropped.
-pub struct Memory {
-    places: Arc<Places>,
-    bytes: u64,
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        self.places.lock().memory -= self.bytes;
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut state = self.places.lock();
-        state.ungreeted -= 1;
-        if let Entry::Occupied(mut of) = state.ungreeted_of.entry(self.address) {
-            *of.get_mut() -= 1;
-            if *of.get() == 0 {
-                of.remove();
-            }
-        }
-    }
-}
-
-impl Places {
-    pub(crate) fn new(limits: Limits) -> Self {
-        let state = State {
-            limits,
-            taken: 0,
-            memory: 0,
-            addresses: HashMap::new(),
-            ungreeted: 0,
-            ungreeted_of: HashMap::new(),
-        };
-        Self { state: Mutex::new(state) }
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        self.lock().limits
-    }
-
-    /// Other limits from now on. Who is beyond them stays.
-    pub(crate) fn set_limits(&self, limits: Limits) {
-        let mut state = self.lock();
-        if limits.hints_per_address_and_hour != state.limits.hints_per_address_and_hour {
-            state.addresses.values_mut().for_each(|visits| visits.hints = limits.hints_of_address());
-        }
-        state.limits = limits;
-    }
-
-    /// Bytes of memory that sessions may come to take, as estimated.
-    pub(crate) fn memory(&self) -> u64 {
-        self.lock().memory
-    }
-
-    /// Takes memory for a session, if there is as much.
-    pub(crate) fn take_memory(self: &Arc<Self>, bytes: u64) -> Result<Memory, Refusal> {
-        let mut state = self.lock();
-        let limit = state.limits.memory;
-        match state.memory.checked_add(bytes) {
-            Some(memory) if memory <= limit => state.memory = memory,
-            _ => return Err(Refusal::Memory { need: bytes, limit, again: SOON }),
-        }
-        Ok(Memory { places: self.clone(), bytes })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn taken(&self) -> usize {
-        self.lock().taken
-    }
-
-    /// Lets a connection from `ip` greet, if not too many are about to.
-    pub(crate) fn wait(self: &Arc<Self>, ip: Option<IpAddr>) -> Option<Waiting> {
-        let mut state = self.lock();
-        let limit = state.limits.ungreeted;
-        let address = ip.map(customer);
-        let of = state.ungreeted_of.get(&address).copied().unwrap_or(0);
-        if state.ungreeted >= limit || of >= limit.div_ceil(4) {
-            return None;
-        }
-        state.ungreeted += 1;
-        state.ungreeted_of.insert(address, of + 1);
-        Some(Waiting { places: self.clone(), address })
-    }
-
-    /// Gives a client from `ip` (none: over a Unix socket) a place at the time `now`, or says when it may come back.
-    pub(crate) fn take(self: &Arc<Self>, ip: Option<IpAddr>, now: Instant) -> Result<Place, Refusal> {
-        let mut state = self.lock();
-        let limits = state.limits;
-        let Limits { clients, clients_per_address, sessions_per_address_and_hour: an_hour, .. } = limits;
-        let an_hour = an_hour.get();
-        let mut hints = None;
-        if state.taken >= clients {
-            return Err(Refusal::Busy { limit: clients, again: SOON });
-        }
-        let address = ip.map(customer);
-        if let Some(address) = address {
-            if state.addresses.len() >= REMEMBERED && !state.addresses.contains_key(&address) {
-                state.forget_one();
-            }
-            let new = || Visits { taken: 0, hints: limits.hints_of_address(), due: now };
-            let visits = state.addresses.entry(address).or_insert_with(new);
-            if visits.taken >= clients_per_address {
-                return Err(Refusal::AddressBusy { limit: clients_per_address, again: SOON });
-            }
-            let (due, each) = (visits.due.max(now), HOUR / an_hour);
-            let too_early = due.saturating_duration_since(now).saturating_sub(HOUR - each);
-            if !too_early.is_zero() {
-                let again = too_early.as_secs() + u64::from(too_early.subsec_nanos() > 0);
-                return Err(Refusal::TooOften { an_hour, again });
-            }
-            visits.due = due + each;
-            visits.taken += 1;
-            hints = Some(Arc::clone(&visits.hints));
-        }
-        state.taken += 1;
-        Ok(Place { places: self.clone(), address, hints })
-    }
-}
-
-impl State {
-    /// Makes room for another address: the one that is forgotten is that which came last the longest ago, of those that are not
-    /// there now.
-    fn forget_one(&mut self) {
-        let quiet = self.addresses.iter().filter(|(_, visits)| visits.taken == 0);
-        let oldest = quiet.min_by_key(|(_, visits)| visits.due).map(|(address, _)| *address);
-        oldest.map(|address| self.addresses.remove(&address));
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut state = self.places.lock();
-        state.taken -= 1;
-        if let Some(visits) = self.address.and_then(|address| state.addresses.get_mut(&address)) {
-            visits.taken -= 1;
-        }
-    }
-}
-
-/// What stands for a customer of the network.
-fn customer(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-        v4 => v4,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ip(text: &str) -> Option<IpAddr> {
-        Some(text.parse().expect("an address"))
-    }
-
-    fn kind(result: Result<Place, Refusal>) -> &'static str {
-        result.err().expect("refused").kind()
-    }
-
-    #[test]
-    fn places_are_limited_and_given_back() {
-        let limits = Limits { clients: 3, clients_per_address: 2, ..Limits::default() };
-        let (places, now) = (Arc::new(Places::new(limits)), Instant::now());
-        let take = |text: &str| places.take(ip(text), now);
-        let first = take("192.0.2.1").expect("free");
-        let second = take("::ffff:192.0.2.1").expect("free");
-        assert_eq!(kind(take("192.0.2.1")), "address-busy");
-        let third = take("2001:db8:0:1::1").expect("free");
-        assert_eq!(kind(take("2001:db8:0:2::1")), "busy");
-        assert_eq!(kind(places.take(None, now)), "busy");
-        assert_eq!(places.taken(), 3, "who is turned away takes no place");
-        drop(first);
-        let local = places.take(None, now).expect("free again");
-        drop((second, third, local));
-        assert_eq!(places.taken(), 0);
-        // Two of one customer, whatever the rest of their addresses.
-        let _two = ["2001:db8::1", "2001:db8::2"].map(|text| take(text).expect("free"));
-        assert_eq!(kind(take("2001:db8::3")), "address-busy");
-        assert!(take("2001:db8:0:1::3").is_ok());
-    }
-
-    #[test]
-    fn sessions_of_an_address_are_limited_in_time() {
-        let limits =
-            Limits { sessions_per_address_and_hour: NonZeroU32::new(2).expect("two"), ..Limits::default() };
-        let (places, start) = (Arc::new(Places::new(limits)), Instant::now());
-        let take =
-            |text: &str, seconds| places.take(ip(text), start + Duration::from_secs(seconds)).map(drop);
-        assert_eq!([take("192.0.2.1", 0), take("192.0.2.1", 0)], [Ok(()), Ok(())]);
-        assert_eq!(take("192.0.2.1", 0), Err(Refusal::TooOften { an_hour: 2, again: 1800 }));
-        assert_eq!(take("192.0.2.2", 0), Ok(()), "another address");
-        assert_eq!(take("192.0.2.1", 600), Err(Refusal::TooOften { an_hour: 2, again: 1200 }));
-        assert_eq!(take("192.0.2.1", 1801), Ok(()));
-        assert!(take("192.0.2.1", 1802).is_err());
-        // A long quiet time gives no more than the limit.
-        assert_eq!([take("192.0.2.1", 90_000), take("192.0.2.1", 90_000)], [Ok(()), Ok(())]);
-        assert!(take("192.0.2.1", 90_000).is_err());
-    }
-
-    #[test]
-    fn memory_is_limited_and_given_back() {
-        let places = Arc::new(Places::new(Limits { memory: 100, ..Limits::default() }));
-        let first = places.take_memory(60).expect("free");
-        let refused = places.take_memory(41).err().expect("taken");
-        assert_eq!(refused, Refusal::Memory { need: 41, limit: 100, again: SOON });
-        let _second = places.take_memory(40).expect("free");
-        assert_eq!(places.memory(), 100);
-        drop(first);
-        assert!(places.take_memory(61).is_err() && places.take_memory(u64::MAX).is_err());
-        places.set_limits(Limits { memory: 200, ..Limits::default() });
-        assert!(places.take_memory(160).is_ok());
-        assert_eq!(places.memory(), 40);
-    }
-
-    #[test]
-    fn an_address_keeps_its_budget_of_hints() {
-        let places = Arc::new(Places::new(Limits::default()));
-        let now = Instant::now();
-        let budget =
-            |text: &str| places.take(ip(text), now).expect("free").hints.clone().expect("an address");
-        let (one, again) = (budget("192.0.2.1"), budget("192.0.2.1"));
-        assert!(Arc::ptr_eq(&one, &again) && !Arc::ptr_eq(&one, &budget("192.0.2.2")));
-        assert!(places.take(None, now).expect("free").hints.is_none());
-        places.set_limits(Limits { stalled: Duration::MAX, ..Limits::default() });
-        assert!(Arc::ptr_eq(&one, &budget("192.0.2.1")));
-    }
-
-    #[test]
-    fn those_who_have_not_greeted_are_few() {
-        let places = Arc::new(Places::new(Limits { ungreeted: 6, ..Limits::default() }));
-        let wait = |text: &str| places.wait(ip(text));
-        let mut waiting: Vec<_> =
-            ["192.0.2.1", "192.0.2.1", "192.0.2.2"].map(|text| wait(text).expect("free")).into();
-        assert!(wait("192.0.2.1").is_none(), "a quarter of them, rounded up");
-        waiting.extend(["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(|text| wait(text).expect("free")));
-        assert!(wait("192.0.2.5").is_none() && places.wait(None).is_none());
-        waiting.clear();
-        assert!(wait("192.0.2.5").is_some());
-        assert!(places.lock().ungreeted_of.is_empty(), "nothing is remembered of who has gone");
-    }
-
-    #[test]
-    fn only_so_many_addresses_are_remembered() {
-        let (places, start) = (Arc::new(Places::new(Limits::default())), Instant::now());
-        let address = |i: usize| Some(IpAddr::from((0x0a00_0000 + i as u32).to_be_bytes()));
-        let stays = places.take(address(0), start).expect("free");
-        for i in 1..REMEMBERED + 10 {
-            places.take(address(i), start + Duration::from_secs(i as u64)).expect("free");
-        }
-        let state = places.lock();
-        assert_eq!(state.addresses.len(), REMEMBERED);
-        let known = |i| state.addresses.contains_key(&address(i).expect("an address"));
-        assert!(known(0) && !known(1) && known(REMEMBERED + 9), "who is there is not forgotten");
-        drop(state);
-        drop(stays);
     }
 }

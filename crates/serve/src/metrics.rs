@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `/metrics` | the figures (OpenMetrics) |
 //! | `/live` | 200 while the process answers at all |
-//! | `/ready` | 200 when clients are served at once, else 503 and what is waited for |
+//! | `/accepting` | 200 when clients are taken, else 503 and what is waited for: a model to be prepared |
+//! | `/ready` | 200 when who comes now is served at once; 503 also while all places are taken |
 //! | `/ready/NAME` | the same for the model of that name; 404 if there is none |
 //!
 //! Figures are of the server and of all clients together: none is of one client, and none depends on an input.
@@ -25,7 +26,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::http::{Answer, answer_all};
+use crate::http::{Answer, FIGURES, answer_all};
 use crate::limits::NOT_GREETED;
 use crate::{Control, Event, Refusal, ServeError};
 
@@ -92,7 +93,13 @@ pub struct Metrics {
 #[derive(Default)]
 struct Now {
     clients: Gauge,
+    places: Gauge,
+    free_places: Gauge,
+    waiting: Gauge,
+    ahead: Gauge,
+    accepting: Gauge,
     ready: Gauge,
+    certificate: Gauge,
     model_ready: Family<Model, Gauge>,
     model_sessions: Family<Model, Gauge>,
     session_memory: Gauge,
@@ -101,6 +108,7 @@ struct Now {
     moved: Family<Direction, Counter>,
     resident: Gauge,
     peak: Gauge,
+    files: Gauge,
 }
 
 impl Metrics {
@@ -196,7 +204,33 @@ impl Metrics {
             key_bytes.clone(),
         );
         registry.register("clients", "Clients that are being served", now.clients.clone());
-        registry.register("ready", "Whether clients are served at once", now.ready.clone());
+        registry.register("places", "Places for clients", now.places.clone());
+        registry.register("places_free", "Places that a client could have now", now.free_places.clone());
+        registry.register("waiting", "Clients that wait for a place", now.waiting.clone());
+        registry.register_with_unit(
+            "place_in",
+            "After how long a client that comes now may have a place, as estimated",
+            Unit::Seconds,
+            now.ahead.clone(),
+        );
+        registry.register(
+            "accepting",
+            "Whether clients are taken: models are prepared, and the server does not end",
+            now.accepting.clone(),
+        );
+        registry.register(
+            "ready",
+            "Whether a client that comes now is served at once: clients are taken, and a place is free",
+            now.ready.clone(),
+        );
+        if metrics.control.tls().is_some() {
+            registry.register_with_unit(
+                "certificate_expires",
+                "Until when the server's certificate is valid (Unix time), if it speaks TLS",
+                Unit::Seconds,
+                now.certificate.clone(),
+            );
+        }
         registry.register("kept_queries", "Prepared queries that are kept", now.kept_queries.clone());
         registry.register_with_unit(
             "kept",
@@ -217,6 +251,7 @@ impl Metrics {
             Unit::Bytes,
             now.peak.clone(),
         );
+        registry.register("open_files", "Files and sockets that this process has open", now.files.clone());
         Self { registry, ..metrics }
     }
 
@@ -291,7 +326,16 @@ impl Metrics {
         let (control, now) = (&self.control, &self.now);
         let gauge = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         gauge(&now.clients, control.clients() as u64);
+        let places = control.places();
+        gauge(&now.places, places.all as u64);
+        gauge(&now.free_places, places.free as u64);
+        gauge(&now.waiting, places.waiting as u64);
+        gauge(&now.ahead, places.seconds);
+        gauge(&now.accepting, control.accepts().is_ok().into());
         gauge(&now.ready, control.ready().is_ok().into());
+        if let Some(until) = control.tls().and_then(jaguar_net::tls::Server::valid_until) {
+            now.certificate.set(until);
+        }
         gauge(&now.session_memory, control.session_memory());
         // What is not served any more has no figure.
         now.model_ready.clear();
@@ -311,6 +355,7 @@ impl Metrics {
         }
         gauge(&now.resident, resident_kib().unwrap_or(0) * 1024);
         gauge(&now.peak, peak_kib() * 1024);
+        gauge(&now.files, open_files().unwrap_or(0));
         let mut text = String::new();
         if encode(&mut text, &self.registry).is_err() {
             let _ = writeln!(text, "# EOF");
@@ -337,33 +382,41 @@ impl Metrics {
 
     fn answer(&self, path: &str) -> Answer {
         match path {
-            "/metrics" => Answer {
+            FIGURES => Answer {
                 status: "200 OK",
                 kind: "application/openmetrics-text; version=1.0.0; charset=utf-8",
                 body: self.text(),
             },
             "/live" => Answer::text("200 OK", "live\n"),
-            "/ready" => match self.control.ready() {
-                Ok(()) => Answer::text("200 OK", "ready\n"),
-                Err(why) => Answer::text("503 Service Unavailable", format!("not ready: {why}\n")),
-            },
+            "/accepting" => probe("accepting", self.control.accepts()),
+            "/ready" => probe("ready", self.control.ready()),
             _ => match path.strip_prefix("/ready/").map(|name| self.model(name)) {
-                Some(Some(true)) => Answer::text("200 OK", "ready\n"),
-                Some(Some(false)) => Answer::text(
-                    "503 Service Unavailable",
-                    "not ready: the model is being prepared, or the server ends\n",
-                ),
+                Some(Some(ready)) => probe("ready", ready),
                 Some(None) => Answer::text("404 Not Found", "there is no model of this name\n"),
-                None => Answer::text("404 Not Found", "there are /metrics, /live, /ready and /ready/MODEL\n"),
+                None => Answer::text(
+                    "404 Not Found",
+                    "there are /metrics, /live, /accepting, /ready and /ready/MODEL\n",
+                ),
             },
         }
     }
 
     /// Whether the model of that name is served at once, if it is there.
-    fn model(&self, name: &str) -> Option<bool> {
-        let ending = self.control.ready() == Err(crate::ENDING);
-        let model = self.control.models().into_iter().find(|model| model.name == name);
-        model.map(|model| model.ready && !ending)
+    fn model(&self, name: &str) -> Option<Result<(), &'static str>> {
+        let ending = self.control.accepts() == Err(crate::ENDING);
+        let model = self.control.models().into_iter().find(|model| model.name == name)?;
+        Some(match model.ready && !ending {
+            true => self.control.free_place(),
+            false => Err("the model is being prepared, or the server ends"),
+        })
+    }
+}
+
+/// What a probe is told.
+fn probe(what: &str, is_so: Result<(), &'static str>) -> Answer {
+    match is_so {
+        Ok(()) => Answer::text("200 OK", format!("{what}\n")),
+        Err(why) => Answer::text("503 Service Unavailable", format!("not {what}: {why}\n")),
     }
 }
 
@@ -376,4 +429,10 @@ fn resident_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// How many files this process has open, where the system tells (Linux).
+fn open_files() -> Option<u64> {
+    // (The folder itself is open meanwhile.)
+    Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64)
 }

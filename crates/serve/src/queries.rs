@@ -32,8 +32,8 @@ pub(crate) struct QueryBook {
     day: u64,
     /// How many: by client, then by model.
     counts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Held as long as this server is there.
-    _lock: File,
+    /// Held as long as this server is there. None where it could not be made.
+    lock: Option<File>,
 }
 
 const WHAT: &str = "counting queries in";
@@ -47,47 +47,66 @@ fn seconds(now: SystemTime) -> u64 {
 }
 
 impl QueryBook {
-    /// The book at `path`, which is made if it is not there.
+    /// The book at `path`, which is made if it is not there. The other value says why it could not be written: then it counts in memory,
+    /// and each count tries again.
     ///
     /// # Errors
-    /// When there is no path, another server uses the file, it holds something else, or it cannot be written.
-    pub fn open(path: Option<PathBuf>, now: SystemTime) -> Result<Self, FileError> {
+    /// When there is no path, another server uses the file, or it holds something else or cannot be read.
+    pub fn open(path: Option<PathBuf>, now: SystemTime) -> Result<(Self, Result<(), FileError>), FileError> {
         let Some(path) = path else {
             let no_name =
                 io::Error::new(io::ErrorKind::NotFound, "no file is named, and no cache folder is known");
             return Err(FileError::new(WHAT, Path::new("no file"), no_name));
         };
-        let failed = |e| FileError::new(WHAT, &path, e);
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).map_err(failed)?;
-        }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".lock");
-        let lock = files::private().truncate(false).open(path.with_file_name(name)).map_err(failed)?;
-        lock.try_lock().map_err(|e| match e {
-            TryLockError::WouldBlock => failed(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another server counts there: name another file with --counts",
-            )),
-            TryLockError::Error(e) => failed(e),
-        })?;
+        let mut book = Self { path, day: 0, counts: BTreeMap::new(), lock: None };
+        let held = match book.hold() {
+            Err(e) if is_used(&e) => return Err(book.failed(e)),
+            held => held,
+        };
         let read = || -> io::Result<Option<String>> {
-            match fs::metadata(&path) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            match fs::metadata(&book.path) {
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                    Ok(None)
+                }
                 Err(e) => Err(e),
                 Ok(about) if about.len() > LONGEST => {
                     Err(damaged("longer than any that this program writes"))
                 }
-                Ok(_) => fs::read_to_string(&path).map(Some),
+                Ok(_) => fs::read_to_string(&book.path).map(Some),
             }
         };
         let read = read().and_then(|text| text.as_deref().map(parse).transpose());
-        let (day_then, counts) = read.map_err(failed)?.unwrap_or_default();
-        let mut book = Self { path: path.clone(), day: day_then, counts, _lock: lock };
+        (book.day, book.counts) = read.map_err(|e| book.failed(e))?.unwrap_or_default();
         book.turn_page(now);
         // (What cannot be written is found now, not at the first query.)
-        book.write()?;
-        Ok(book)
+        let written = held.map_err(|e| book.failed(e)).and_then(|()| book.write());
+        Ok((book, written))
+    }
+
+    fn failed(&self, error: io::Error) -> FileError {
+        FileError::new(WHAT, &self.path, error)
+    }
+
+    /// Takes the file for this server, if it has not.
+    fn hold(&mut self) -> io::Result<()> {
+        if self.lock.is_some() {
+            return Ok(());
+        }
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder)?;
+        }
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(".lock");
+        let lock = files::private().truncate(false).open(self.path.with_file_name(name))?;
+        lock.try_lock().map_err(|e| match e {
+            TryLockError::WouldBlock => io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another server counts there: name another file with --counts",
+            ),
+            TryLockError::Error(e) => e,
+        })?;
+        self.lock = Some(lock);
+        Ok(())
     }
 
     /// Begins a new day if one has come. A clock that was set back gives nobody new queries, and one that runs ahead takes nobody's
@@ -141,7 +160,7 @@ impl QueryBook {
             });
         }
         *count = count.saturating_add(images);
-        Ok(self.write())
+        Ok(self.hold().map_err(|e| self.failed(e)).and_then(|()| self.write()))
     }
 
     fn write(&self) -> Result<(), FileError> {
@@ -153,6 +172,11 @@ impl QueryBook {
         }
         files::replace(&self.path, text.as_bytes())
     }
+}
+
+/// Whether another server has the file.
+fn is_used(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
 }
 
 fn until_tomorrow(now: SystemTime) -> u64 {
@@ -198,7 +222,8 @@ mod tests {
         }
 
         fn open(&self, seconds: u64) -> Result<QueryBook, FileError> {
-            QueryBook::open(Some(self.0.join("deep/queries")), at(seconds))
+            let (book, written) = QueryBook::open(Some(self.0.join("deep/queries")), at(seconds))?;
+            written.map(|()| book)
         }
     }
 
@@ -274,6 +299,24 @@ mod tests {
         assert_eq!(count(NOON + 300 * DAY), Ok(()), "another day");
         assert!(count(NOON).is_err(), "set right again: that query counts today");
         assert_eq!(count(NOON + DAY), Ok(()), "and not tomorrow");
+    }
+
+    #[test]
+    fn what_cannot_be_written_counts_in_memory_until_it_can() {
+        let place = Place::new("unwritable");
+        // A file stands where a folder should.
+        fs::create_dir_all(&place.0).expect("made");
+        fs::write(place.0.join("deep"), "").expect("written");
+        assert!(place.open(NOON).is_err_and(|e| e.to_string().contains("deep")));
+        let (mut book, _) = QueryBook::open(Some(place.0.join("deep/queries")), at(NOON)).expect("in memory");
+        let mut count = || book.count(("alice", "a"), 1, (Some(2), None), at(NOON));
+        assert!(matches!(count(), Ok(Err(_))), "counted, and not written");
+        fs::remove_file(place.0.join("deep")).expect("ours");
+        assert!(matches!(count(), Ok(Ok(()))));
+        assert_eq!(count().err(), Some(Refusal::QueriesSpent { limit: 2, again: DAY / 2 }));
+        let text = fs::read_to_string(place.0.join("deep/queries")).expect("written");
+        assert!(text.ends_with("\n2 a alice\n"), "{text}");
+        assert!(place.open(NOON).is_err_and(|e| e.to_string().contains("another server counts there")));
     }
 
     #[test]

@@ -102,22 +102,29 @@ impl Register {
     }
 
     /// Puts rules in force, for sessions that are there too. If they bound queries, these are counted in the file at `counts`, which
-    /// stays the one that was named first.
+    /// stays the one that was named first. The value says why they are not written, if they cannot be: then they are counted in memory.
     ///
     /// # Errors
-    /// When the file cannot be used; then the rules stay as they were.
-    pub fn put_in_force(&self, rules: Rules, counts: Option<PathBuf>) -> Result<(), FileError> {
+    /// When the file is another server's, or no sound one; then the rules stay as they were.
+    pub fn put_in_force(
+        &self,
+        rules: Rules,
+        counts: Option<PathBuf>,
+    ) -> Result<Option<FileError>, FileError> {
         let mut path = lock(&self.path);
+        let mut unwritten = None;
         let known = path.clone().or(counts);
         if rules.bound_queries() {
             let mut queries = lock(&self.queries);
             if queries.is_none() {
-                *queries = Some(QueryBook::open(known.clone(), SystemTime::now())?);
+                let (book, written) = QueryBook::open(known.clone(), SystemTime::now())?;
+                *queries = Some(book);
+                unwritten = written.err();
             }
         }
         *path = known;
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
-        Ok(())
+        Ok(unwritten)
     }
 
     /// Lets a client in, if it has not too many sessions, and has queries left today. (One that is there may have another connection for what

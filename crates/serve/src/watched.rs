@@ -9,6 +9,7 @@ use jaguar_wire::framed::Framed;
 use jaguar_wire::{Transport, WireError};
 
 use crate::limits::{AFTER_RESTART, Limits, Refusal};
+use crate::places::Seat;
 
 /// How often a wait looks whether it should go on.
 const LOOK: Duration = Duration::from_millis(100);
@@ -71,6 +72,7 @@ pub struct Watched {
     inner: Framed,
     limits: Limits,
     session: Arc<Session>,
+    seat: Seat,
     moved: Arc<Moved>,
     ending: Arc<Ending>,
     bytes: u64,
@@ -82,11 +84,11 @@ impl Watched {
     pub(crate) fn new(
         inner: Framed,
         limits: Limits,
-        session: Arc<Session>,
+        (session, seat): (Arc<Session>, Seat),
         moved: Arc<Moved>,
         ending: Arc<Ending>,
     ) -> Self {
-        Self { inner, limits, session, moved, ending, bytes: 0, said_last: false }
+        Self { inner, limits, session, seat, moved, ending, bytes: 0, said_last: false }
     }
 
     /// Tells the client why, and ends.
@@ -129,6 +131,7 @@ impl Watched {
             let left = time.min(limit).saturating_sub(start.elapsed());
             if let Some(chunk) = self.inner.recv_within(look.min(left))? {
                 self.said_last = ending;
+                self.seat.is_busy();
                 self.session.between.store(false, Ordering::SeqCst);
                 self.count(chunk.len(), |moved| &moved.received)?;
                 return Ok(Some(chunk));
@@ -136,6 +139,10 @@ impl Watched {
             let waited = start.elapsed();
             if ending {
                 return Err(self.shutting_down());
+            }
+            let spared = self.limits.idle_when_full;
+            if between && waited >= spared && self.seat.is_to_leave(start) {
+                return Err(self.refuse(Refusal::GaveWay { limit: spared }));
             }
             if waited >= limit {
                 return Err(self.refuse(match between {
@@ -193,9 +200,12 @@ mod tests {
     use jaguar_wire::framed::Options;
 
     use super::*;
+    use crate::places::{Coming, Place, Places, Turn};
 
     struct Site {
         watched: Watched,
+        place: Place,
+        places: Arc<Places>,
         client: Framed,
         session: Arc<Session>,
         moved: Arc<Moved>,
@@ -209,8 +219,11 @@ mod tests {
         let client = Framed::connect(Box::new(a), "server".into(), Options::default()).expect("greeted");
         let inner = accepting.join().expect("no panic").expect("greeted");
         let (session, moved, ending) = (Arc::<Session>::default(), Arc::<Moved>::default(), Arc::default());
-        let watched = Watched::new(inner, limits, session.clone(), moved.clone(), Arc::clone(&ending));
-        Site { watched, client, session, moved, ending }
+        let places = Arc::new(Places::new(limits));
+        let place = places.take(&Coming::new(None, None), Instant::now()).expect("free");
+        let own = (session.clone(), place.seat());
+        let watched = Watched::new(inner, limits, own, moved.clone(), Arc::clone(&ending));
+        Site { watched, place, places, client, session, moved, ending }
     }
 
     /// What the client is told, having read what was sent before.
@@ -241,6 +254,25 @@ mod tests {
         assert_eq!(it.watched.recv_within(SHORT).expect("alive"), None);
         assert_eq!(it.watched.recv_within(Duration::ZERO).expect("alive"), None);
         assert!(it.session.refused().is_none());
+    }
+
+    #[test]
+    fn who_asks_for_nothing_gives_way_to_who_waits() {
+        let limits = Limits { clients: 1, idle_when_full: SHORT, ..Limits::default() };
+        let mut it = site(limits);
+        it.session.between.store(true, Ordering::SeqCst);
+        let some = SHORT * 3;
+        assert_eq!(it.watched.recv_within(some).expect("nobody waits"), None);
+        let waiting = it.places.line_up(&Coming::new(None, None)).expect("in the line");
+        // In the middle of a request nothing changes.
+        it.session.between.store(false, Ordering::SeqCst);
+        assert_eq!(it.watched.recv_within(some).expect("something is under way"), None);
+        it.session.between.store(true, Ordering::SeqCst);
+        assert!(it.watched.recv_within(Duration::from_secs(60)).is_err());
+        assert_eq!(it.session.refused().map(Refusal::kind), Some("gave-way"));
+        assert!(told(&mut it.client).contains("others wait for a place"));
+        drop(it.place);
+        assert!(matches!(waiting.turn(Duration::ZERO), Ok(Turn::Place(_))));
     }
 
     #[test]

@@ -272,8 +272,8 @@ fn pass(
     let mut held: Option<Vec<u8>> = None;
     let mut first = !with_tls;
     loop {
-        // In the clear a greeting comes first: sixteen letters, a binding, and the client's empty token.
-        let (mut message, mut counts) = (vec![0; if first { 50 } else { 5 }], true);
+        // In the clear a greeting comes first: sixteen letters, a binding, a wait, and the client's empty token.
+        let (mut message, mut counts) = (vec![0; if first { 52 } else { 5 }], true);
         from.read_exact(&mut message)?;
         let head = message.len();
         if !std::mem::take(&mut first) {

@@ -6,6 +6,7 @@
 //! | 2 keep-alive | none |
 //! | 3 abort | at most 1 KiB of UTF-8 that says why; nothing follows it |
 //! | 4 later | the same, of a side that does not do it for now: the peer may come back |
+//! | 5 place | 8 bytes, of an accepting side to one that waits: its [place](Queued) in the line and seconds (u32 each) |
 
 use crate::WireError;
 
@@ -14,6 +15,9 @@ pub(crate) const MAX_DATA: usize = 1 << 20;
 
 /// Length of an abort's reason, at most.
 const MAX_REASON: usize = 1 << 10;
+
+/// Length of what a side in the line is told.
+const PLACE: usize = 8;
 
 /// Bytes before the payload.
 pub(crate) const HEAD: usize = 5;
@@ -25,6 +29,36 @@ pub(crate) enum FrameKind {
     KeepAlive = 2,
     Abort = 3,
     Later = 4,
+    Place = 5,
+}
+
+/// What a client is told that waits for a place at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// How many are served before it, and itself. 0: it is served now.
+    pub place: u32,
+    /// After how many seconds its turn may come, as the server estimates it.
+    pub seconds: u32,
+}
+
+impl Queued {
+    /// Its turn has come.
+    pub const SERVED: Self = Self { place: 0, seconds: 0 };
+
+    pub(crate) fn to_bytes(self) -> [u8; PLACE] {
+        let [place, seconds] = [self.place, self.seconds].map(u32::to_le_bytes);
+        let mut bytes = [0; PLACE];
+        bytes[..4].copy_from_slice(&place);
+        bytes[4..].copy_from_slice(&seconds);
+        bytes
+    }
+
+    /// None if these are not so many bytes.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (place, seconds) = bytes.split_first_chunk()?;
+        let seconds: [u8; 4] = seconds.try_into().ok()?;
+        Some(Self { place: u32::from_le_bytes(*place), seconds: u32::from_le_bytes(seconds) })
+    }
 }
 
 /// What a side says last when it gives up.
@@ -77,11 +111,12 @@ pub(crate) fn parse(head: [u8; HEAD]) -> Result<(FrameKind, usize), BadHead> {
         2 => (FrameKind::KeepAlive, 0),
         3 => (FrameKind::Abort, MAX_REASON),
         4 => (FrameKind::Later, MAX_REASON),
+        5 => (FrameKind::Place, PLACE),
         other => {
             return Err(BadHead {
                 what: "the kind of a frame",
                 found: other.to_string(),
-                expected: "1, 2, 3 or 4".into(),
+                expected: "1 to 5".into(),
             });
         }
     };
@@ -116,20 +151,31 @@ mod tests {
             (FrameKind::KeepAlive, 0),
             (FrameKind::Abort, 77),
             (FrameKind::Later, 1),
+            (FrameKind::Place, PLACE),
         ];
         for (kind, len) in sound {
             assert_eq!(parse(head(kind, len)).unwrap(), (kind, len));
         }
         let bad = [
             [0, 0, 0, 0, 0],
-            [5, 0, 0, 0, 0],
+            [6, 0, 0, 0, 0],
             [1, 1, 0, 16, 0],
             [2, 1, 0, 0, 0],
             [3, 1, 4, 0, 0],
             [4, 1, 4, 0, 0],
+            [5, 9, 0, 0, 0],
         ];
         for bad in bad {
             assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn places_are_read_as_they_were_written() {
+        let queued = Queued { place: 3, seconds: 70_000 };
+        assert_eq!(Queued::from_bytes(&queued.to_bytes()), Some(queued));
+        for len in [0, 4, 7, 9] {
+            assert_eq!(Queued::from_bytes(&[1; 9][..len]), None);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The transport over any [`ByteStream`]: framed chunks, signs of life, and an orderly end.
 //!
 //! A connection begins with a greeting (`greeting.rs`); then come frames (`frame.rs`): data, keep-alives (sent when
-//! nothing else was for [`Options::keep_alive`]), and at the end an abort, if there is one.
+//! nothing else was for [`Options::keep_alive`]), and at the end an abort, if there is one. Who connected and said that it would wait
+//! for a place is told first, as often as that changes, which one it has in the line, and then that it is served.
 //!
 //! **Threads.** A connection has a writer and a reader thread with a queue each, bounded by
 //! [`Options::queue`] bytes. So `send` does not wait for the peer, data arrives while this side computes, and
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use crate::error::{io_error, is_closed};
-use crate::frame::{self, BadHead, Farewell, FrameKind, HEAD, MAX_DATA};
+use crate::frame::{self, BadHead, Farewell, FrameKind, HEAD, MAX_DATA, Queued};
 use crate::greeting::{Caller, Introduction, greet_back, greet_first};
 use crate::stream::{ByteStream, Handle, is_timeout};
 use crate::{Transport, WireError};
@@ -35,6 +36,9 @@ use crate::{Transport, WireError};
 /// Bookkeeping that a queued chunk costs beside its bytes; without it, a flood of tiny frames would take
 /// many times the memory that the queue's bound promises.
 const CHUNK_OVERHEAD: usize = 64;
+
+/// How often who waits for a place looks whether it should go on.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How long the end of a connection waits for the peer to close its side as well.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -116,7 +120,8 @@ impl Framed {
         options: Options,
     ) -> Result<Self, WireError> {
         greet_first(&*stream, &peer, introduction, options.greeting)?;
-        Self::start(stream, peer, options)
+        let line = if introduction.wait > 0 { Line::Waits(None) } else { Line::None };
+        Self::start(stream, peer, options, line)
     }
 
     /// Waits for the greeting of `peer` over `stream`, which this side has accepted, and answers it.
@@ -138,7 +143,9 @@ impl Framed {
         options: Options,
     ) -> Result<(Self, Zeroizing<Vec<u8>>), WireError> {
         match greet_back(&*stream, &peer, options.greeting, false)? {
-            Caller::Jaguar(token) => Ok((Self::start(stream, peer, options)?, token)),
+            Caller::Jaguar(token, wait) => {
+                Ok((Self::start(stream, peer, options, Line::would_wait(wait))?, token))
+            }
             Caller::Http(_) => unreachable!("refused where it is not asked for"),
         }
     }
@@ -153,7 +160,9 @@ impl Framed {
         options: Options,
     ) -> Result<Came, WireError> {
         Ok(match greet_back(&*stream, &peer, options.greeting, true)? {
-            Caller::Jaguar(token) => Came::Greeted(Self::start(stream, peer, options)?, token),
+            Caller::Jaguar(token, wait) => {
+                Came::Greeted(Self::start(stream, peer, options, Line::would_wait(wait))?, token)
+            }
             Caller::Http(first) => Came::Http(stream, first),
         })
     }
@@ -170,7 +179,84 @@ impl Framed {
         self.shared.changed.wait_while(state, time, waiting).outbox_cost == 0
     }
 
-    fn start(stream: Box<dyn ByteStream>, peer: String, options: Options) -> Result<Self, WireError> {
+    /// How long the peer, which connected, would wait for a place.
+    pub fn would_wait(&self) -> Duration {
+        match self.shared.lock().line {
+            Line::WouldWait { seconds, .. } => Duration::from_secs(seconds.into()),
+            Line::None | Line::Waits(_) => Duration::ZERO,
+        }
+    }
+
+    /// Tells the peer, which connected and [would wait](Self::would_wait), which place it has in the line. With [`Queued::SERVED`] its
+    /// wait is over; nothing is told behind that. A peer that would not wait is told nothing.
+    pub fn tell_place(&self, place: Queued) {
+        let mut state = self.shared.lock();
+        if let Line::WouldWait { seconds, tell } = &mut state.line
+            && *seconds > 0
+        {
+            *tell = Some(place);
+            if place == Queued::SERVED {
+                *seconds = 0;
+            }
+            drop(state);
+            self.shared.queued.notify();
+        }
+    }
+
+    /// Whether the peer is still there.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn is_there(&self) -> Result<(), WireError> {
+        let state = self.shared.lock();
+        state.incoming.as_ref().or(state.outgoing.as_ref()).map_or(Ok(()), |why| Err(why.error("waiting")))
+    }
+
+    /// Waits until the peer, to which this side said that it would wait, says that it is served. `hear` is called with each place that
+    /// the peer tells, and with none several times a second: if it says no, the wait is over.
+    ///
+    /// # Errors
+    /// When the peer refuses, is gone, says nothing of it for longer than `patience`, or the wait is over.
+    pub fn wait_for_place(
+        &mut self,
+        patience: Duration,
+        hear: &mut dyn FnMut(Option<Queued>) -> bool,
+    ) -> Result<(), WireError> {
+        let start = Instant::now();
+        loop {
+            let mut state = self.shared.lock();
+            let told = match &mut state.line {
+                Line::Waits(told) => told.take(),
+                Line::None | Line::WouldWait { .. } => return Ok(()),
+            };
+            if told == Some(Queued::SERVED) {
+                state.line = Line::None;
+                return Ok(());
+            }
+            if told.is_none() {
+                if let Some(failure) = &state.incoming {
+                    return Err(failure.error("waiting for a place"));
+                }
+                if start.elapsed() >= patience {
+                    return Err(WireError::Idle { patience, waiting_for: "waiting for a place".into() });
+                }
+                drop(self.shared.changed.wait(state, LOOK));
+            } else {
+                drop(state);
+            }
+            if !hear(told) {
+                let source = io::Error::new(ErrorKind::Interrupted, "this side was asked to stop");
+                return Err(io_error("waiting for a place".into(), source));
+            }
+        }
+    }
+
+    fn start(
+        stream: Box<dyn ByteStream>,
+        peer: String,
+        options: Options,
+        line: Line,
+    ) -> Result<Self, WireError> {
         let tick = options.tick();
         let set = stream.set_read_timeout(tick).and_then(|()| stream.set_write_timeout(tick));
         set.map_err(|e| io_error(format!("setting up the connection with {peer}"), e))?;
@@ -178,7 +264,7 @@ impl Framed {
             stream,
             peer,
             options,
-            state: Mutex::default(),
+            state: Mutex::new(State { line, ..State::default() }),
             queued: Signal::default(),
             taken: Signal::default(),
             arrived: Signal::default(),
@@ -424,6 +510,35 @@ struct State {
     writer_ended: bool,
     /// How many of the threads have ended.
     ended: usize,
+    line: Line,
+}
+
+/// How far a side is that waits for a place, before it has one.
+#[derive(Default)]
+enum Line {
+    /// Nobody waits.
+    #[default]
+    None,
+    /// This side does. What it was told last, and has not read.
+    Waits(Option<Queued>),
+    /// The peer would. What it is to be told next.
+    WouldWait { seconds: u16, tell: Option<Queued> },
+}
+
+impl Line {
+    fn would_wait(seconds: u16) -> Self {
+        if seconds > 0 { Self::WouldWait { seconds, tell: None } } else { Self::None }
+    }
+
+    /// Notes what the peer says. False: it may not say that.
+    fn hear(&mut self, place: Queued) -> bool {
+        let Self::Waits(told) = self else { return false };
+        if *told == Some(Queued::SERVED) {
+            return false;
+        }
+        *told = Some(place);
+        true
+    }
 }
 
 impl State {
@@ -489,6 +604,7 @@ impl From<BadHead> for Failure {
 
 /// What the writer does next.
 enum Work {
+    Place(Queued),
     Data(Vec<u8>),
     KeepAlive,
     Goodbye(Farewell),
@@ -525,6 +641,7 @@ impl Shared {
     fn write_frames(&self) -> Result<(), Failure> {
         loop {
             match self.next_work() {
+                Work::Place(place) => self.write_frame(FrameKind::Place, &place.to_bytes())?,
                 Work::Data(chunk) => {
                     for part in chunk.chunks(MAX_DATA) {
                         self.write_frame(FrameKind::Data, part)?;
@@ -558,6 +675,11 @@ impl Shared {
             if state.incoming.is_some() {
                 return Work::End;
             }
+            if let Line::WouldWait { tell, .. } = &mut state.line
+                && let Some(place) = tell.take()
+            {
+                return Work::Place(place);
+            }
             if let Some(chunk) = state.outbox.pop_front() {
                 return Work::Data(chunk);
             }
@@ -566,7 +688,8 @@ impl Shared {
             }
             let (guard, timed_out) = self.queued.wait(state, self.options.keep_alive);
             state = guard;
-            let idle = state.outbox.is_empty() && state.goodbye.is_none() && state.incoming.is_none();
+            let told = !matches!(state.line, Line::WouldWait { tell: Some(_), .. });
+            let idle = state.outbox.is_empty() && state.goodbye.is_none() && state.incoming.is_none() && told;
             if timed_out && idle && state.closing.is_none() {
                 return Work::KeepAlive;
             }
@@ -649,6 +772,20 @@ impl Shared {
                 *heard = Instant::now();
             }
             FrameKind::Data | FrameKind::KeepAlive => {}
+            FrameKind::Place => {
+                let place = Queued::from_bytes(&payload);
+                let mut state = self.lock();
+                if !place.is_some_and(|place| state.line.hear(place)) {
+                    drop(state);
+                    return Err(Failure::Misbehaved {
+                        what: "a place in the line",
+                        found: format!("{len} bytes"),
+                        expected: "8 bytes, of a side that accepted, while this side waits".into(),
+                    });
+                }
+                drop(state);
+                self.changed.notify();
+            }
             FrameKind::Abort | FrameKind::Later => {
                 return Err(match String::from_utf8(payload) {
                     Ok(reason) => Failure::Aborted(Farewell {

@@ -4,8 +4,9 @@
 //! |---|---|---|
 //! | C | 16 | `JAGUAR/`, the wire version in four digits, an empty line |
 //! | C | 33 | 1 and the connection's binding for the connecting side, or zeros |
+//! | C | 2 | how many seconds it would wait for a place (0: it wants to be told at once) |
 //! | C | 1 + n | the length of a token, and the token (n = 0: none) |
-//! | S | 16, 33, 1 | the same of its side, without a token |
+//! | S | 16, 33, 2, 1 | the same of its side, without a wait and a token |
 //!
 //! The *binding* ties the session to the TLS connection that carries it ([`ByteStream::binding`]): each side derives both
 //! sides' values from its own end, so they agree only if there is one connection. Who decrypts in the middle and passes on
@@ -27,7 +28,7 @@ use crate::frame::{self, FrameKind};
 use crate::stream::{ByteStream, Handle, Side, is_timeout};
 
 /// Both sides must run the same framing and the same meaning of the bytes in it.
-pub const WIRE_VERSION: u16 = 2;
+pub const WIRE_VERSION: u16 = 3;
 
 /// What a greeting begins with, whatever the version.
 const MAGIC: &[u8; 7] = b"JAGUAR/";
@@ -46,16 +47,19 @@ pub struct Introduction<'a> {
     pub token: &'a [u8],
     /// TLS may end before the peer, at a proxy that is trusted with all that is said. The session is not bound then.
     pub unbound: bool,
+    /// Seconds that it would wait for a place, if the accepting side has none. 0: it wants to be told at once.
+    pub wait: u16,
 }
 
 /// What follows the first line.
 ///
 /// # Panics
 /// When the token is too long.
-fn second_part(binding: Option<[u8; 32]>, token: &[u8]) -> Zeroizing<Vec<u8>> {
-    let mut bytes = Zeroizing::new(Vec::with_capacity(34 + token.len()));
+fn second_part(binding: Option<[u8; 32]>, wait: u16, token: &[u8]) -> Zeroizing<Vec<u8>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(36 + token.len()));
     bytes.push(binding.is_some().into());
     bytes.extend_from_slice(&binding.unwrap_or_default());
+    bytes.extend_from_slice(&wait.to_le_bytes());
     bytes.push(u8::try_from(token.len()).expect("tokens are short"));
     bytes.extend_from_slice(token);
     bytes
@@ -68,14 +72,14 @@ pub(crate) fn greet_first(
     introduction: &Introduction<'_>,
     patience: Duration,
 ) -> Result<(), WireError> {
-    let Introduction { token, unbound } = introduction;
+    let Introduction { token, unbound, wait } = introduction;
     let ours = stream.binding(Side::Connecting).filter(|_| !unbound);
-    let words = Zeroizing::new([&greeting(WIRE_VERSION)[..], &second_part(ours, token)].concat());
+    let words = Zeroizing::new([&greeting(WIRE_VERSION)[..], &second_part(ours, *wait, token)].concat());
     let sent = Handle(stream).write_all(&words);
     sent.map_err(|e| io_error(format!("greeting {name}"), e))?;
     let waiting = Waiting { stream, name, patience, deadline: Instant::now() + patience };
     waiting.read_greeting().map_err(|(error, _)| error)?;
-    let (theirs, _) = waiting.read_second_part()?;
+    let SecondPart { binding: theirs, .. } = waiting.read_second_part()?;
     let expected = stream.binding(Side::Accepting).filter(|_| !unbound);
     match (expected, theirs) {
         (None, _) => Ok(()),
@@ -87,8 +91,8 @@ pub(crate) fn greet_first(
 
 /// Who connected.
 pub(crate) enum Caller {
-    /// A Jaguar, with its token.
-    Jaguar(Zeroizing<Vec<u8>>),
+    /// A Jaguar, with its token, and how many seconds it would wait for a place.
+    Jaguar(Zeroizing<Vec<u8>>, u16),
     /// Who asks for something by HTTP's `GET`. These are its first bytes; nothing was answered.
     Http(Vec<u8>),
 }
@@ -117,20 +121,21 @@ pub(crate) fn greet_back(
         return Err(error);
     }
     let read = waiting.read_second_part();
-    let answer = [&greeting(WIRE_VERSION)[..], &second_part(stream.binding(Side::Accepting), &[])].concat();
+    let answer =
+        [&greeting(WIRE_VERSION)[..], &second_part(stream.binding(Side::Accepting), 0, &[])].concat();
     let sent = Handle(stream).write_all(&answer);
-    let checked = read.and_then(|(theirs, token)| match (stream.binding(Side::Connecting), theirs) {
-        (None, _) => Ok(token),
-        (Some(expected), Some(theirs)) if expected == theirs => Ok(token),
+    let checked = read.and_then(|part| match (stream.binding(Side::Connecting), part.binding) {
+        (None, _) => Ok(part),
+        (Some(expected), Some(theirs)) if expected == theirs => Ok(part),
         (_, None) => Err(not_bound(name, "the client does not say that TLS ends with it")),
         (_, Some(_)) => Err(not_bound(name, ANEW)),
     });
     if checked.is_err() {
         see_out(stream);
     }
-    let token = checked?;
+    let SecondPart { token, wait, .. } = checked?;
     sent.map_err(|e| io_error(format!("greeting {name}"), e))?;
-    Ok(Caller::Jaguar(token))
+    Ok(Caller::Jaguar(token, wait))
 }
 
 const ANEW: &str = "something between decrypts, and encrypts anew";
@@ -145,7 +150,7 @@ pub fn turn_away(stream: &dyn ByteStream, first: &[u8], reason: &str) {
     let reason = frame::bounded(reason).as_bytes();
     let mut answer = greeting(WIRE_VERSION).to_vec();
     if first.starts_with(MAGIC) {
-        answer.extend_from_slice(&second_part(None, &[]));
+        answer.extend_from_slice(&second_part(None, 0, &[]));
         answer.extend_from_slice(&frame::head(FrameKind::Abort, reason.len()));
         answer.extend_from_slice(reason);
     }
@@ -176,8 +181,12 @@ enum Stranger {
     Other,
 }
 
-/// A binding, if there is one, and a token.
-type SecondPart = (Option<[u8; 32]>, Zeroizing<Vec<u8>>);
+/// What follows the first line.
+struct SecondPart {
+    binding: Option<[u8; 32]>,
+    wait: u16,
+    token: Zeroizing<Vec<u8>>,
+}
 
 /// A side that waits for the other's greeting.
 struct Waiting<'a> {
@@ -243,11 +252,11 @@ impl Waiting<'_> {
         Ok(())
     }
 
-    /// Reads the binding and the token.
+    /// Reads what follows the first line.
     fn read_second_part(&self) -> Result<SecondPart, WireError> {
-        let mut head = [0; 34];
+        let mut head = [0; 36];
         self.read_exact(&mut head)?;
-        let [bound, binding @ .., len] = head;
+        let [bound, binding @ .., low, high, len] = head;
         let binding = match bound {
             0 => None,
             1 => Some(binding),
@@ -257,7 +266,7 @@ impl Waiting<'_> {
         };
         let mut token = Zeroizing::new(vec![0; len.into()]);
         self.read_exact(&mut token)?;
-        Ok((binding, token))
+        Ok(SecondPart { binding, wait: u16::from_le_bytes([low, high]), token })
     }
 }
 

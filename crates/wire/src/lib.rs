@@ -27,6 +27,7 @@ pub mod tcp;
 pub use channel::{Channel, Stage, Stats, Traffic, Wait, decode, encode};
 pub use clock::{Clock, SystemClock};
 pub use error::WireError;
+pub use frame::Queued;
 pub use framed::Framed;
 pub use greeting::{Introduction, MAX_TOKEN, see_out, turn_away};
 pub use memory::{Memory, memory_pair, memory_transports};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use jaguar_wire::framed::{Framed, Options};
-use jaguar_wire::{ByteStream, Channel, Introduction, Side, Transport, WireError};
+use jaguar_wire::{ByteStream, Channel, Introduction, Queued, Side, Transport, WireError};
 
 /// A socket that says it is encrypted, as connection number `self.1`, if it has a number.
 struct Unix(UnixStream, Option<u8>);
@@ -97,9 +97,67 @@ fn a_session_is_bound_to_its_connection() {
 #[test]
 fn a_token_arrives_as_it_was_given() {
     for token in [&b""[..], b"x", &[0xa5; 255]] {
-        let (_connected, accepted) = greet([Some(1), Some(1)], Introduction { token, unbound: false });
+        let (_connected, accepted) =
+            greet([Some(1), Some(1)], Introduction { token, unbound: false, wait: 0 });
         assert_eq!(accepted.unwrap().1, token);
     }
+}
+
+#[test]
+fn who_waits_is_told_its_place_and_then_served() {
+    let (connected, accepted) = greet([None, None], Introduction { wait: 60, ..Introduction::default() });
+    let (mut client, (mut server, _)) = (connected.unwrap(), accepted.unwrap());
+    assert_eq!(server.would_wait(), Duration::from_secs(60));
+    let first = Queued { place: 2, seconds: 70_000 };
+    server.tell_place(first);
+    let waiting = thread::spawn(move || {
+        let mut heard = Vec::new();
+        let waited = client.wait_for_place(Duration::from_secs(60), &mut |told| {
+            // The server goes on when the first was heard.
+            if let (Some(told), true) = (told, heard.is_empty()) {
+                heard.push(told);
+                server.tell_place(Queued::SERVED);
+                server.tell_place(first);
+                server.send(vec![7]).unwrap();
+            }
+            true
+        });
+        (waited, heard, client, server)
+    });
+    let (waited, heard, mut client, server) = waiting.join().unwrap();
+    waited.unwrap();
+    assert_eq!(heard, [first]);
+    assert_eq!(client.recv().unwrap(), [7]);
+    assert_eq!(server.would_wait(), Duration::ZERO, "it is over");
+    assert!(server.is_there().is_ok());
+    drop(client);
+    thread::spawn(move || while server.is_there().is_ok() {}).join().unwrap();
+}
+
+#[test]
+fn a_wait_ends_with_a_refusal_by_itself_or_when_it_is_told_to() {
+    let wait = Introduction { wait: 60, ..Introduction::default() };
+    let site = || {
+        let (connected, accepted) = greet([None, None], wait);
+        (connected.unwrap(), accepted.unwrap().0)
+    };
+    let long = Duration::from_secs(60);
+    let (mut client, mut server) = site();
+    thread::spawn(move || server.put_off("come back"));
+    let refused = client.wait_for_place(long, &mut |_| true);
+    assert!(matches!(&refused, Err(WireError::PeerBusy(why)) if why == "come back"), "{refused:?}");
+    let (mut client, _server) = site();
+    let stopped = client.wait_for_place(long, &mut |_| false).expect_err("stopped").to_string();
+    assert!(stopped.contains("asked to stop"), "{stopped}");
+    let (mut client, _server) = site();
+    let nothing = client.wait_for_place(Duration::ZERO, &mut |_| true);
+    assert!(matches!(nothing, Err(WireError::Idle { .. })), "{nothing:?}");
+    // Who does not wait is told nothing, and waits for nothing.
+    let (mut client, mut server) = pair();
+    server.tell_place(Queued { place: 1, seconds: 1 });
+    client.wait_for_place(long, &mut |_| true).expect("served");
+    server.send(vec![1]).unwrap();
+    assert_eq!(client.recv().unwrap(), [1]);
 }
 
 #[test]

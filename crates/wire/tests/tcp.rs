@@ -18,10 +18,10 @@ fn options() -> Options {
     options
 }
 
-const GREETING: &[u8; 16] = b"JAGUAR/0002 \r\n\r\n";
+const GREETING: &[u8; 16] = b"JAGUAR/0003 \r\n\r\n";
 
 /// What follows it on a connection that is bound to nothing, without a token.
-const NO_MORE: &[u8; 34] = &[0; 34];
+const NO_MORE: &[u8; 36] = &[0; 36];
 
 fn listen() -> (Listener, String) {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
@@ -50,7 +50,7 @@ fn by_hand_with(options: Options) -> (Tcp, TcpStream) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.write_all(&[&GREETING[..], NO_MORE].concat()).unwrap();
     let tcp = listener.accept().unwrap().greet(options).unwrap();
-    let mut greeting = [0; 50];
+    let mut greeting = [0; 52];
     socket.read_exact(&mut greeting).unwrap();
     assert_eq!(greeting[..], [&GREETING[..], NO_MORE].concat());
     (tcp, socket)
@@ -405,7 +405,7 @@ fn other_strangers_are_named_and_see_the_version() {
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", false, "a TLS handshake"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", false, "SSH"),
         (b"\x00\x01\x02", false, "\\x00\\x01\\x02"),
-        (b"JAGUAR/0003 \r\n\r\n", false, "another version"),
+        (b"JAGUAR/0004 \r\n\r\n", false, "another version"),
         (b"JAGUAR/", false, "and then nothing"),
     ];
     for (bytes, ends, want) in cases {
@@ -446,7 +446,7 @@ fn connect_to(answer: &'static [u8], closes: bool) -> (String, WireError) {
     let address = listener.local_addr().unwrap().to_string();
     let serving = thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
-        let mut greeting = [0; 50];
+        let mut greeting = [0; 52];
         socket.read_exact(&mut greeting).unwrap();
         assert_eq!(greeting[..], [&GREETING[..], NO_MORE].concat());
         socket.write_all(answer).unwrap();

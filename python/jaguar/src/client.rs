@@ -23,8 +23,8 @@ use jaguar::report::{Predicted, caveat};
 use jaguar::reports::tables::{batch, cost};
 use jaguar::reports::terminal::in_one_line;
 use jaguar::stop::Stop;
-use jaguar::wire::Channel;
 use jaguar::wire::framed::Options;
+use jaguar::wire::{Channel, Queued};
 use jaguar::{EngineError, bundle::ModelId, prepared_bytes};
 use pyo3::prelude::*;
 use serde_json::json;
@@ -78,16 +78,39 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The way to a model: to its server, and the name that it has there.
+/// The way to a model: to its server, the name that it has there, and for how long a place is waited for.
 #[derive(Clone)]
 struct Way {
     dialer: Dialer,
     model: Option<String>,
+    wait: Duration,
 }
 
-/// Connects for queries of `images` images.
-fn dial(way: &Way, images: u32, stop: &Stop) -> Result<Connected, EngineError> {
-    let channel = Channel::new(stop.over(way.dialer.connect(Options::default())?));
+/// Who hears which place a client has in its server's line.
+type Hear = Arc<dyn Fn(Queued) + Send + Sync>;
+
+/// Tells it as a note of a task.
+fn told_by(task: &Arc<Task>) -> Hear {
+    let task = task.clone();
+    Arc::new(move |Queued { place, seconds }| {
+        task.waits(place, seconds);
+    })
+}
+
+/// Connects for queries of `images` images. With a time, a place is waited for; `hear` is told which one it is in the server's line.
+fn dial(way: &Way, images: u32, stop: &Stop, hear: Option<Hear>) -> Result<Connected, EngineError> {
+    let dialer = way.dialer.at_once();
+    let dialer = match hear {
+        None => dialer,
+        Some(hear) => {
+            let stop = stop.clone();
+            dialer.waiting(way.wait, move |queued| {
+                queued.into_iter().for_each(&*hear);
+                !stop.is_asked()
+            })
+        }
+    };
+    let channel = Channel::new(stop.over(dialer.connect(Options::default())?));
     connect_for(&kit(), channel, way.model.as_deref(), &Limits::default().of_images(images), images)
 }
 
@@ -116,6 +139,8 @@ pub struct Believed {
     ca: Option<PathBuf>,
     /// The file with the client's token.
     token_file: Option<PathBuf>,
+    /// Seconds to wait for a place.
+    wait: f64,
 }
 
 impl Believed {
@@ -146,6 +171,11 @@ impl Believed {
         }
         Ok(dialer)
     }
+
+    /// For how long a place is waited for.
+    fn wait(&self) -> Duration {
+        Duration::try_from_secs_f64(self.wait).unwrap_or_default()
+    }
 }
 
 impl Inner {
@@ -155,7 +185,7 @@ impl Inner {
         connected: Option<Connected>,
         images: u32,
         stop: &Stop,
-        task: &Task,
+        task: &Arc<Task>,
     ) -> Result<Session, Failure> {
         let place = match &self.cache {
             None => HintPlace::Memory,
@@ -167,10 +197,13 @@ impl Inner {
         options.total = row;
         options.overlap = row.is_some();
         let (way, own) = (self.way.clone(), stop.clone());
-        let again = Arc::new(move || dial(&way, images, &own));
+        let again = Arc::new(move || dial(&way, images, &own, Some(Arc::new(|_| ()))));
+        // (A client that waited for a second place would hold the first meanwhile.)
+        let (way, own) = (self.way.clone(), stop.clone());
+        options.dial_second = Some(Arc::new(move || dial(&way, images, &own, None)));
         let connected = match connected {
             Some(connected) => connected,
-            None => self.dial(images, stop)?,
+            None => self.dial(images, stop, task)?,
         };
         if row.is_some() {
             // Nobody asked for these: as many as there is memory for.
@@ -197,8 +230,8 @@ impl Inner {
 
 impl Inner {
     /// Connects anew for queries of `images` images, to the model that was there before.
-    fn dial(&self, images: u32, stop: &Stop) -> Result<Connected, Failure> {
-        let connected = dial(&self.way, images, stop)?;
+    fn dial(&self, images: u32, stop: &Stop, task: &Arc<Task>) -> Result<Connected, Failure> {
+        let connected = dial(&self.way, images, stop, Some(told_by(task)))?;
         if connected.model() != self.about.model {
             return Err(Failure::new("PeerError", "the server has another model now: connect anew"));
         }
@@ -206,7 +239,7 @@ impl Inner {
     }
 
     /// Fetches what is missing of the hint for queries of `images` images; how many bytes that was.
-    fn fetch(&self, images: u32, task: &Task) -> Result<u64, Failure> {
+    fn fetch(&self, images: u32, task: &Arc<Task>) -> Result<u64, Failure> {
         let Some(folder) = &self.cache else {
             return Err(Failure::option("cache: there is no folder in which a hint could be kept"));
         };
@@ -220,7 +253,7 @@ impl Inner {
         let mut heard = Heard { task, unwinds: false };
         // To keep it is what this is for: a folder that fails is an error.
         let place = HintPlace::Folder(folder.clone());
-        let ready = self.dial(images, &stop)?.prepare_client_at(place, &mut heard)?;
+        let ready = self.dial(images, &stop, task)?.prepare_client_at(place, &mut heard)?;
         let (there, all) = ready.hint();
         ready.fetch_hint(&mut heard)?.leave()?;
         if self.keep > 0 && !task.is_stopped() {
@@ -279,8 +312,9 @@ impl Client {
             let stop = Stop::default();
             task.stops(&stop);
             task.at("connecting", 0, 0, &server);
-            let way = Way { dialer: believed.dialer(&server)?, model: believed.model };
-            let connected = dial(&way, 1, &stop)?;
+            let (dialer, wait) = (believed.dialer(&server)?, believed.wait());
+            let way = Way { dialer, model: believed.model, wait };
+            let connected = dial(&way, 1, &stop, Some(told_by(task)))?;
             let (network, plan) = (connected.network().clone(), connected.plan());
             if let Some(caveat) = caveat(&network) {
                 task.note(caveat);

@@ -83,6 +83,13 @@ impl Task {
         lock(&self.told).at = Some(at);
     }
 
+    /// Tells which place the call has in a server's line. (A connection is under way, which is what ends.)
+    pub fn waits(&self, place: u32, seconds: u32) {
+        if !self.is_stopped() {
+            self.at("waiting for a place", 0, 0, &format!("number {place}, about {seconds} s"));
+        }
+    }
+
     /// Tells something that a person may like to know.
     pub fn note(&self, text: impl Into<String>) {
         lock(&self.told).notes.push(("note", text.into()));

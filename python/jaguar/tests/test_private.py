@@ -193,6 +193,24 @@ def test_a_full_server_says_so(model: jaguar.Model) -> None:
         jaguar.Client(server.address, cache=False)
 
 
+def test_a_client_waits_for_its_place(model: jaguar.Model) -> None:
+    with jaguar.Server(model, max_clients=1, measure="off") as server:
+        first = jaguar.Client(server.address, cache=False)
+        heard = []
+
+        def hear(what: str, done: int, of: int, detail: str) -> None:
+            if what == "waiting for a place":
+                heard.append(detail)
+                first.close()
+
+        with jaguar.Client(server.address, cache=False, wait=600, progress=hear) as second:
+            assert second.predict(images(1)[0]).logits is not None
+    assert heard and heard[0].startswith("number 1, about ")
+    for wait in [-1, float("nan"), "long"]:
+        with pytest.raises(jaguar.OptionError, match=f"wait='?{wait}'?"):
+            jaguar.Client(server.address, wait=wait)  # type: ignore[arg-type]
+
+
 def test_a_server_that_makes_no_more_hints_says_so(model: jaguar.Model) -> None:
     with jaguar.Server(model, hints_per_hour=1, measure="off", backends=["jaguar"]) as server:
         with jaguar.Client(server.address, cache=False) as client:

@@ -175,7 +175,7 @@ mod tests {
             let both = command.get_arguments().filter(|arg| protocol_of(name, arg).is_none()).count();
             let known = match name {
                 "compile" => 19,
-                "predict" => 17,
+                "predict" => 18,
                 _ => 25,
             };
             assert_eq!(both, known, "{name}");

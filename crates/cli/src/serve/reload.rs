@@ -11,6 +11,7 @@ use jaguar::serve::metrics::Metrics;
 use jaguar::serve::{Control, Models, Named};
 use tracing::{error, info, warn};
 
+use super::memory::ForSessions;
 use super::models::{Builder, Built, rules, specs};
 use super::settings::{Effective, Settings};
 use crate::log::TARGET;
@@ -49,6 +50,7 @@ pub struct Reloader {
     pub control: Control,
     pub metrics: Arc<Metrics>,
     pub counts: Option<PathBuf>,
+    pub sessions: Arc<ForSessions>,
 }
 
 impl Reloader {
@@ -67,15 +69,18 @@ impl Reloader {
     fn try_reload(&mut self) -> Result<()> {
         let settings = Settings::load(&self.words)?;
         let specs = specs(&settings)?;
-        let limits = settings.args.bounds.limits();
+        let said = settings.args.bounds.max_memory;
+        let limits = settings.args.bounds.limits(said.unwrap_or_else(|| self.sessions.bytes()));
         // First, so that nobody gets a model that is not for everybody any more.
-        self.control.set_rules(rules(&settings, &specs)?, self.counts.clone())?;
+        let unwritten = self.control.set_rules(rules(&settings, &specs)?, self.counts.clone())?;
+        super::tell_unwritten(unwritten.as_ref());
         self.control.set_limits(limits);
+        let sound = renew_certificate(&self.control);
         let mut served: Vec<Arc<Named>> = Vec::new();
         let (mut new, mut same, mut failed) = (0, 0, 0);
         for spec in &specs {
             let before = self.models.find(&spec.name);
-            let built = self.builder.build(spec, before.as_deref(), limits.memory);
+            let built = self.builder.build(spec, before.as_deref(), said.unwrap_or(u64::MAX));
             let built = built.with_context(|| spec.file.display().to_string());
             match (built, before) {
                 (Ok(Built::New(model)), _) => {
@@ -115,7 +120,7 @@ impl Reloader {
         for changed in self.unreloadable(&settings) {
             warn!(target: TARGET, event = "takes-restart", reason = changed, "{changed} has changed: that takes a restart");
         }
-        self.metrics.reloaded(failed == 0);
+        self.metrics.reloaded(sound && failed == 0);
         info!(
             target: TARGET, event = "reloaded", new, same, gone, failed,
             "reloaded: {new} models are new, {same} as before, {gone} gone, {failed} failed",
@@ -129,5 +134,30 @@ impl Reloader {
         let changed = settings.effective.iter().filter(|it| before(&it.key) != Some(&it.texts));
         let keys = changed.map(|it| it.key.clone());
         keys.filter(|key| !RELOADED.contains(&key.as_str())).collect()
+    }
+}
+
+/// Has connections that come from now on get the certificate that the files hold now. Says whether the files are sound; else the one
+/// that was there before stays.
+pub fn renew_certificate(control: &Control) -> bool {
+    let Some(tls) = control.tls() else { return true };
+    match tls.renew() {
+        Ok(false) => true,
+        Ok(true) => {
+            let fingerprint = tls.fingerprint();
+            info!(
+                target: TARGET, event = "tls", %fingerprint,
+                "the certificate is new; clients know this server by --pin {fingerprint}",
+            );
+            true
+        }
+        Err(e) => {
+            let reason = in_one_line(&e);
+            error!(
+                target: TARGET, event = "certificate-failed", reason,
+                "the certificate is not reloaded: {reason}; the one that was there before is shown",
+            );
+            false
+        }
     }
 }

@@ -264,3 +264,39 @@ fn addresses_of_all_kinds() {
     assert!(Path::new(&folder.path("socket")).exists());
     assert_fails(client(&folder, &socket, &[]), &[&socket, "refused"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_new_certificate_at_the_same_path_is_shown_after_a_reload() {
+    use crate::operation::{figure, figure_becomes, metrics_of, page, signal};
+    let folder = Scratch::new("renewed");
+    let model = tiny::compile(&folder);
+    let ours = Authority::new(&folder, "ours");
+    let files = ours.sign_until(&folder, "inference.example", Some(2051));
+    let [certificate, key] = &files;
+    let serve = ["--tls-cert", certificate, "--tls-key", key, "--metrics", "127.0.0.1:0"];
+    let mut server = Server::start(&model, &serve, WATCHDOG);
+    let (metrics, first) = (metrics_of(&mut server), fingerprint(&mut server));
+    let expires = || figure(&page(&metrics, "/metrics").1, "jaguar_certificate_expires_seconds");
+    // date -u -d 2051-01-01 +%s
+    assert_eq!(expires(), 2_556_144_000.0);
+    let at = server.address.clone();
+    answers(client(&folder, &at, &["--pin", &first]), 1);
+
+    ours.sign_until(&folder, "inference.example", Some(2052));
+    signal(&server.process, "-HUP");
+    let line = server.process.line_with("the certificate is new", WATCHDOG);
+    let second = line.rsplit(' ').next().expect("a fingerprint at the end").to_owned();
+    assert_ne!(first, second);
+    figure_becomes(&metrics, "jaguar_reloads_total{result=\"ok\"}", 1.0);
+    assert_eq!(expires(), 2_556_144_000.0 + 365.0 * 86400.0);
+    answers(client(&folder, &at, &["--pin", &second]), 1);
+    assert_fails(client(&folder, &at, &["--pin", &first]), &["not the pinned one", &second]);
+
+    // One that is none leaves the other in its place.
+    write_secret(certificate, "nonsense");
+    signal(&server.process, "-HUP");
+    server.process.line_with("the certificate is not reloaded", WATCHDOG);
+    figure_becomes(&metrics, "jaguar_last_reload_successful", 0.0);
+    answers(client(&folder, &at, &["--pin", &second]), 1);
+}

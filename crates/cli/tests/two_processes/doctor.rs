@@ -53,7 +53,7 @@ fn a_sound_machine_a_model_and_a_server() {
     let (said, sound) = doctor(&folder, &[&model]);
     assert!(sound, "{said:#}");
     for (check, part) in [
-        ("program", "wire version 2"),
+        ("program", "wire version 3"),
         ("clock", "20"),
         ("cache", "will be made"),
         ("model", "tiny"),

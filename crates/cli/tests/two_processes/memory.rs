@@ -1,5 +1,6 @@
 //! Too little memory is said before anything runs, by both parties, with what would fit.
 
+use std::io::Write;
 use std::process::Command;
 
 use crate::WATCHDOG;
@@ -85,4 +86,42 @@ fn a_machine_with_little_memory_is_told() {
         told.contains("warning: the server takes about ") && told.contains("are free on this machine"),
         "{told}"
     );
+}
+
+/// Where a limit leaves no room for two sessions, the second is told so, and the first goes on.
+#[test]
+fn sessions_have_what_a_limit_of_the_process_leaves() {
+    let folder = Scratch::new("own-limit");
+    let model = crate::tiny::compile(&folder);
+    // What may be kept takes nearly all of what the limit leaves: one session is tried.
+    let serve = jaguar(&[
+        "serve",
+        &model,
+        "--listen",
+        "127.0.0.1:0",
+        "--measure",
+        "off",
+        "--threads",
+        "2",
+        "--keep-memory",
+        "100G",
+    ]);
+    let mut process = Process::start(limited(4_000_000, &serve));
+    let line = process.line_with("listening on ", WATCHDOG);
+    let address = line.rsplit(' ').next().expect("an address").to_owned();
+    process.line_with("sessions may take ", WATCHDOG);
+    let cache = folder.path("cache");
+    let (mut first, mut input) = Process::start_with_input(jaguar(&[
+        "predict", "--json", "--server", &address, "--cache", &cache, "--stdin", "--keep", "0",
+    ]));
+    writeln!(input, "{}", photo()).expect("it reads");
+    first.line_with("class-", WATCHDOG);
+    let second = ["predict", "--server", &address, "--cache", &cache, "--keep", "0", &photo()];
+    crate::assert_fails(Process::start(jaguar(&second)), &["the server's memory for sessions is taken"]);
+    writeln!(input, "{}", photo()).expect("it reads");
+    drop(input);
+    assert_eq!(first.finish(WATCHDOG).succeeded().lines().count(), 2);
+    process.kill();
+    let told = process.finish(WATCHDOG).stderr;
+    assert!(told.contains("not even one session fits the memory that is left below the limit"), "{told}");
 }

@@ -108,6 +108,8 @@ fn metrics_count_what_happened() {
         assert!(counted >= told && counted < told + 100.0, "{counted} {told}");
     }
     assert!(figure(&text, "jaguar_memory_resident_bytes") > 1e6);
+    // Standard streams, two ports, and the connection that asks.
+    assert!((6.0..40.0).contains(&figure(&text, "jaguar_open_files")));
     assert!(figure(&text, "jaguar_memory_peak_bytes") >= figure(&text, "jaguar_memory_resident_bytes"));
 
     let (status, _) = page(&at, "/other");
@@ -123,6 +125,53 @@ fn metrics_count_what_happened() {
     let taken = taken.local_addr().expect("bound").to_string();
     let serve = ["serve", &it.model, "--listen", "127.0.0.1:0", "--measure", "off", "--metrics", &taken];
     assert_fails(Process::start(jaguar(&serve)), &["metrics", &taken, "in use"]);
+}
+
+#[test]
+fn a_full_server_says_that_it_is_not_ready() {
+    let mut it = Deployment::new("full", &["--metrics", "127.0.0.1:0", "--max-clients", "1"]);
+    let at = metrics_of(&mut it.server);
+    it.server.process.line_with("prepared the model", WATCHDOG);
+    let places = |text: &str| {
+        ["places", "places_free", "ready", "accepting"].map(|name| figure(text, &format!("jaguar_{name}")))
+    };
+    assert_eq!(places(&page(&at, "/metrics").1), [1.0, 1.0, 1.0, 1.0]);
+    let dialer = jaguar::net::Dialer::new(it.server.address.parse().expect("an address"));
+    let held = dialer.connect(jaguar::wire::framed::Options::default()).expect("greeted");
+    figure_becomes(&at, "jaguar_clients", 1.0);
+    let full = ("HTTP/1.1 503 Service Unavailable".into(), "not ready: all places are taken\n".to_owned());
+    for path in ["/ready", "/ready/tiny"] {
+        assert_eq!(page(&at, path), full, "{path}");
+    }
+    assert_eq!(page(&at, "/accepting"), ("HTTP/1.1 200 OK".into(), "accepting\n".into()));
+    assert_eq!(places(&page(&at, "/metrics").1), [1.0, 0.0, 0.0, 1.0]);
+    drop(held);
+    figure_becomes(&at, "jaguar_ready", 1.0);
+    assert_eq!(page(&at, "/ready/tiny").1, "ready\n");
+}
+
+#[test]
+fn a_client_waits_for_its_place() {
+    let mut it = Deployment::new("wait", &["--metrics", "127.0.0.1:0", "--max-clients", "1"]);
+    let at = metrics_of(&mut it.server);
+    it.server.process.line_with("prepared the model", WATCHDOG);
+    let dialer = jaguar::net::Dialer::new(it.server.address.parse().expect("an address"));
+    let held = dialer.connect(jaguar::wire::framed::Options::default()).expect("greeted");
+    figure_becomes(&at, "jaguar_clients", 1.0);
+    // Several inputs, so that it would have a second connection too: for that one it does not wait.
+    let photo = photo();
+    let ask =
+        |wait: &str| it.client(&it.server.address, "cache", &["--wait", wait, "--keep", "1", &photo, &photo]);
+    let waiting = ask("300");
+    figure_becomes(&at, "jaguar_waiting", 1.0);
+    assert_fails(ask("1"), &["busy with as many clients as it takes (1)", "seconds or more"]);
+    drop(held);
+    let finished = waiting.finish(WATCHDOG);
+    let (told, second) = ("the server has no free place: number 1 in its line", "no second connection");
+    assert!(finished.stderr.contains(told) && finished.stderr.contains(second), "{}", finished.stderr);
+    assert_eq!(finished.succeeded().lines().count(), 2);
+    figure_becomes(&at, "jaguar_waiting", 0.0);
+    it.server.process.line_with("waits for a place, number 1 in the line", WATCHDOG);
 }
 
 /// How many bytes of the client take a query halfway through its online stage, with the hint there.
@@ -226,7 +275,7 @@ fn limits_say_when_to_come_back() {
 }
 
 /// What a line of the log may be made of. A field that is not here is one that somebody thought about: is it a secret?
-const FIELDS: [&str; 30] = [
+const FIELDS: [&str; 31] = [
     "timestamp",
     "level",
     "message",
@@ -253,6 +302,7 @@ const FIELDS: [&str; 30] = [
     "reason",
     "clients",
     "cut",
+    "place",
     "offline",
     "online",
     "bytes",

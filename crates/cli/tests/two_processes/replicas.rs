@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::WATCHDOG;
-use crate::operation::{figure, metrics_of, page};
+use crate::operation::{figure, figure_becomes, metrics_of, page};
 use crate::predictions::{Deployment, answers, number, photo};
 use crate::process::{Process, Server, repository};
 use crate::relay;
@@ -76,31 +76,93 @@ fn two_replicas_behind_haproxy() {
     let metrics = ["--metrics", "127.0.0.1:0"];
     let mut it = Deployment::new("haproxy", &metrics);
     let mut other = second(&it, &metrics);
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let (_balancer, address) = balancer(
+        &it,
+        &[
+            ("balance source", "balance roundrobin"),
+            ("192.0.2.11:7447", &it.server.address),
+            ("192.0.2.12:7447", &other.address),
+            (" check port 9447", ""),
+        ],
+    );
+    assert_one_hint(&in_turn(&it, &address, 4));
+    // The look whether it listens went to one of the two, too.
+    let counts = (answered(&mut it.server), answered(&mut other));
+    assert_eq!(counts.0 + counts.1, 4);
+    assert!(counts.0 > 0 && counts.1 > 0, "{counts:?}");
+}
+
+/// HAProxy with the file of `packaging`, in which some words are others, and where it listens.
+fn balancer(it: &Deployment, changes: &[(&str, &str)]) -> (Process, String) {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
     let mut text = std::fs::read_to_string(repository("packaging/haproxy.cfg")).expect("the example");
-    for (from, to) in [
-        ("bind :7447", format!("bind {free}")),
-        ("balance source", "balance roundrobin".into()),
-        ("192.0.2.11:7447", it.server.address.clone()),
-        ("192.0.2.12:7447", other.address.clone()),
-        (" check port 9447", String::new()),
-    ] {
+    for (from, to) in [&[("bind :7447", &*format!("bind {free}"))], changes].concat() {
         assert!(text.contains(from), "the example has no {from:?}");
-        text = text.replace(from, &to);
+        text = text.replace(from, to);
     }
     let file = it.folder.path("haproxy.cfg");
     std::fs::write(&file, text).expect("a file");
     let mut command = Command::new("haproxy");
     command.args(["-db", "-f", &file]);
-    let _balancer = Process::start(command);
+    let balancer = Process::start(command);
     let deadline = Instant::now() + WATCHDOG;
-    while TcpStream::connect(free).is_err() {
+    while TcpStream::connect(&free).is_err() {
         assert!(Instant::now() < deadline, "haproxy does not listen");
         thread::sleep(Duration::from_millis(20));
     }
-    assert_one_hint(&in_turn(&it, &free.to_string(), 4));
-    // The look whether it listens went to one of the two, too.
-    let counts = (answered(&mut it.server), answered(&mut other));
-    assert_eq!(counts.0 + counts.1, 4);
-    assert!(counts.0 > 0 && counts.1 > 0, "{counts:?}");
+    (balancer, free)
+}
+
+/// Connections that hold the places of a server: they have greeted, and ask for nothing yet.
+fn hold(server: &str, places: usize) -> Vec<jaguar::wire::framed::Framed> {
+    let dialer = jaguar::net::Dialer::new(server.parse().expect("an address"));
+    (0..places).map(|_| dialer.connect(Default::default()).expect("greeted")).collect()
+}
+
+#[test]
+fn who_comes_to_a_full_replica_is_sent_to_one_with_a_free_place() {
+    if Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        println!("skip: haproxy is not installed (Debian: haproxy)");
+        return;
+    }
+    let options = ["--metrics", "127.0.0.1:0", "--max-clients", "2"];
+    let mut it = Deployment::new("haproxy-full", &options);
+    let mut other = second(&it, &options);
+    let metrics = [metrics_of(&mut it.server), metrics_of(&mut other)];
+    let [one, two] = [&it.server.address, &other.address];
+    let servers = [(one, &metrics[0]), (two, &metrics[1])].map(|(server, metrics)| {
+        let port = metrics.rsplit(':').next().expect("a port");
+        format!("{server} port {port}")
+    });
+    let changes =
+        [("192.0.2.11:7447", &*servers[0]), ("192.0.2.12:7447", &servers[1]), (" check port 9447", " check")];
+    let (_balancer, address) = balancer(&it, &changes);
+    let photo = photo();
+    let ask = || it.client(&address, "cache", &["--keep", "0", &photo]);
+    answers(ask(), 1);
+    // Whichever of the two this machine is sent to, it is full; the other has room.
+    for (full, at) in [(one, &metrics[0]), (two, &metrics[1])] {
+        let held = hold(full, 2);
+        figure_becomes(at, "jaguar_places_free", 0.0);
+        until("a client is served by the other replica", || ask().finish(WATCHDOG).status.success());
+        drop(held);
+        figure_becomes(at, "jaguar_places_free", 2.0);
+    }
+    // Where none has room, the client hears so from one of them: it is not turned away by the balancer.
+    let _held = [hold(one, 2), hold(two, 2)];
+    metrics.iter().for_each(|at| figure_becomes(at, "jaguar_places_free", 0.0));
+    let busy = || ask().finish(WATCHDOG).stderr.contains("busy with as many clients as it takes (2)");
+    until("a client is told by a replica", busy);
+    // (The balancer comes to know within this time that both are full.)
+    assert!((0..15).all(|_| busy()));
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn until(what: &str, so: impl Fn() -> bool) {
+    let deadline = Instant::now() + WATCHDOG;
+    while !so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(100));
+    }
 }

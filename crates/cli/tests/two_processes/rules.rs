@@ -344,10 +344,30 @@ fn an_address_has_its_share_of_hints() {
     fetch("one").finish(WATCHDOG).succeeded();
     assert_fails(
         fetch("other"),
-        &["the server has made as many hints for this address as it may for now: come back in ", " s"],
+        &["the server has made as many hints for this client as it may for now: come back in ", " s"],
     );
     fetch("one").finish(WATCHDOG).succeeded();
-    server.process.line_with("turned away: the server has made as many hints for this address", WATCHDOG);
+    server.process.line_with("turned away: the server has made as many hints for this client", WATCHDOG);
+}
+
+#[test]
+fn a_file_of_counts_that_cannot_be_written_keeps_no_server_from_starting() {
+    far_from_midnight();
+    let blocked = Scratch::new("unwritable");
+    std::fs::write(blocked.path("file"), "").expect("written");
+    let counts = blocked.path("file/queries");
+    let options = ["--max-queries-per-client-and-day", "1", "--counts", &counts, "--metrics", "127.0.0.1:0"];
+    let (mut it, tokens) = Site::new("unwritable-counts", &["alice"], &options);
+    it.server
+        .process
+        .line_with(&format!("a restart would forget a query: counting queries in {counts}"), WATCHDOG);
+    let metrics = metrics_of(&mut it.server);
+    answers(it.ask(&tokens[0], &["--model", "cats"]), 1);
+    figure_becomes(&metrics, "jaguar_queries_not_counted_total", 1.0);
+    assert_fails(
+        it.ask(&tokens[0], &["--model", "cats"]),
+        &["has asked the 1 queries that it may ask in a day"],
+    );
 }
 
 #[test]

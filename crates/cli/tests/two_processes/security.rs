@@ -53,3 +53,19 @@ fn assumptions_have_their_estimates_and_what_has_none_is_named() {
         "{without}"
     );
 }
+
+/// A core dump would hold the server's key, its clients' tokens and the weights.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_leaves_no_core_dump() {
+    let it = crate::predictions::Deployment::new("dumps", &[]);
+    let process = it.server.process.id;
+    let limits = std::fs::read_to_string(format!("/proc/{process}/limits")).expect("our own process");
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).expect("a line");
+    let words: Vec<&str> = core.split_whitespace().collect();
+    assert_eq!(words[..2], ["0", "0"], "{core}");
+    // What is of a process that may not be dumped is root's. (If all is root's here, only the limit is seen.)
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::metadata(format!("/proc/{process}/environ")).expect("there").uid();
+    assert_eq!(owner, 0);
+}

@@ -153,7 +153,7 @@ fn hostile_clients_take_no_memory() {
     let fragment = [&[0x00, 0xff][..], &(1u64 << 16).to_be_bytes(), &[0; 4 + (1 << 16)]].concat();
     let begins = [&[0x02, 0x80][..], &[0; 4], &fragment.repeat(40)].concat();
     let ping = [&[0x89, 0x80 | 125][..], &[0; 4 + 125]].concat();
-    let greeting = [&[0x82, 0x80 | 50, 0, 0, 0, 0][..], b"JAGUAR/0002 \r\n\r\n", &[0; 34]].concat();
+    let greeting = [&[0x82, 0x80 | 52, 0, 0, 0, 0][..], b"JAGUAR/0003 \r\n\r\n", &[0; 36]].concat();
     let pings = [&greeting[..], &ping.repeat(200_000)].concat();
     // All stay open: a socket that is dropped with an answer unread is reset, and what it sent may go with it.
     let mut held = Vec::new();

@@ -46,12 +46,22 @@ pub struct Options {
     pub place: HintPlace,
     /// Whether reports tell when both parties did what.
     pub timeline: bool,
+    /// Connects for the second connection. None: as for the first.
+    pub dial_second: Option<Arc<Dial>>,
 }
 
 impl Options {
     /// `keep` queries in at most 2 GiB, with the hint at `place`.
     pub fn new(keep: u32, place: impl Into<HintPlace>) -> Self {
-        Self { keep, memory: 2 << 30, total: None, overlap: false, place: place.into(), timeline: false }
+        Self {
+            keep,
+            memory: 2 << 30,
+            total: None,
+            overlap: false,
+            place: place.into(),
+            timeline: false,
+            dial_second: None,
+        }
     }
 }
 
@@ -321,7 +331,8 @@ impl Keeper {
         if self.options.keep > 0 {
             let (ticket, with_ticket) = ready.ticket()?;
             ready = with_ticket;
-            match (self.dial)().and_then(|connected| connected.join(&ticket)) {
+            let dial = self.options.dial_second.as_ref().unwrap_or(&self.dial);
+            match dial().and_then(|connected| connected.join(&ticket)) {
                 Ok(joined) => runner = Some(joined),
                 Err(e) => self.no_runner = Some(e),
             }

@@ -149,7 +149,7 @@ fn a_query_without_a_hint_does_not_count() {
                 false => ready.prepare_query(&mut NoProgress).map(drop),
             }
         });
-        let refused = got.is_err_and(|e| e.contains("as many hints for this address as it may for now"));
+        let refused = got.is_err_and(|e| e.contains("as many hints for this client as it may for now"));
         assert_eq!((refused, day.had()), (session > 0, 1), "session {session}");
     }
 }
@@ -226,7 +226,7 @@ fn an_address_has_hints_of_its_own_and_models_share_those_of_all() {
     let [one, other] = [HintBudget::new(limits(1)), HintBudget::new(limits(9))];
     assert_eq!(fetch(&services[0], &one), "");
     let error = fetch(&services[1], &one);
-    assert!(error.contains("for this address") && error.contains("come back in 3"), "{error}");
+    assert!(error.contains("for this client") && error.contains("come back in 3"), "{error}");
     assert_eq!(fetch(&services[1], &other), "", "another address");
     // Two hints an hour for all, whichever model they are of.
     let error = fetch(&services[0], &other);

@@ -27,9 +27,9 @@ use super::networks::{bundle, input, kit};
 
 const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// Bytes of a greeting: the first line, whether there is a binding, and it. The client's has a token's length behind
+/// Bytes of a greeting: the first line, whether there is a binding, and it, a wait. The client's has a token's length behind
 /// it.
-const GREETING: usize = 16 + 33 + 1;
+const GREETING: usize = 16 + 33 + 2 + 1;
 
 /// The client's choice, with the digest of its plan and its name, is shorter than this.
 const ACCEPTANCE: usize = 112;

@@ -2,22 +2,35 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, version};
 
-use super::{Fingerprint, HTTP, PROTOCOL, provider};
+use super::{Certificate, Fingerprint, HTTP, PROTOCOL, provider};
 use crate::pem::{self, FileError};
 
-/// How a server speaks TLS.
+/// How a server speaks TLS. Copies of one are renewed together.
 #[derive(Clone)]
 pub struct Server {
-    pub(crate) config: Arc<ServerConfig>,
+    now: Arc<RwLock<Now>>,
+    files: Arc<Files>,
+}
+
+/// What new connections get.
+struct Now {
+    config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
+    until: Option<i64>,
+}
+
+/// Where it comes from.
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    clients: Option<PathBuf>,
 }
 
 const CERTIFICATE: &str = "the server's certificate";
@@ -32,8 +45,24 @@ impl Server {
     /// When a file cannot be read or holds something else, others may use the key ([`Exposed::of_server_key`](crate::Exposed)), or it is
     /// not the certificate's.
     pub fn from_files(certificate: &Path, key: &Path, clients: Option<&Path>) -> Result<Self, FileError> {
-        let chain = pem::certificates(CERTIFICATE, certificate)?;
-        Self::new((chain, certificate), pem::server_key(KEY, key)?, clients)
+        let files = Files {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            clients: clients.map(Path::to_owned),
+        };
+        Ok(Self { now: Arc::new(RwLock::new(files.read()?)), files: Arc::new(files) })
+    }
+
+    /// Reads the files again, for connections that come from now on. Says whether the certificate is another.
+    ///
+    /// # Errors
+    /// As [`from_files`](Self::from_files). Then it stays as it was.
+    pub fn renew(&self) -> Result<bool, FileError> {
+        let read = self.files.read()?;
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let other = now.fingerprint != read.fingerprint;
+        *now = read;
+        Ok(other)
     }
 
     /// Shows the certificate in `folder`, which is made on first use: it signs itself, so that clients pin it. The files
@@ -49,12 +78,33 @@ impl Server {
         Self::from_files(&certificate, &key, clients)
     }
 
-    fn new(
-        (chain, file): (Vec<CertificateDer<'static>>, &Path),
-        key: PrivateKeyDer<'static>,
-        clients: Option<&Path>,
-    ) -> Result<Self, FileError> {
+    /// What a connection gets that comes now.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.now().config)
+    }
+
+    fn now(&self) -> RwLockReadGuard<'_, Now> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fingerprint of the certificate, which clients pin.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.now().fingerprint
+    }
+
+    /// Until when the certificate is valid: seconds since 1970; none if it does not say so soundly.
+    pub fn valid_until(&self) -> Option<i64> {
+        self.now().until
+    }
+}
+
+impl Files {
+    fn read(&self) -> Result<Now, FileError> {
+        let file = self.certificate.as_path();
+        let chain = pem::certificates(CERTIFICATE, file)?;
+        let (key, clients) = (pem::server_key(KEY, &self.key)?, self.clients.as_deref());
         let fingerprint = Fingerprint::of(&chain[0]);
+        let until = Certificate::of(&chain[0]).map(|it| it.until);
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
             .expect("the provider has suites of TLS 1.3");
@@ -71,12 +121,7 @@ impl Server {
         config.alpn_protocols = vec![PROTOCOL.to_vec(), HTTP.to_vec()];
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Self { config: Arc::new(config), fingerprint })
-    }
-
-    /// The fingerprint of the certificate, which clients pin.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+        Ok(Now { config: Arc::new(config), fingerprint, until })
     }
 }
 

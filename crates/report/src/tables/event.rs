@@ -49,6 +49,11 @@ pub fn line(event: &Event<'_>) -> Option<String> {
             format!("{peer}: answered with {}, computed in {:.0} s", bytes(*sent), took.as_secs_f64())
         }
         Event::OneRound(peer, OneRound::NoAnswer) => format!("{peer}: there was no answer to give"),
+        Event::Waits(peer, client, place) => {
+            let who = client.map_or_else(String::new, |client| format!(" ({client})"));
+            let (place, seconds) = (place.place, place.seconds);
+            format!("{peer}{who}: waits for a place, number {place} in the line, about {seconds} s")
+        }
         Event::Left(peer) => format!("{peer}: left"),
         Event::Ended(peer, ServeError::Refused(why)) => format!("{peer}: turned away: {why}"),
         Event::Ended(peer, why) => format!("{peer}: {}", in_one_line(*why)),

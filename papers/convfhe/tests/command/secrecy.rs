@@ -3,8 +3,8 @@
 use super::*;
 use crate::relay::{Recorded, recording};
 
-/// Bytes before the first frame: a line, whether there is a binding and it, a token's length.
-const GREETING: usize = 16 + 33 + 1;
+/// Bytes before the first frame: a line, whether there is a binding and it, a wait, a token's length.
+const GREETING: usize = 16 + 33 + 2 + 1;
 
 /// What the client has sent over its last connection, without signs of life: those come when they like.
 fn last(sent: &Recorded) -> Vec<u8> {

@@ -52,6 +52,17 @@ def queries(option: str, value: float) -> float:
     return number
 
 
+def seconds(option: str, value: float) -> float:
+    """A time, 0 to 65000 seconds."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise OptionError(f"{option}={value!r}: a number of seconds is needed") from None
+    if not 0 <= number <= 65000:
+        raise OptionError(f"{option}={value}: 0 to 65000 seconds are possible")
+    return number
+
+
 def batch(value: int) -> int:
     """How many images a query has."""
     images = whole("batch", value, -(2**63), 2**63 - 1)

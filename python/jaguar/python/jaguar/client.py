@@ -49,6 +49,7 @@ class Client:
         cache: PathLike | bool = True,
         keep: int = 0,
         keep_memory: int | None = None,
+        wait: float = 0,
         progress: Progress = None,
     ) -> None:
         """`server`: address and port, `unix:` and a path, or a WebSocket (`wss://host/path`). `model`: the name of one
@@ -57,7 +58,9 @@ class Client:
         authority that signed it. `token_file`: the token to show to a server that asks for one (`jaguar token`).
         `cache`: where the hint is kept between runs (True: the user's cache folder; False: in memory). `keep`: how many
         prepared queries to have ready, so that an image waits for the online part only: both parties hold them in
-        memory, at most `keep_memory` bytes here (default: 2 GiB), and there is a second connection."""
+        memory, at most `keep_memory` bytes here (default: 2 GiB), and there is a second connection. `wait`: for how many
+        seconds to wait for a place, where the server has none free (0: `ServerBusyError` at once). The server says which
+        place it is in its line: `progress` hears it."""
         self._progress = progress
         self._native: _native.Client | None = None
         folder = (_default_cache() if cache else None) if isinstance(cache, bool) else _options.path("cache", cache)
@@ -66,7 +69,8 @@ class Client:
         keep = _options.whole("keep", keep, 0, 2**32 - 1)
         if keep_memory is not None:
             keep_memory = _options.whole("keep_memory", keep_memory, 0, 2**64 - 1)
-        believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file}
+        wait = _options.seconds("wait", wait)
+        believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file, "wait": wait}
         with Listener(progress, "connect") as listener, _options.checked(believed):
             self._native = _native.Client(server, believed, folder, keep, keep_memory, listener)
         self._keep = keep
