@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jaguar_fuzz::doubles::{Recording, Replay};
-use jaguar_mpc::semantics::Pieces;
+use jaguar_mpc::semantics::{Beyond, Pieces};
 use jaguar_mpc::{
     ArgmaxParams, Block, CurveParams, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams,
     PoolShape, Pooling, ProductParams, Range, Relu6Params, ReluParams, SquareParams, TruncateParams,
@@ -528,7 +528,8 @@ impl Online {
         // |x| in 256 pieces.
         let offsets = (0..256).map(|piece: i64| (piece - 128).abs() * 8).collect();
         let slopes = (0..256).map(|piece| if piece < 128 { -4 } else { 4 }).collect();
-        let pieces = Arc::new(Pieces { low: 8, offset_shift: 7, shift: 2, offsets, slopes });
+        let pieces =
+            Arc::new(Pieces { low: 8, offset_shift: 7, shift: 2, offsets, slopes, beyond: Beyond::Repeated });
         let curve = CurveParams { bits: 16, out_bits: 16, digit: 4, pieces };
         let (odd, wide) = (Modulus::odd(65537).expect("odd"), Modulus::power_of_two(28));
         let full = Range::Full { digit: 4 };

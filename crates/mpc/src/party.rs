@@ -384,7 +384,7 @@ impl<S: CotSource + ?Sized> Party<S> {
             let mut sums = Zeroizing::new(vec![Block::ZERO; 1 << Width::Vector.choices()]);
             for (v, sum) in sums.iter_mut().enumerate() {
                 for (j, delta) in deltas.iter().enumerate() {
-                    *sum = *sum ^ delta.masked(v >> j & 1 == 1);
+                    *sum ^= delta.masked(v >> j & 1 == 1);
                 }
             }
             Arc::new(sums)

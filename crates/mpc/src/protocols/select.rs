@@ -103,7 +103,7 @@ pub(crate) fn tournament_cost(levels: impl Iterator<Item = (usize, Vec<u32>)>, f
 
 /// Steps of a run ([`Select::steps`]).
 fn steps(formula: &Formula) -> usize {
-    (formula.depth() + 1) / 2 + 2
+    formula.depth().div_ceil(2) + 2
 }
 
 /// Bytes of flight 1.

@@ -375,7 +375,15 @@ mod tests {
     #[test]
     fn coefficients_are_in_range_at_any_scale() {
         for bits in 8..=24 {
-            for (input, own) in [(1e-3, 1e3), (1e6, 1e-3), (0.1, 0.1), (4096.0, 4096.0), (1e-9, 1e9), (64.0, 16384.0), (16.0, 1024.0)] {
+            for (input, own) in [
+                (1e-3, 1e3),
+                (1e6, 1e-3),
+                (0.1, 0.1),
+                (4096.0, 4096.0),
+                (1e-9, 1e9),
+                (64.0, 16384.0),
+                (16.0, 1024.0),
+            ] {
                 for function in [Function::swish(1.0), of(Primitive::Cube), of(Primitive::Sigmoid)] {
                     if let Some((straight, error)) = Straight::fitted(&function, [input, own], bits) {
                         assert!(error.is_finite());
