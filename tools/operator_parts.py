@@ -29,7 +29,7 @@ PATIENCE = 600.0
 REPLICAS = ("192.0.2.11:7447", "192.0.2.12:7447")
 TARGETS = '["192.0.2.11:9447", "192.0.2.12:9447"]'
 REPLACED = {
-    "haproxy.cfg": ("bind :7447", " check port 9447", "balance source", "inter 2s", *REPLICAS),
+    "haproxy.cfg": ("bind :7447", " check port 9447", "balance source", "inter 1s", *REPLICAS),
     "prometheus.yml": (TARGETS, "scrape_interval: 15s"),
 }
 
