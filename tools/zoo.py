@@ -112,7 +112,10 @@ def is_convolutional(model):
 
 
 def create(library, name):
-    """A network with random weights, and the side of its pictures."""
+    """A network with random weights, the same ones each time, and the side of its pictures."""
+    import torch
+
+    torch.manual_seed(0)
     if library == "timm":
         import timm
 

@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
         stationary_noise: true,
     };
     let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
-    let connected = dial.connect()?;
+    let connected = args.reach.advised(dial.connect())?;
     let model = format!("{} ({})", connected.network().name, connected.model());
     let mut bars = Bars::new(false);
     // To keep it is what this is for: a folder that fails is an error.

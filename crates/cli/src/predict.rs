@@ -225,7 +225,7 @@ pub fn run(args: &Args) -> Result<()> {
         images: args.batch,
         stationary_noise: args.lpn_noise == LpnNoise::Stationary,
     };
-    let connected = dial.connect()?;
+    let connected = args.reach.advised(dial.connect())?;
     let mut next = match first {
         Some(first) => {
             let fits = inputs.that_fit(connected.network(), Some(first), &mut bars);

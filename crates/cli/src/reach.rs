@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
+use jaguar::EngineError;
 use jaguar::net::tls::{self, Fingerprint};
 use jaguar::net::{Address, Dialer, Token};
-use jaguar::wire::Queued;
+use jaguar::wire::{Queued, WireError};
 
 /// The group of these options in `--help`.
 pub const SERVER: &str = "The server, and how to know it";
@@ -58,6 +59,16 @@ impl Reach {
             true
         };
         Ok(self.trust.dialer(&self.server)?.waiting(Duration::from_secs(self.wait), hear))
+    }
+
+    /// What came of connecting; of a server without a free place also what helps.
+    pub fn advised<T>(&self, connected: Result<T, EngineError>) -> Result<T> {
+        connected.map_err(|error| match error {
+            EngineError::Wire(WireError::PeerBusy(_)) if self.wait == 0 => {
+                anyhow!("{error} (`--wait SECONDS` waits)")
+            }
+            error => error.into(),
+        })
     }
 }
 

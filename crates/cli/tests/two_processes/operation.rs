@@ -267,7 +267,10 @@ fn limits_say_when_to_come_back() {
     let dialer = jaguar::net::Dialer::new(idle.address.parse().expect("an address"));
     let mut quiet = dialer.connect(jaguar::wire::framed::Options::default()).expect("greeted");
     idle.process.line_with("connected", WATCHDOG);
-    assert_fails(asking(&it, &idle), &["1 clients from this address", "try again later, in 10 seconds"]);
+    assert_fails(
+        asking(&it, &idle),
+        &["1 clients from this address", "try again later, in 10 seconds", "`--wait SECONDS` waits"],
+    );
     let error = jaguar::wire::Transport::recv(&mut quiet).expect_err("it asks for nothing").to_string();
     assert!(error.contains("no data came for 1s"), "{error}");
     idle.process.line_with("turned away: this side ended the session: no data came", WATCHDOG);
