@@ -174,15 +174,15 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
     }
 }
 
-/// Correlations of the blocks that are prepared at the same time: one for each thread, and one that waits, if there are several
-/// (`jaguar_ot::threads::UnderWay`).
+/// Correlations of the blocks that are prepared at the same time: one for each thread, one that waits, if there are several
+/// (`jaguar_ot::threads::UnderWay`), and the one that is drawn for.
 fn drawn_bytes(plan: &Plan, threads: usize) -> u64 {
     let drawn = |step: &Step| {
         let (server, client) = (step.cost.from_server(), step.cost.from_client());
         server.bits + server.vectors + client.bits + client.vectors
     };
     let all: u64 = plan.steps.iter().map(drawn).sum();
-    let blocks = if threads > 1 { threads as u64 + 1 } else { 1 };
+    let blocks = if threads > 1 { threads as u64 + 2 } else { 1 };
     (all * size_of::<u128>() as u64).min(blocks.saturating_mul(DRAWN))
 }
 
