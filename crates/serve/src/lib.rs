@@ -553,6 +553,8 @@ impl Connection {
             connection.is_there()?;
             match line.turn(PAUSE).map_err(ServeError::Refused)? {
                 Turn::Place(place) => {
+                    // It may be free because the server ends.
+                    ending()?;
                     connection.tell_place(Queued::SERVED);
                     return Ok(place);
                 }
