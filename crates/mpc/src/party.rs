@@ -3,16 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jaguar_ot::threads::{self, Later, UnderWay};
-use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, pair};
+use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combination, pair};
 use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
 use crate::error::MpcError;
 use crate::kernels::loops::Level;
-
-/// How much room is kept, for each preparation that may be under way: for what a comparison draws at once.
-const SPARE: usize = 3;
 
 /// What the preparations of a session draw from. **One for the whole life of a source**: it numbers the
 /// correlations, and no number may come twice under the same keys.
@@ -63,16 +60,14 @@ impl Drop for Halves {
     }
 }
 
-/// Room that was used before.
+/// Room that was used before. There is never more, with what is in use, than was in use at once: new room is made in place of some that
+/// is too small, or where there is none. And [`UnderWay`] bounds what is in use.
 #[derive(Default)]
 struct Spare(Mutex<Vec<Zeroizing<Vec<Block>>>>);
 
 impl Spare {
     fn keep(&self, room: Zeroizing<Vec<Block>>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < SPARE * UnderWay::most() {
-            kept.push(room);
-        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
     }
 
     /// Room for `n`, with anything in it.
@@ -382,11 +377,7 @@ impl<S: CotSource + ?Sized> Party<S> {
         let made = self.sums[width as usize].get_or_insert_with(|| {
             let deltas = self.source.deltas(width);
             let mut sums = Zeroizing::new(vec![Block::ZERO; 1 << Width::Vector.choices()]);
-            for (v, sum) in sums.iter_mut().enumerate() {
-                for (j, delta) in deltas.iter().enumerate() {
-                    *sum ^= delta.masked(v >> j & 1 == 1);
-                }
-            }
+            sums.iter_mut().enumerate().for_each(|(v, sum)| *sum = combination(deltas, v));
             Arc::new(sums)
         });
         Arc::clone(made)

@@ -70,11 +70,14 @@ impl Hash {
     }
 }
 
-/// Every sum of the four keys of a vector correlation: entry v is Σ_j v_j·Δ_j.
+/// A sum of keys, by the bits of `v`: Σ_j v_j·Δ_j.
+pub fn combination(deltas: &[Block], v: usize) -> Block {
+    deltas.iter().enumerate().fold(Block::ZERO, |sum, (j, delta)| sum ^ delta.masked(v >> j & 1 == 1))
+}
+
+/// Every [sum](combination) of the four keys of a vector correlation: entry v is Σ_j v_j·Δ_j.
 pub fn combinations(deltas: &[Block; 4]) -> [Block; 16] {
-    std::array::from_fn(|v| {
-        deltas.iter().enumerate().fold(Block::ZERO, |sum, (j, delta)| sum ^ delta.masked(v >> j & 1 == 1))
-    })
+    std::array::from_fn(|v| combination(deltas, v))
 }
 
 /// Of the halves of two correlations of a bit, that of one with two choice bits: a ⊕ σ(b), under the keys Δ and σ(Δ).

@@ -65,7 +65,7 @@ pub use block::Block;
 pub use cost::{extension_bytes, mean_extension_bytes, session_bytes, setup_bytes};
 pub use cots::Cots;
 pub use drawn::Drawn;
-pub use hash::{Hash, combinations, pair};
+pub use hash::{Hash, combination, combinations, pair};
 pub use instance::{Bin, Instances, LpnSize, Noise};
 
 /// Which of the two parties this is.

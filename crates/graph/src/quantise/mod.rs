@@ -641,30 +641,32 @@ impl<'a> Lower<'a> {
     }
 }
 
+/// The node whose scale times a number is that of node `id`, and the number; `None` if its class has it.
+fn follows(network: &Network, id: NodeId) -> Option<(NodeId, f64)> {
+    let node = &network.nodes[id];
+    match (node.op.scale(), node.op.work()) {
+        (Scale::Gained(gain), _) => Some((node.inputs[0], gain as f64)),
+        // What each party moves by itself has its input's, which may be a sum's.
+        (Scale::Inherited, Work::Local(_)) if node.inputs.len() == 1 => Some((node.inputs[0], 1.0)),
+        // What is left has its class's.
+        (Scale::Inherited | Scale::Own, _) => None,
+    }
+}
+
 /// The class by which the scale of a node's value goes: that of the value which it was moved or summed from.
 fn governing(network: &Network, class: &[NodeId], mut id: NodeId) -> NodeId {
-    loop {
-        let node = &network.nodes[id];
-        match (node.op.scale(), node.op.work()) {
-            (Scale::Gained(_), _) => id = node.inputs[0],
-            (Scale::Inherited, Work::Local(_)) if node.inputs.len() == 1 => id = node.inputs[0],
-            (Scale::Inherited | Scale::Own, _) => return class[id],
-        }
+    while let Some((from, _)) = follows(network, id) {
+        id = from;
     }
+    class[id]
 }
 
 /// S by node, from S by class.
 fn scales_by_node(network: &Network, class: &[NodeId], scale: &[f64]) -> Vec<f64> {
     let mut scales: Vec<f64> = class.iter().map(|&c| scale[c]).collect();
-    for (id, node) in network.nodes.iter().enumerate() {
-        match (node.op.scale(), node.op.work()) {
-            (Scale::Gained(gain), _) => scales[id] = scales[node.inputs[0]] * gain as f64,
-            // What each party moves by itself has its input's, which may be a sum's.
-            (Scale::Inherited, Work::Local(_)) if node.inputs.len() == 1 => {
-                scales[id] = scales[node.inputs[0]];
-            }
-            // What is left has its class's.
-            (Scale::Inherited | Scale::Own, _) => {}
+    for id in 0..scales.len() {
+        if let Some((from, times)) = follows(network, id) {
+            scales[id] = scales[from] * times;
         }
     }
     scales
