@@ -88,10 +88,6 @@ struct Timed<S> {
 }
 
 impl<S: CotSource> CotSource for Timed<S> {
-    fn promise(&mut self, count: u64) {
-        self.source.promise(count);
-    }
-
     fn nonce(&self) -> Block {
         self.source.nonce()
     }

@@ -1,5 +1,6 @@
 //! One party of a session: its role, its source of correlations, and the pads made of them.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jaguar_ot::threads::{self, Later, UnderWay};
@@ -29,22 +30,59 @@ pub struct Party<S: ?Sized> {
     under_way: UnderWay,
     /// Of what this party sends, by width, once it has sent any.
     sums: [Option<Sums>; 2],
-    /// Drawn ahead of their use, by width: what this party sends, and what it receives.
+    /// Drawn for several that will ask, by width: what this party receives, and what it sends.
     stocks: [[Stock; 2]; 2],
+    ahead: Ahead,
     /// Drawing has failed, or has not come to its end.
     spent: bool,
     // Last, so that a party may stand for one with any source (`Party<dyn CotSource>`).
     source: S,
 }
 
-/// Correlations of one direction and width that were drawn at one go: `halves[taken..]` are left.
+/// How many bits a party makes ahead of their use, if it may: what both use up in some ten milliseconds, for 8 MiB.
+pub(crate) const AHEAD: usize = 1 << 19;
+
+/// Correlations of one direction and width that were drawn at one go: `halves[taken..end]` are left.
 #[derive(Default)]
 struct Stock {
     halves: Arc<Halves>,
     taken: usize,
+    end: usize,
 }
 
-/// Halves of correlations; their room is kept when they have served.
+impl Stock {
+    fn left(&self) -> usize {
+        self.end - self.taken
+    }
+
+    /// The next `n`, from the place that is returned on.
+    fn take(&mut self, n: usize) -> (Arc<Halves>, usize) {
+        assert!(n <= self.left(), "a stock is for all that draw from it");
+        let start = self.taken;
+        self.taken += n;
+        let halves = Arc::clone(&self.halves);
+        if self.left() == 0 {
+            *self = Self::default();
+        }
+        (halves, start)
+    }
+}
+
+/// Bits that this party sends and that were drawn ahead of their use, in order ([`Party::promise`]).
+#[derive(Default)]
+struct Ahead {
+    stocks: VecDeque<Stock>,
+    /// How many more will be drawn before anything else is sent: those in `stocks`, and those to come.
+    promised: u64,
+}
+
+impl Ahead {
+    fn left(&self) -> usize {
+        self.stocks.iter().map(Stock::left).sum()
+    }
+}
+
+/// Halves of correlations, in room that may be larger and that is kept when they have served.
 #[derive(Default)]
 struct Halves {
     blocks: Zeroizing<Vec<Block>>,
@@ -70,17 +108,13 @@ impl Spare {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
     }
 
-    /// Room for `n`, with anything in it.
+    /// Room for `n` or more, with anything in it.
     fn take(&self, n: usize) -> Zeroizing<Vec<Block>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The smallest that will do, for the next may want more.
-        let fits = kept.iter().enumerate().filter(|(_, room)| room.capacity() >= n);
-        match fits.min_by_key(|(_, room)| room.capacity()).map(|(at, _)| at) {
-            Some(at) => {
-                let mut room = kept.swap_remove(at);
-                room.resize(n, Block::ZERO);
-                room
-            }
+        let fits = kept.iter().enumerate().filter(|(_, room)| room.len() >= n);
+        match fits.min_by_key(|(_, room)| room.len()).map(|(at, _)| at) {
+            Some(at) => kept.swap_remove(at),
             // Not by growing one, which would leave a copy behind.
             None => {
                 kept.pop();
@@ -270,6 +304,7 @@ impl<S: CotSource> Party<S> {
             under_way: UnderWay::default(),
             sums: Default::default(),
             stocks: Default::default(),
+            ahead: Ahead::default(),
             spent: false,
             source,
         }
@@ -277,15 +312,16 @@ impl<S: CotSource> Party<S> {
 }
 
 impl<S: CotSource + ?Sized> Party<S> {
-    /// Promises to draw `sends` bits as a sender before this party sends anything else over the channel
-    /// ([`CotSource::promise`]). Offline the client sends nothing else.
+    /// Promises to draw `sends` bits as a sender, and no vectors as one, before this party sends anything else over the channel.
+    /// Offline the client sends nothing else. Then some are made ahead of their use, so that two parties that alternate between
+    /// both directions do not wait a round trip for each other at every turn.
     pub fn promise(&mut self, sends: u64) {
-        self.source.promise(sends);
+        self.ahead.promised = sends;
     }
 
     /// What is left of the promise: nothing, when this party sends something else.
     pub fn promised(&self) -> u64 {
-        self.source.promised()
+        self.ahead.promised
     }
 
     /// Which of the two parties this one is.
@@ -303,8 +339,70 @@ impl<S: CotSource + ?Sized> Party<S> {
         &self.source
     }
 
+    /// The next `n` of the source, in room of their own.
+    fn fill(
+        &mut self,
+        chan: &mut Channel,
+        sends: bool,
+        width: Width,
+        n: usize,
+    ) -> Result<Zeroizing<Vec<Block>>, MpcError> {
+        let mut blocks = self.spare.take(n);
+        if sends {
+            self.source.send(chan, width, &mut blocks[..n])?;
+        } else {
+            self.source.receive(chan, width, &mut blocks[..n])?;
+        }
+        Ok(blocks)
+    }
+
+    /// A stock of the first `n` of `blocks`.
+    fn stock_of(&self, blocks: Zeroizing<Vec<Block>>, n: usize) -> Stock {
+        let kept_by = Some(Arc::clone(&self.spare));
+        Stock { halves: Arc::new(Halves { blocks, kept_by }), taken: 0, end: n }
+    }
+
+    /// Makes bits ahead of their use, as far as was promised, when half of those that were made are used up.
+    fn run_ahead(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        // (Some may have been drawn for several that have not asked for all of them.)
+        let owed = self.ahead.promised.saturating_sub(self.stocks[1][Width::Bit as usize].left() as u64);
+        let want = AHEAD.min(usize::try_from(owed).unwrap_or(usize::MAX));
+        let more = want - self.ahead.left();
+        if more > want / 2 {
+            let blocks = self.fill(chan, true, Width::Bit, more)?;
+            let stock = self.stock_of(blocks, more);
+            self.ahead.stocks.push_back(stock);
+        }
+        Ok(())
+    }
+
+    /// `n` of the bits that were made ahead; those that are missing come behind them.
+    fn take_ahead(&mut self, chan: &mut Channel, n: usize) -> Result<(Arc<Halves>, usize), MpcError> {
+        let Ahead { stocks, .. } = &mut self.ahead;
+        while stocks.front().is_some_and(|stock| stock.left() == 0) {
+            stocks.pop_front();
+        }
+        if let Some(stock) = stocks.front_mut().filter(|stock| stock.left() >= n) {
+            return Ok(stock.take(n));
+        }
+        // They lie in several places: they are copied into one.
+        let mut blocks = self.spare.take(n);
+        let mut done = 0;
+        while let Some(stock) = stocks.front_mut().filter(|_| done < n) {
+            let some = stock.left().min(n - done);
+            let (halves, start) = stock.take(some);
+            blocks[done..done + some].copy_from_slice(&halves.blocks[start..start + some]);
+            done += some;
+            if stock.left() == 0 {
+                stocks.pop_front();
+            }
+        }
+        self.source.send(chan, Width::Bit, &mut blocks[done..n])?;
+        Ok(self.stock_of(blocks, n).take(n))
+    }
+
     /// Draws the next `n` correlations sent by `sender` at one go, for several that will ask for as many together, so that
-    /// one secret of the source stays in the cache.
+    /// one secret of the source stays in the cache. (What was made ahead serves them as it is.)
     ///
     /// # Panics
     /// When some of a former stock are left.
@@ -318,18 +416,30 @@ impl<S: CotSource + ?Sized> Party<S> {
         if std::mem::replace(&mut self.spent, true) {
             return Err(MpcError::Spent);
         }
-        let mut halves = self.spare.take(n);
         let sends = sender == self.role;
-        if sends {
-            self.source.send(chan, width, &mut halves)?;
-        } else {
-            self.source.receive(chan, width, &mut halves)?;
+        match (sends, width) {
+            (true, Width::Bit) if self.ahead.left() > 0 => {}
+            (true, Width::Bit) => self.keep(chan, sends, width, n)?,
+            (true, Width::Vector) => {
+                // Their trees take bits, which would be those behind the ones made ahead: the peer takes the next.
+                assert!(self.ahead.left() == 0, "who promised bits draws no vectors meanwhile");
+                self.keep(chan, sends, width, n)?;
+            }
+            (false, _) => {
+                self.run_ahead(chan)?;
+                self.keep(chan, sends, width, n)?;
+            }
         }
-        let stock = &mut self.stocks[usize::from(sends)][width as usize];
-        assert!(stock.taken == stock.halves.blocks.len(), "what was drawn before has been used");
-        let kept_by = Some(Arc::clone(&self.spare));
-        *stock = Stock { halves: Arc::new(Halves { blocks: halves, kept_by }), taken: 0 };
         self.spent = false;
+        Ok(())
+    }
+
+    fn keep(&mut self, chan: &mut Channel, sends: bool, width: Width, n: usize) -> Result<(), MpcError> {
+        let blocks = self.fill(chan, sends, width, n)?;
+        let made = self.stock_of(blocks, n);
+        let stock = &mut self.stocks[usize::from(sends)][width as usize];
+        assert!(stock.left() == 0, "what was drawn before has been used");
+        *stock = made;
         Ok(())
     }
 
@@ -349,18 +459,18 @@ impl<S: CotSource + ?Sized> Party<S> {
             return Err(MpcError::Spent);
         }
         let sends = sender == self.role;
-        let stocked = |stock: &Stock| stock.halves.blocks.len() - stock.taken;
-        if stocked(&self.stocks[usize::from(sends)][width as usize]) == 0 {
+        let of = |party: &Self| party.stocks[usize::from(sends)][width as usize].left();
+        if of(self) == 0 {
             self.stock(chan, sender, width, n)?;
         }
-        let stock = &mut self.stocks[usize::from(sends)][width as usize];
-        assert!(n <= stocked(stock), "a stock is for all that draw from it");
-        let start = stock.taken;
-        stock.taken += n;
-        let halves = Arc::clone(&stock.halves);
-        if stocked(stock) == 0 {
-            *stock = Stock::default();
-        }
+        let (halves, start) = if of(self) == 0 && sends && width == Width::Bit {
+            self.spent = true;
+            let taken = self.take_ahead(chan, n)?;
+            self.spent = false;
+            taken
+        } else {
+            self.stocks[usize::from(sends)][width as usize].take(n)
+        };
         let sums = sends.then(|| self.sums(width));
         let drawn = if sends { &mut self.sent } else { &mut self.received };
         let counter = match width {
@@ -369,6 +479,9 @@ impl<S: CotSource + ?Sized> Party<S> {
         };
         let number = *counter;
         *counter += n as u64;
+        if sends && width == Width::Bit {
+            self.ahead.promised = self.ahead.promised.saturating_sub(n as u64);
+        }
         let hash = Hash::new(self.source.nonce(), sender, width);
         Ok(Correlations { halves, start, number, hash, sums })
     }
@@ -429,6 +542,85 @@ mod tests {
             assert!(matches!(party.draw(&mut chan, then, Width::Vector, 3), Err(MpcError::Spent)));
             assert_eq!(party.source().0, 2, "the source is not asked again");
         }
+    }
+
+    /// A dealer that counts what it was asked for as a sender.
+    struct Counted(InsecureTestDealer, Vec<usize>);
+
+    impl CotSource for Counted {
+        fn nonce(&self) -> Block {
+            self.0.nonce()
+        }
+
+        fn deltas(&self, width: Width) -> &[Block] {
+            self.0.deltas(width)
+        }
+
+        fn send(&mut self, chan: &mut Channel, width: Width, q: &mut [Block]) -> Result<(), OtError> {
+            self.1.push(q.len());
+            self.0.send(chan, width, q)
+        }
+
+        fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
+            self.0.receive(chan, width, t)
+        }
+    }
+
+    /// What a client gets that draws so many bits from both sides in turn, some of its own for two draws at one go; how many it
+    /// asked the source for each time; and what is left of its promise.
+    fn in_turn(draws: &[(usize, usize)], promises: bool) -> (Vec<Vec<u128>>, Vec<usize>, u64) {
+        let (mut chan, _peer) = memory_pair();
+        let dealer = Counted(InsecureTestDealer::new(1, Role::Client), Vec::new());
+        let mut party = Party::new(Role::Client, dealer);
+        if promises {
+            party.promise(draws.iter().map(|(own, _)| *own as u64).sum());
+        }
+        let mut got = Vec::new();
+        let mut held = Vec::new();
+        for &(own, theirs) in draws {
+            party.stock(&mut chan, Role::Client, Width::Bit, own).unwrap();
+            let own = [own / 3, own - own / 3];
+            for (sender, n) in [(Role::Client, own[0]), (Role::Server, theirs), (Role::Client, own[1])] {
+                let drawn = party.draw(&mut chan, sender, Width::Bit, n).unwrap();
+                got.push(drawn.halves(0, n).iter().map(|half| half.0).collect());
+                // (Some are held for a while, as by threads that make something of them.)
+                held.push(drawn);
+            }
+            held.drain(..held.len().saturating_sub(5));
+        }
+        let left = party.promised();
+        (got, party.source.1, left)
+    }
+
+    /// Who promises what it will draw has it made ahead, as far as that goes: the same correlations, of which none is drawn that
+    /// was not promised.
+    #[test]
+    fn running_ahead_changes_nothing_but_the_order() {
+        let some = AHEAD / 7;
+        for draws in [
+            vec![(10, 20), (30, 0), (0, 5), (60, 0)],
+            (0..20).map(|i| (some + i, 100)).collect(),
+            vec![(2 * AHEAD, 1), (AHEAD / 2, 1), (AHEAD / 2 + 1, 0), (3, 3), (2 * AHEAD + 5, 0)],
+        ] {
+            let all: usize = draws.iter().map(|(own, _)| own).sum();
+            let (want, asked, _) = in_turn(&draws, false);
+            assert_eq!(asked.iter().sum::<usize>(), all);
+            let (got, asked, left) = in_turn(&draws, true);
+            assert!(got == want);
+            assert_eq!((asked.iter().sum::<usize>(), left), (all, 0), "{asked:?}");
+            // Before the second of its own draws, much of what follows is there.
+            assert!(asked.len() < draws.len() || asked[1] >= AHEAD / 2, "{asked:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "draws no vectors meanwhile")]
+    fn who_promised_bits_draws_no_vectors() {
+        let (mut chan, _peer) = memory_pair();
+        let mut party = Party::new(Role::Client, InsecureTestDealer::new(1, Role::Client));
+        party.promise(100);
+        party.draw(&mut chan, Role::Server, Width::Bit, 1).unwrap();
+        let _ = party.draw(&mut chan, Role::Client, Width::Vector, 1);
     }
 
     /// The halves and the first number of each draw from the client's dealer, with stocks of such sizes.

@@ -1,7 +1,6 @@
 //! What making correlations sends, by their number.
 
 use crate::block::Line;
-use crate::cots::AHEAD;
 use crate::ferret::Room;
 use crate::instance::{Instances, Lpn};
 use crate::{Block, Drawn, Width, base, iknp};
@@ -88,8 +87,8 @@ pub fn extension_bytes(instances: Instances, before: Drawn, more: Drawn) -> u64 
 }
 
 /// Bytes that a party holds for a session at most: secrets of bits in both directions and of vectors in one (a client sends
-/// none), those of the next iteration in the making, what trees leave behind where noise is stationary, bits that are made ahead,
-/// and lines in the making.
+/// none), those of the next iteration in the making, what trees leave behind where noise is stationary, and lines in
+/// the making.
 pub fn session_bytes(instances: Instances) -> u64 {
     let of = |width| {
         let lpn = *instances.chain(width).last().expect("not empty");
@@ -97,8 +96,7 @@ pub fn session_bytes(instances: Instances) -> u64 {
             if lpn.life > 1 { lpn.bins * (lpn.rows() * size_of::<Block>() + size_of::<u64>()) } else { 0 };
         2 * (lpn.bins_for(lpn.cost(0)) * lpn.bin()) as u64 * BLOCK + kept as u64
     };
-    let ahead = AHEAD as u64 * BLOCK;
-    2 * of(Width::Bit) + of(Width::Vector) + ahead + (Room::MOST * size_of::<Line>()) as u64
+    2 * of(Width::Bit) + of(Width::Vector) + (Room::MOST * size_of::<Line>()) as u64
 }
 
 /// What a correlation of this width sends in the long run, in bytes: those of all iterations of a life, over what they hand out.

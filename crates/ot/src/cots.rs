@@ -3,7 +3,7 @@
 use jaguar_ring::cpu::secret::declassify;
 use jaguar_ring::{Prg, derive_seed};
 use jaguar_wire::Channel;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use crate::ferret::{Context, PublicKeys, Receiver, Room, Sender, Side, Stream};
 use crate::instance::{Instances, Lpn};
@@ -19,18 +19,10 @@ pub struct Cots {
     nonce: Block,
     sent: Drawn,
     received: Drawn,
-    /// The sender's halves of bits that were made ahead of time: `ahead[taken..]`.
-    ahead: Zeroizing<Vec<Block>>,
-    taken: usize,
-    /// How many more bits will be drawn as a sender before anything else is sent.
-    promised: u64,
     room: Room,
     /// A call has failed, or has not come to its end: the two parties may have drawn differently.
     spent: bool,
 }
-
-/// How many bits a sender makes ahead of time, if it may: what both parties use up in some ten milliseconds, for 8 MiB.
-pub(crate) const AHEAD: usize = 1 << 19;
 
 /// One direction, as one party has it.
 struct Direction<S> {
@@ -138,9 +130,6 @@ impl Cots {
             nonce,
             sent: Drawn::default(),
             received: Drawn::default(),
-            ahead: Zeroizing::default(),
-            taken: 0,
-            promised: 0,
             room,
             spent: false,
         })
@@ -151,22 +140,6 @@ impl Cots {
         if std::mem::replace(&mut self.spent, true) { Err(OtError::Spent) } else { Ok(()) }
     }
 
-    /// Makes bits ahead of time, as far as was promised, when half of those that were made are used up.
-    fn run_ahead(&mut self, chan: &mut Channel) -> Result<(), OtError> {
-        let left = self.ahead.len() - self.taken;
-        let want = AHEAD.min(usize::try_from(self.promised).unwrap_or(usize::MAX));
-        if left >= want.div_ceil(2) {
-            return Ok(());
-        }
-        // Room for all there will ever be, so that growing leaves no copy behind.
-        let held = self.ahead.len();
-        self.ahead.reserve_exact(AHEAD.saturating_sub(held));
-        self.ahead.copy_within(self.taken.., 0);
-        self.taken = 0;
-        self.ahead.resize(want, Block::ZERO);
-        self.sender.fill((chan, &mut self.room), Width::Bit, &mut self.ahead[left..])
-    }
-
     /// How many correlations were handed out: as a sender, as a receiver.
     pub fn counters(&self) -> (Drawn, Drawn) {
         (self.sent, self.received)
@@ -174,14 +147,6 @@ impl Cots {
 }
 
 impl CotSource for Cots {
-    fn promise(&mut self, count: u64) {
-        self.promised = count;
-    }
-
-    fn promised(&self) -> u64 {
-        self.promised
-    }
-
     fn nonce(&self) -> Block {
         self.nonce
     }
@@ -195,25 +160,10 @@ impl CotSource for Cots {
 
     fn send(&mut self, chan: &mut Channel, width: Width, q: &mut [Block]) -> Result<(), OtError> {
         self.begin()?;
-        let count = q.len() as u64;
+        self.sender.fill((chan, &mut self.room), width, q)?;
         match width {
-            Width::Bit => {
-                let ready = q.len().min(self.ahead.len() - self.taken);
-                let (made, rest) = q.split_at_mut(ready);
-                let ahead = &mut self.ahead[self.taken..self.taken + ready];
-                made.copy_from_slice(ahead);
-                ahead.zeroize();
-                self.taken += ready;
-                self.sender.fill((chan, &mut self.room), width, rest)?;
-                self.sent.bits += count;
-                self.promised = self.promised.saturating_sub(count);
-            }
-            Width::Vector => {
-                // Their trees take bits, which would be those behind the ones made ahead: the peer takes the next.
-                assert!(self.taken == self.ahead.len(), "who promised bits draws no vectors meanwhile");
-                self.sender.fill((chan, &mut self.room), width, q)?;
-                self.sent.vectors += count;
-            }
+            Width::Bit => self.sent.bits += q.len() as u64,
+            Width::Vector => self.sent.vectors += q.len() as u64,
         }
         self.spent = false;
         Ok(())
@@ -221,7 +171,6 @@ impl CotSource for Cots {
 
     fn receive(&mut self, chan: &mut Channel, width: Width, t: &mut [Block]) -> Result<(), OtError> {
         self.begin()?;
-        self.run_ahead(chan)?;
         self.receiver.fill((chan, &mut self.room), width, t)?;
         match width {
             Width::Bit => self.received.bits += t.len() as u64,
@@ -485,37 +434,6 @@ mod tests {
         }
     }
 
-    /// A party that promises what it will draw sends it ahead: the same correlations and bytes, but the other one
-    /// finds them waiting.
-    #[test]
-    fn running_ahead_changes_nothing_but_the_order() {
-        let instances = Instances::default();
-        let requests: Vec<Request> = (0..60)
-            .flat_map(|i| {
-                let vectors = (Role::Server, Width::Vector, 3000 + i);
-                [(Role::Client, Width::Bit, 30_000 - i), (Role::Server, Width::Bit, 20_000 + 7 * i), vectors]
-            })
-            .collect();
-        let plain = run(instances, &requests);
-        let promised = two_parties::run(
-            |chan| {
-                let mut cots = Cots::setup_with(chan, Role::Client, instances, Prg::new([1; 32])).unwrap();
-                cots.promise(drawn(&requests, Role::Client).bits);
-                // Ahead of the first thing that is waited for.
-                let before = chan.total().sent;
-                cots.run_ahead(chan).unwrap();
-                assert!(chan.total().sent > before);
-                draw(chan, cots, Role::Client, &requests).unwrap()
-            },
-            |chan| party(chan, Role::Server, instances, &requests).unwrap(),
-        );
-        for (a, b) in [(&plain.first, &promised.first), (&plain.second, &promised.second)] {
-            assert!(a.got == b.got);
-        }
-        assert_eq!(plain.traffic.sent, promised.traffic.sent);
-        assert_eq!(plain.traffic.received, promised.traffic.received);
-    }
-
     /// After an error nothing is handed out any more, even over a sound connection: the parties may have drawn differently.
     #[test]
     fn an_error_ends_the_source() {
@@ -540,31 +458,6 @@ mod tests {
             };
             assert!(matches!(again, Err(OtError::Spent)));
         }
-    }
-
-    /// What was promised, less what was drawn; also behind a box.
-    #[test]
-    fn a_promise_is_kept_count_of() {
-        let instances = Instances::default();
-        let run = two_parties::run(
-            |chan| {
-                let cots = Cots::setup_with(chan, Role::Client, instances, Prg::new([1; 32])).unwrap();
-                let mut cots: Box<dyn CotSource> = Box::new(cots);
-                let mut left = Vec::new();
-                cots.promise(100);
-                for count in [30, 70, 5] {
-                    left.push(cots.promised());
-                    cots.send(chan, Width::Bit, &mut vec![Block::ZERO; count]).unwrap();
-                }
-                left.push(cots.promised());
-                left
-            },
-            |chan| {
-                let mut cots = Cots::setup_with(chan, Role::Server, instances, Prg::new([2; 32])).unwrap();
-                cots.receive(chan, Width::Bit, &mut [Block::ZERO; 105]).unwrap();
-            },
-        );
-        assert_eq!(run.first, [100, 70, 0, 0]);
     }
 
     #[test]

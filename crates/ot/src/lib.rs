@@ -120,17 +120,6 @@ impl Width {
 /// When one party calls [`send`](Self::send), its peer calls [`receive`](Self::receive) with the same width and count
 /// at the same point of the protocol. Every correlation is handed out once.
 pub trait CotSource {
-    /// Promises that this party will draw `count` more bits as a sender before it sends anything else over the
-    /// channel, and no vectors as a sender meanwhile. A source may then send what belongs to them ahead of time, so that two
-    /// parties that alternate between both directions do not wait a round trip for each other at every turn. Does
-    /// nothing by default.
-    fn promise(&mut self, _count: u64) {}
-
-    /// What is left of the promise: bits to be drawn as a sender before this party may send anything else. Zero by default.
-    fn promised(&self) -> u64 {
-        0
-    }
-
     /// A number of the session that both parties know and neither chose alone: the keys of hashes follow from it.
     fn nonce(&self) -> Block;
 
@@ -152,14 +141,6 @@ pub trait CotSource {
 }
 
 impl<T: CotSource + ?Sized> CotSource for Box<T> {
-    fn promise(&mut self, count: u64) {
-        (**self).promise(count);
-    }
-
-    fn promised(&self) -> u64 {
-        (**self).promised()
-    }
-
     fn nonce(&self) -> Block {
         (**self).nonce()
     }
