@@ -2,7 +2,8 @@
 //! Google 2016, "complete", "counter" and "metadata" events, times in microseconds.
 //!
 //! A process for each party, on it a *lane* (a thread, for the viewer) for each query that is under way at the same time,
-//! and in that spans that nest: query, stage, layer (or the part of the hint that a layer lacked), waiting. The server's times are as the server tells them, moved onto the client's clock by what
+//! and in that spans that nest: query, stage, layer (or the part of the hint that a layer lacked), waiting. Below them are the
+//! threads of the party's pool, with when they worked for a query. The server's times are as the server tells them, moved onto the client's clock by what
 //! `jaguar::timeline` estimates; how far they may be off is in `otherData`.
 
 use std::collections::HashSet;
@@ -32,7 +33,12 @@ pub struct Trace {
     clocks: Vec<Value>,
     /// By party: when the last query of each lane ends.
     lanes: [Vec<u64>; 2],
+    /// By party: how many threads worked for it.
+    threads: [usize; 2],
 }
+
+/// The first thread of a pool has this number in the trace, behind all lanes.
+const POOL: usize = 1000;
 
 /// A stretch of time in microseconds, `start <= end`.
 #[derive(Clone, Copy)]
@@ -61,6 +67,7 @@ impl Trace {
             bytes: Vec::new(),
             clocks: Vec::new(),
             lanes: Default::default(),
+            threads: Default::default(),
         }
     }
 
@@ -77,6 +84,7 @@ impl Trace {
             let all = Span { start: 0.0, length: timeline.length, waited: 0.0 };
             let all = (process == CLIENT).then(|| stretch(&all, began, 0));
             self.party(process, input, &leaves, &times.waits, (began, all));
+            self.pool(process, &times.threads, began);
         }
         self.clocks.push(clock(input, timeline));
     }
@@ -150,6 +158,23 @@ impl Trace {
         }
     }
 
+    /// What a party's threads did, behind its query.
+    fn pool(&mut self, process: u32, threads: &[Vec<Span>], began: f64) {
+        let known = &mut self.threads[process as usize - 1];
+        *known = threads.len().max(*known);
+        for (thread, worked) in threads.iter().enumerate() {
+            let mut end = 0;
+            for span in worked {
+                let time = stretch(span, began, end);
+                end = time.end;
+                self.events.push(json!({
+                    "name": "working", "cat": "thread", "ph": "X", "pid": process, "tid": POOL + thread,
+                    "ts": time.start, "dur": time.end - time.start, "args": {},
+                }));
+            }
+        }
+    }
+
     /// The first lane of a party in which nothing overlaps this query. (Where the server's clock stands is known to within a
     /// round trip; so queries that followed each other may overlap at the server.)
     fn lane(&mut self, process: u32, query: Stretch) -> usize {
@@ -168,6 +193,9 @@ impl Trace {
             events.push(named("process_name", 0, party.to_owned()));
             for lane in 1..=self.lanes[process as usize - 1].len() {
                 events.push(named("thread_name", lane, format!("queries, lane {lane}")));
+            }
+            for thread in 0..self.threads[process as usize - 1] {
+                events.push(named("thread_name", POOL + thread, format!("thread {}", thread + 1)));
             }
         }
         events.append(&mut self.events);
@@ -260,7 +288,8 @@ mod tests {
             waits.sort_by(|a, b| a.start.total_cmp(&b.start));
             let stages = [Stage::Client, Stage::Offline, Stage::Online].repeat(3);
             let work = stages.into_iter().zip(spans).enumerate();
-            PartyTimes { work: work.map(|(i, (stage, span))| (stage, i % 3, *span)).collect(), waits }
+            let work = work.map(|(i, (stage, span))| (stage, i % 3, *span)).collect();
+            PartyTimes { work, waits, threads: vec![spans.to_vec()] }
         };
         let timeline =
             Timeline { origin, length: 9.0, client: times(spans), server: times(spans), round_trip: 0.01 };
@@ -292,7 +321,7 @@ mod tests {
             let mut all: Vec<(u64, u64)> = trace
                 .events
                 .iter()
-                .filter(|e| e["pid"] == process)
+                .filter(|e| e["pid"] == process && e["cat"] != "thread")
                 .map(|e| (e["ts"].as_u64().unwrap(), e["ts"].as_u64().unwrap() + e["dur"].as_u64().unwrap()))
                 .collect();
             all.sort_by_key(|&(start, end)| (start, std::cmp::Reverse(end)));

@@ -14,7 +14,7 @@ use jaguar_plan::{Allowed, Plan, Schedule};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::cpu::secret::declassify;
 use jaguar_ring::prg::os_random;
-use jaguar_wire::{Channel, Stage, Stats, Wait};
+use jaguar_wire::{Channel, Stage, Stats};
 use zeroize::Zeroizing;
 
 use crate::error::EngineError;
@@ -31,6 +31,7 @@ use crate::kept::stock::{Stock, prepared_bytes};
 use crate::message::{Accept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, ServerCost};
 use crate::progress::{NoProgress, Progress};
 use crate::report::{REPORT, Report};
+use crate::server_times::Log;
 use crate::timeline::Timeline;
 
 pub use crate::exec::prepare::Reveal;
@@ -366,8 +367,8 @@ pub(crate) struct Query {
     session: Session,
     /// What passed offline, and before on this connection.
     stats: Stats,
-    /// When this party waited offline, if a timeline was asked for.
-    waits: Vec<Wait>,
+    /// Of the offline stage, if a timeline was asked for.
+    log: Log,
 }
 
 impl Query {
@@ -523,7 +524,7 @@ impl Ready {
         channel.enter(Stage::Offline, "query keys");
         let mut answered = None;
         if *timeline {
-            channel.log_waits();
+            Log::begin(channel);
             channel.recv_into(&mut [0])?;
             answered = Some(times.elapsed());
         }
@@ -539,8 +540,9 @@ impl Ready {
             schedule,
         };
         let PreparedPlan { steps, result } = prepare(PlannedNetwork { network, plan }, *reveal, offline)?;
-        let (stats, waits) = (channel.take_stats(), channel.take_waits());
-        Ok(Query { steps, result, times, answered, session, stats, waits })
+        let mut log = Log::default();
+        log.end(channel);
+        Ok(Query { steps, result, times, answered, session, stats: channel.take_stats(), log })
     }
 
     pub(crate) fn channel(&mut self) -> &mut Channel {
@@ -689,7 +691,7 @@ pub(crate) fn run_query(
     let Connected { channel, network, plan, .. } = connected;
     let start = query.times.elapsed();
     if query.answered.is_some() {
-        channel.log_waits();
+        Log::begin(channel);
     }
     let modulus = plan.steps[0].computed.modulus;
     let images = plan.images();
@@ -729,11 +731,11 @@ pub(crate) fn run_query(
     for (key, traffic) in channel.take_stats() {
         stats.entry(key).or_default().add(&traffic);
     }
-    query.waits.extend(channel.take_waits());
+    query.log.end(channel);
     let mut report = Report::new(network, plan, &stats, &query.times, &server, online, query.session);
     if let (Some(answered), Some(times)) = (query.answered, &server.timeline) {
         times.check(nodes)?;
-        report.timeline = Some(Timeline::new(&query.times, &query.waits, answered, times));
+        report.timeline = Some(Timeline::new(&query.times, &query.log, answered, times));
     }
     Ok((predictions, report))
 }

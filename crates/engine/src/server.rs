@@ -18,7 +18,7 @@ use jaguar_plan::memory::{Load, PartyMemory, memory};
 use jaguar_plan::{Allowed, Choices, Plan, Schedule};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
-use jaguar_wire::{Channel, Stage, Traffic, Wait};
+use jaguar_wire::{Channel, Stage, Traffic};
 use zeroize::Zeroizing;
 
 use crate::budget::Booking;
@@ -36,7 +36,7 @@ use crate::kept::stock::{NoRoom, Stock, prepared_bytes};
 use crate::memory::peak_kib;
 use crate::message::{Accept, Kept, MAX_MESSAGE, MAX_PROBE, Purpose, Request, Secret, ServerCost};
 use crate::progress::{NoProgress, Progress};
-use crate::server_times::ServerTimes;
+use crate::server_times::{Log, ServerTimes};
 use crate::stop::Stop;
 
 pub use crate::budget::{HintBudget, Limits};
@@ -121,8 +121,8 @@ struct Query {
 struct Mark {
     /// When the client's question was answered.
     answered: Duration,
-    /// When this party waited offline.
-    waits: Vec<Wait>,
+    /// Of the offline stage.
+    log: Log,
 }
 
 /// Who hears of what a session does.
@@ -684,7 +684,7 @@ impl Service {
         let answered = times.elapsed();
         if timeline {
             // The client learns from this when the clock was started.
-            channel.log_waits();
+            Log::begin(channel);
             channel.send(&[0])?;
             channel.flush()?;
         }
@@ -699,7 +699,9 @@ impl Service {
             schedule: Schedule::default(),
         };
         let plan = prepare(PlannedNetwork { network, plan }, self.reveal, context)?;
-        let timeline = timeline.then(|| Mark { answered, waits: channel.take_waits() });
+        let mut log = Log::default();
+        log.end(channel);
+        let timeline = timeline.then_some(Mark { answered, log });
         let offline = times.elapsed();
         let traffic = channel.total();
         channel.take_stats();
@@ -721,7 +723,7 @@ impl Service {
         let network = self.network();
         let planned = PlannedNetwork { network, plan };
         if timeline.is_some() {
-            channel.log_waits();
+            Log::begin(channel);
         }
         // The client's input is all its own: the server's share of it is zero.
         let input = Zeroizing::new(vec![0; plan.images() * network.nodes[0].shape.iter().product::<usize>()]);
@@ -738,9 +740,9 @@ impl Service {
                 Argmax::run_all(argmaxes, channel, &Zeroizing::new(by_image(&output, shape, images)))?;
             }
         }
-        let timeline = timeline.map(|mark| {
-            let waits: Vec<Wait> = mark.waits.into_iter().chain(channel.take_waits()).collect();
-            ServerTimes::new(&times, &waits, mark.answered)
+        let timeline = timeline.map(|mut mark| {
+            mark.log.end(channel);
+            ServerTimes::new(&times, &mark.log, mark.answered)
         });
         channel.send_message(&ServerCost {
             hint: busy_micros(&times.hint),

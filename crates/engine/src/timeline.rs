@@ -12,11 +12,11 @@
 use std::time::Duration;
 
 use jaguar_graph::network::NodeId;
-use jaguar_wire::{Stage, Wait};
+use jaguar_wire::Stage;
 
 use crate::error::EngineError;
 use crate::exec::clock::NodeTimes;
-use crate::server_times::{ServerTimes, Stretches};
+use crate::server_times::{Log, ServerTimes, Stretches};
 
 /// A stretch of a party's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -37,6 +37,8 @@ pub struct PartyTimes {
     pub work: Vec<(Stage, NodeId, Span)>,
     /// When it waited for its peer, in order, very short waits left out.
     pub waits: Vec<Span>,
+    /// When each thread of the pool worked for it, in order. (Its own thread does what is in `work`, or waits for these.)
+    pub threads: Vec<Vec<Span>>,
 }
 
 /// When both parties did what in one query.
@@ -61,9 +63,9 @@ impl Timeline {
     }
 
     /// `times` began before the client asked; `answered` is when it had the answer, since then.
-    pub(crate) fn new(times: &NodeTimes, waits: &[Wait], answered: Duration, server: &ServerTimes) -> Self {
+    pub(crate) fn new(times: &NodeTimes, log: &Log, answered: Duration, server: &ServerTimes) -> Self {
         let (mark, round_trip) = place_mark(0.0, answered.as_secs_f64(), seconds(server.answered));
-        let own = Stretches::of(times, waits);
+        let own = Stretches::of(times, log);
         Self {
             origin: times.origin(),
             length: times.elapsed().as_secs_f64(),
@@ -103,18 +105,17 @@ impl Stretches {
             (stage, node as usize, Span { start, length, waited: seconds(waited).min(length) })
         });
         let work = work.collect();
-        let mut end = mark;
-        let waits = self
-            .waits
-            .iter()
-            .map(|&(since, length)| {
-                let span =
-                    Span { start: end + seconds(since), length: seconds(length), waited: seconds(length) };
-                end = span.start + span.length;
-                span
-            })
-            .collect();
-        PartyTimes { work, waits }
+        let in_turn = |stretches: &Vec<(u64, u64)>, waits: bool| -> Vec<Span> {
+            let mut end = mark;
+            let span = |&(since, length): &(u64, u64)| {
+                let (start, length) = (end + seconds(since), seconds(length));
+                end = start + length;
+                Span { start, length, waited: if waits { length } else { 0.0 } }
+            };
+            stretches.iter().map(span).collect()
+        };
+        let threads = self.threads.iter().map(|worked| in_turn(worked, false)).collect();
+        PartyTimes { work, waits: in_turn(&self.waits, true), threads }
     }
 }
 
@@ -154,14 +155,14 @@ mod tests {
         ) {
             let server = ServerTimes {
                 answered,
-                stretches: Stretches { work: vec![(Stage::Online, 0, stretch); 3], waits },
+                stretches: Stretches { work: vec![(Stage::Online, 0, stretch); 3], threads: vec![waits.clone()], waits },
             };
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
             let times = NodeTimes::new(&clock, 1);
-            let timeline = Timeline::new(&times, &[], Duration::from_millis(30), &server);
+            let timeline = Timeline::new(&times, &Log::default(), Duration::from_millis(30), &server);
             prop_assert!((0.0..=f64::MAX).contains(&timeline.round_trip));
-            let PartyTimes { work, waits } = timeline.server;
-            for span in work.iter().map(|w| &w.2).chain(&waits) {
+            let PartyTimes { work, waits, threads } = timeline.server;
+            for span in work.iter().map(|w| &w.2).chain(&waits).chain(&threads[0]) {
                 prop_assert!(span.start.is_finite() && span.length >= 0.0 && span.length.is_finite());
                 prop_assert!((0.0..=span.length).contains(&span.waited));
             }
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn times_of_another_network_are_refused() {
-        let stretches = Stretches { work: vec![(Stage::Online, 2, [0; 3])], waits: Vec::new() };
+        let stretches = Stretches { work: vec![(Stage::Online, 2, [0; 3])], ..Stretches::default() };
         let times = ServerTimes { answered: 0, stretches };
         times.check(3).unwrap();
         assert!(times.check(2).is_err());

@@ -311,7 +311,7 @@ mod tests {
                     // Around the size of a bin, where the paths through the buffer change.
                     prop_oneof![
                         0usize..10, 0usize..20_000, 1022usize..1026, 2046usize..2050, Just(512), 4090usize..4100,
-                        Just(65_536), Just(140_000),
+                        Just(65_536), Just(140_000), Just(530_000),
                     ],
                 ),
                 0..10,

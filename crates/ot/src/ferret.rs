@@ -49,8 +49,8 @@ const ROWS: usize = 1 << 13;
 pub(crate) struct Room(Zeroizing<Vec<Line>>);
 
 impl Room {
-    /// The most lines that are in the making: of four threads, or fewer of each of more.
-    pub(crate) const MOST: usize = 4 * ROWS;
+    /// The most lines that are in the making: of eight threads, or fewer of each of more.
+    pub(crate) const MOST: usize = 8 * ROWS;
 
     fn lines(&mut self, count: usize) -> &mut [Line] {
         if self.0.len() < count {
@@ -62,7 +62,7 @@ impl Room {
 
 /// Correlations whose trees' levels are drawn together. It says in which order messages of vectors and of bits come, so it is the
 /// same for both parties.
-const DRAWN: usize = LANES * Room::MOST;
+const DRAWN: usize = 1 << 19;
 
 /// Correlations that are made together, and whose messages are one flush: enough for all threads, and little enough for the
 /// receiver not to wait long for the first. Messages and their order do not depend on it.
@@ -100,6 +100,45 @@ impl Kept {
         }
         let nodes = self.nodes[first * lpn.rows()..].chunks_exact_mut(lpn.rows());
         nodes.zip(&mut self.paths[first..]).take(count).map(Some).collect()
+    }
+}
+
+/// Where bins are made: all in a row, but for one that may lie elsewhere, behind them.
+pub(crate) struct Out<'a> {
+    row: &'a mut [Block],
+    /// Of one bin, or empty.
+    last: &'a mut [Block],
+}
+
+impl<'a> Out<'a> {
+    fn len(&self) -> usize {
+        self.row.len() + self.last.len()
+    }
+
+    /// The first `len`, of whole bins, and the others.
+    fn split_at(self, len: usize) -> (Self, Self) {
+        let in_row = len.min(self.row.len());
+        let (row, rest) = self.row.split_at_mut(in_row);
+        let (last, none) = self.last.split_at_mut(len - in_row);
+        (Self { row, last }, Self { row: rest, last: none })
+    }
+
+    /// Pieces of `size`, of whole bins; the last one may be shorter.
+    fn chunks(self, size: usize) -> Vec<Self> {
+        let mut chunks = Vec::with_capacity(self.len().div_ceil(size));
+        let mut rest = self;
+        while rest.len() > 0 {
+            let now = size.min(rest.len());
+            let (chunk, others) = rest.split_at(now);
+            chunks.push(chunk);
+            rest = others;
+        }
+        chunks
+    }
+
+    /// The bins one by one.
+    fn bins(self, size: usize) -> impl Iterator<Item = &'a mut [Block]> {
+        self.row.chunks_exact_mut(size).chain((!self.last.is_empty()).then_some(self.last))
     }
 }
 
@@ -156,7 +195,7 @@ impl Bins<'_> {
     fn each<T: Send>(
         &self,
         room: &mut Room,
-        out: &mut [Block],
+        out: Out<'_>,
         kept: Vec<KeptBin<'_>>,
         message: impl Iterator<Item = T>,
         make: impl Fn(BinInMaking<'_>, T) + Sync + Send,
@@ -173,7 +212,7 @@ impl Bins<'_> {
         let message = kept.into_iter().zip(message);
         if lpn.lanes == 1 {
             let secret = &bytemuck::must_cast_slice(self.secret)[..lpn.secret];
-            let bins = out.chunks_exact_mut(lpn.bin()).zip(message).enumerate();
+            let bins = out.bins(lpn.bin()).zip(message).enumerate();
             return each(bins.collect(), |(b, (out, message))| {
                 tree(b, out, message);
                 rows(b).add(secret, out);
@@ -183,7 +222,7 @@ impl Bins<'_> {
         let lines = room.lines(out.len() / LANES).chunks_mut(part * lpn.rows());
         let mut messages: Vec<(KeptBin<'_>, T)> = message.collect();
         let mut parts = Vec::new();
-        for ((lines, out), number) in lines.zip(out.chunks_mut(part * lpn.bin())).zip(0..) {
+        for ((lines, out), number) in lines.zip(out.chunks(part * lpn.bin())).zip(0..) {
             let rest = messages.split_off(part.min(messages.len()));
             parts.push((number * part, lines, out, std::mem::replace(&mut messages, rest)));
         }
@@ -192,7 +231,7 @@ impl Bins<'_> {
             for ((leaves, message), b) in leaves.zip(messages).zip(b..) {
                 tree(b, leaves, message);
             }
-            rows(b).add_lines(&self.secret[..lpn.secret], lines, out);
+            rows(b).add_lines(&self.secret[..lpn.secret], lines, [out.row, out.last]);
         });
     }
 }
@@ -206,7 +245,7 @@ pub(crate) trait Side {
         room: &mut Room,
         bins: &Bins,
         kept: Vec<KeptBin<'_>>,
-        out: &mut [Block],
+        out: Out<'_>,
     ) -> Result<(), OtError>;
 
     /// Fills `vectors` from four times as many `bits`: each is turned into a bit with a Δ_j of its own, by one message
@@ -249,7 +288,7 @@ impl Side for Sender {
         room: &mut Room,
         bins: &Bins,
         kept: Vec<KeptBin<'_>>,
-        out: &mut [Block],
+        out: Out<'_>,
     ) -> Result<(), OtError> {
         let (count, each) = (out.len() / bins.lpn.bin(), bins.lpn.message(bins.iteration));
         let mut seeds = Zeroizing::new(vec![Block::ZERO; count]);
@@ -305,7 +344,7 @@ impl Side for Receiver {
         room: &mut Room,
         bins: &Bins,
         kept: Vec<KeptBin<'_>>,
-        out: &mut [Block],
+        out: Out<'_>,
     ) -> Result<(), OtError> {
         let each = bins.lpn.message(bins.iteration);
         let mut message = vec![Block::ZERO; out.len() / bins.lpn.bin() * each];
@@ -392,7 +431,7 @@ impl Stream {
         let mut stream = Self::new(chain[0], &keys[0], first);
         for (&lpn, keys) in chain[1..].iter().zip(&keys[1..]) {
             let mut first = lines(stream.lpn.bins_for(lpn.cost(0)) * stream.lpn.bin());
-            stream.make(context, bytemuck::must_cast_slice_mut(&mut first))?;
+            stream.make(context, Out { row: bytemuck::must_cast_slice_mut(&mut first), last: &mut [] })?;
             stream = Self::new(lpn, keys, first);
         }
         Ok(stream)
@@ -415,10 +454,10 @@ impl Stream {
     }
 
     /// Makes the next bins of this iteration.
-    fn make<S: Side>(&mut self, context: &mut Context<S>, out: &mut [Block]) -> Result<(), OtError> {
+    fn make<S: Side>(&mut self, context: &mut Context<S>, out: Out<'_>) -> Result<(), OtError> {
         let (lpn, iteration) = (self.lpn, self.iteration);
         let levels = lpn.levels(iteration);
-        for out in out.chunks_mut(DRAWN) {
+        for out in out.chunks(DRAWN) {
             let (first, bins) = (self.next, out.len() / lpn.bin());
             assert!(out.len().is_multiple_of(lpn.bin()) && first + bins <= lpn.bins);
             self.next += bins;
@@ -438,7 +477,7 @@ impl Stream {
             };
             let (trees, matrix, secret) = (self.trees, &self.matrix, &self.base[..]);
             let size = together(lpn.lanes);
-            let parts = out.chunks_mut(size).zip(spent.chunks(size / lpn.bin()));
+            let parts = out.chunks(size).into_iter().zip(spent.chunks(size / lpn.bin()));
             for ((out, spent), first) in parts.zip((first..).step_by(size / lpn.bin())) {
                 let bins = Bins { lpn, iteration, first, trees, matrix, secret, spent };
                 let kept = self.kept.bins(lpn, first, spent.len());
@@ -449,9 +488,9 @@ impl Stream {
     }
 
     /// Makes the next bins that are for use.
-    fn make_for_use<S: Side>(&mut self, context: &mut Context<S>, out: &mut [Block]) -> Result<(), OtError> {
+    fn make_for_use<S: Side>(&mut self, context: &mut Context<S>, out: Out<'_>) -> Result<(), OtError> {
         let mut out = out;
-        while !out.is_empty() {
+        while out.len() > 0 {
             let aside = self.lpn.aside(self.iteration);
             // 1. An iteration is over: its last bins are the base of the next one.
             if self.next == self.lpn.bins - aside {
@@ -460,7 +499,8 @@ impl Stream {
                 if reserve.len() * LANES != size {
                     reserve = lines(size);
                 }
-                self.make(context, bytemuck::must_cast_slice_mut(&mut reserve))?;
+                let row = bytemuck::must_cast_slice_mut(&mut reserve);
+                self.make(context, Out { row, last: &mut [] })?;
                 self.reserve = std::mem::replace(&mut self.base, reserve);
                 self.iteration += 1;
                 self.next = 0;
@@ -468,7 +508,7 @@ impl Stream {
             }
             // 2. As much of it as is left.
             let now = out.len().min((self.lpn.bins - aside - self.next) * self.lpn.bin());
-            let (head, rest) = out.split_at_mut(now);
+            let (head, rest) = out.split_at(now);
             self.make(context, head)?;
             out = rest;
         }
@@ -487,15 +527,14 @@ impl Stream {
         let (head, rest) = out.split_at_mut(ready);
         take(&mut self.bin[self.taken..self.taken + ready], head);
         self.taken += ready;
-        // 2. Whole bins are made where they are wanted.
-        let (whole, tail) = rest.split_at_mut(rest.len() / size * size);
-        self.make_for_use(context, whole)?;
-        // 3. The last one may be used in part only.
+        // 2. Whole bins are made where they are wanted; of a last one only a part may be.
+        let (row, tail) = rest.split_at_mut(rest.len() / size * size);
+        let mut bin = std::mem::take(&mut self.bin);
+        let last = if tail.is_empty() { &mut [][..] } else { &mut bin[..] };
+        let made = self.make_for_use(context, Out { row, last });
+        self.bin = bin;
+        made?;
         if !tail.is_empty() {
-            let mut bin = std::mem::take(&mut self.bin);
-            let made = self.make_for_use(context, &mut bin);
-            self.bin = bin;
-            made?;
             take(&mut self.bin[..tail.len()], tail);
             self.taken = tail.len();
         }
@@ -544,9 +583,9 @@ mod tests {
                 bits: Some(&mut bits),
                 room: &mut *context.room,
             };
-            stream.make_for_use(&mut context, first).unwrap();
+            stream.make_for_use(&mut context, Out { row: first, last: &mut [] }).unwrap();
             let secret = secret(&stream);
-            stream.make_for_use(&mut context, rest).unwrap();
+            stream.make_for_use(&mut context, Out { row: rest, last: &mut [] }).unwrap();
             assert_eq!((stream.iteration, stream.next), (iteration, lpn.bins - lpn.aside(iteration)));
             // Those behind are of bins that are made for the next iteration, later.
             let paths = stream.kept.paths[..out.len() / lpn.bin()].to_vec();
@@ -602,7 +641,7 @@ mod tests {
                 }
                 let mut rows = vec![Line::ZERO; ours.1.len() / LANES];
                 let mut product = vec![Block::ZERO; ours.1.len()];
-                matrix.rows(iteration as u64, 0).add_lines(&ours.0, &mut rows, &mut product);
+                matrix.rows(iteration as u64, 0).add_lines(&ours.0, &mut rows, [&mut product, &mut []]);
                 let e: Vec<u128> = ours.1.iter().zip(&product).map(|(t, p)| (*t ^ *p).0 & mask).collect();
                 let mut found = vec![0u128; e.len() / lpn.bin()];
                 for (i, e) in e.iter().enumerate().filter(|(_, e)| **e != 0) {

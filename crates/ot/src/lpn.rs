@@ -9,7 +9,7 @@
 
 use crate::Block;
 use crate::aes::Key;
-use crate::block::Line;
+use crate::block::{LANES, Line};
 use crate::gather::{PAIR, PAIRS, WEIGHT, gather, lines};
 
 /// Rows whose places are drawn together: few enough to stay in the L1 cache.
@@ -61,10 +61,13 @@ impl Rows<'_> {
         }
     }
 
-    /// The same for lines of a secret: `out` gets the sums of `rows` and the products. Zeros stay behind in `rows`.
+    /// The same for lines of a secret: both of `out`, one behind the other, get the sums of `rows` and the products. Zeros stay behind in
+    /// `rows`.
     ///
     /// Two segments at a time for all rows, so that these stay in the cache.
-    pub(crate) fn add_lines(&self, secret: &[Line], rows: &mut [Line], out: &mut [Block]) {
+    pub(crate) fn add_lines(&self, secret: &[Line], rows: &mut [Line], out: [&mut [Block]; 2]) {
+        let [first, second] = out;
+        assert_eq!(first.len() + second.len(), rows.len() * LANES, "an output for each lane of each row");
         let width = segment(secret.len(), rows.len());
         for pair in 0..PAIRS {
             let (a, b) = secret[pair * PAIR * width as usize..].split_at(width as usize);
@@ -73,8 +76,14 @@ impl Rows<'_> {
                 self.draw(batch, pair, width, &mut places);
                 bytemuck::must_cast::<_, [[u32; PAIR]; BATCH]>(places)
             };
-            let out = if pair == PAIRS - 1 { Some(&mut *out) } else { None };
+            let out = if pair == PAIRS - 1 && second.is_empty() { Some(&mut *first) } else { None };
             lines(self.key.kernel(), places, [a, &b[..width as usize]], rows, out);
+        }
+        if !second.is_empty() {
+            let (own, others) = bytemuck::must_cast_slice::<_, Block>(rows).split_at(first.len());
+            first.copy_from_slice(own);
+            second.copy_from_slice(others);
+            rows.fill(Line::ZERO);
         }
     }
 }
@@ -117,7 +126,7 @@ mod tests {
             let rows = matrix.rows(iteration, start);
             let mut lanes = vec![Line([Block(9), Block(7), Block(5), Block(3)]); 2 * BATCH];
             let mut out = vec![Block::ZERO; 4 * lanes.len()];
-            rows.add_lines(&secret, &mut lanes, &mut out);
+            rows.add_lines(&secret, &mut lanes, [&mut out, &mut []]);
             assert!(lanes.iter().all(|line| *line == Line::ZERO));
             for (lane, first) in [9, 7, 5, 3].into_iter().enumerate() {
                 // A lane alone.

@@ -4,12 +4,14 @@
 //! there are threads, each does its work by itself, which takes less of a processor than to hand pieces about.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
+use jaguar_wire::Clock;
 use rayon::prelude::*;
 
 /// Sessions at work.
@@ -18,6 +20,73 @@ static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// Whether this thread does a [`Task`].
     static IN_TASK: Cell<bool> = const { Cell::new(false) };
+    /// Who wants to know when other threads work for this one.
+    static WATCH: RefCell<Option<Arc<Watch>>> = const { RefCell::new(None) };
+}
+
+/// A stretch of a thread's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worked {
+    /// When it began, on the watcher's clock.
+    pub start: Duration,
+    /// How long it took.
+    pub length: Duration,
+}
+
+/// When threads of the pool worked for one that watches, thread by thread.
+struct Watch {
+    clock: Arc<dyn Clock>,
+    threads: Mutex<Vec<Vec<Worked>>>,
+}
+
+/// Shorter pauses of a thread are not told from work.
+const SHORT_PAUSE: Duration = Duration::from_micros(50);
+
+/// How many stretches of a thread are kept: bounds what a timeline takes.
+const MAX_STRETCHES: usize = 1 << 13;
+
+impl Watch {
+    /// Does `work`, which another thread gave to this one.
+    fn see<T>(watch: Option<&Self>, work: impl FnOnce() -> T) -> T {
+        let (Some(watch), Some(thread)) = (watch, rayon::current_thread_index()) else { return work() };
+        let start = watch.clock.now();
+        let result = work();
+        watch.note(thread, start, watch.clock.now());
+        result
+    }
+
+    fn note(&self, thread: usize, start: Duration, end: Duration) {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = threads.len().max(thread + 1);
+        threads.resize_with(count, Vec::new);
+        let own = &mut threads[thread];
+        let (room, end) = (own.len() < MAX_STRETCHES, end.max(start));
+        match own.last_mut() {
+            Some(last) if start < last.start + last.length + SHORT_PAUSE => {
+                last.length = end.saturating_sub(last.start)
+            }
+            Some(_) | None if room => own.push(Worked { start, length: end.saturating_sub(start) }),
+            Some(_) | None => {}
+        }
+    }
+}
+
+/// From here on it is kept when threads of the pool work for this thread, on `clock`, until [`watched`].
+pub fn watch(clock: Arc<dyn Clock>) {
+    WATCH.set(Some(Arc::new(Watch { clock, threads: Mutex::default() })));
+}
+
+/// When each thread of the pool worked for this one since [`watch`], in order: the first 2^13 stretches, with pauses below 50 µs in
+/// them. Nothing is kept any more.
+pub fn watched() -> Vec<Vec<Worked>> {
+    let watch = WATCH.take();
+    watch.map_or_else(Vec::new, |watch| {
+        std::mem::take(&mut *watch.threads.lock().unwrap_or_else(PoisonError::into_inner))
+    })
+}
+
+fn watcher() -> Option<Arc<Watch>> {
+    WATCH.with_borrow(Clone::clone)
 }
 
 /// A session that is at work, until it is dropped.
@@ -56,7 +125,9 @@ pub fn each_with<T: Send, R>(
     if share > 1 && items.len() > 1 {
         // (Several pieces a thread, since some are longer.)
         let piece = if share < rayon::current_num_threads() { items.len() / (2 * share) } else { 1 };
-        items.into_par_iter().with_min_len(piece.max(1)).for_each_init(room, f);
+        let watch = watcher();
+        let seen = |room: &mut R, item| Watch::see(watch.as_deref(), || f(room, item));
+        items.into_par_iter().with_min_len(piece.max(1)).for_each_init(room, seen);
     } else {
         let mut room = room();
         items.into_iter().for_each(|item| f(&mut room, item));
@@ -98,8 +169,8 @@ impl<T: Send + 'static> Task<T> {
         let state = Mutex::new(State::Waiting(Box::new(work) as Work<T>));
         let slot = Arc::new(Slot { state, done: Condvar::new(), ended: AtomicBool::new(false) });
         if count() > 1 {
-            let shared = Arc::clone(&slot);
-            rayon::spawn(move || shared.run());
+            let (shared, watch) = (Arc::clone(&slot), watcher());
+            rayon::spawn(move || Watch::see(watch.as_deref(), || shared.run()));
         }
         Self(slot)
     }
@@ -304,6 +375,48 @@ mod tests {
             // Within a task there is only this thread.
             assert_eq!(Task::spawn(super::share).join(), 1);
         });
+    }
+
+    /// A clock that goes on by a millisecond each time it is read.
+    struct Steps(AtomicUsize);
+
+    impl Clock for Steps {
+        fn now(&self) -> Duration {
+            Duration::from_millis(self.0.fetch_add(1, Ordering::SeqCst) as u64)
+        }
+    }
+
+    /// All that other threads do for one that watches is seen, and nothing that they do for others.
+    #[test]
+    fn who_watches_sees_its_own_work() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let work = || each((0..50).collect(), |_: usize| ());
+        let (seen, unseen) = pool.install(|| {
+            watch(Arc::new(Steps(AtomicUsize::new(0))));
+            work();
+            let seen = watched();
+            work();
+            (seen, watched())
+        });
+        let length: Duration = seen.iter().flatten().map(|worked| worked.length).sum();
+        assert!(length >= Duration::from_millis(50), "{length:?}");
+        assert!(unseen.is_empty());
+    }
+
+    #[test]
+    fn short_pauses_are_work_and_the_rest_is_bounded() {
+        let watch = Watch { clock: Arc::new(Steps(AtomicUsize::new(0))), threads: Mutex::default() };
+        let at = Duration::from_micros;
+        watch.note(2, at(100), at(150));
+        watch.note(2, at(160), at(200));
+        watch.note(2, at(250), at(260));
+        let all = || watch.threads.lock().unwrap().clone();
+        let worked = |start, length| Worked { start: at(start), length: at(length) };
+        assert_eq!(all(), [vec![], vec![], vec![worked(100, 100), worked(250, 10)]]);
+        for i in 0..2 * MAX_STRETCHES as u64 {
+            watch.note(0, at(1000 * i), at(1000 * i + 1));
+        }
+        assert_eq!(all()[0].len(), MAX_STRETCHES);
     }
 
     #[test]

@@ -265,6 +265,7 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
             guard_bits: network.guard_bits,
             values: choices.images as usize * node.shape.iter().product::<usize>(),
             cost: Cost::default(),
+            sends: false,
         };
         steps.push(step.finish(node)?);
     }

@@ -115,7 +115,7 @@ pub(crate) const MAX_SHARE_BITS: u32 = 61;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 27;
+pub const PROTOCOL_VERSION: u32 = 28;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]
@@ -145,6 +145,8 @@ pub struct Step {
     pub values: usize,
     /// COTs, bytes and rounds of the nonlinear part and of what follows.
     pub cost: Cost,
+    /// Whether the client sends something else between its draws when it is prepared ([`Nonlinear::promise`]).
+    pub sends: bool,
 }
 
 impl Step {
@@ -171,6 +173,7 @@ impl Step {
             extension.as_ref().map_or(Ok(()), Nonlinear::check)
         };
         check().map_err(|source| PlanError::Nonlinear { name: node.name.clone(), source })?;
+        self.sends = nonlinear.is_some_and(|layer| layer.promise() < layer.cost().bits_from_client);
         let nonlinear = nonlinear.map_or_else(Cost::default, |layer| match self.early {
             true => layer.cost_corrected_early(),
             false => layer.cost(),
@@ -286,11 +289,7 @@ impl Plan {
     /// How many correlations of a bit the client may promise to draw before it sends anything else offline
     /// ([`Nonlinear::promise`]): all, unless some layer sends in between.
     pub fn promise(&self) -> u64 {
-        let sends = |layer: &Arc<dyn Nonlinear>| layer.promise() < layer.cost().bits_from_client;
-        if self.steps.iter().filter_map(|step| step.nonlinear.as_ref()).any(sends) {
-            return 0;
-        }
-        self.nonlinear_cost().bits_from_client
+        if self.steps.iter().any(|step| step.sends) { 0 } else { self.nonlinear_cost().bits_from_client }
     }
 
     /// Bytes from the client to the server and back in all linear layers, online.

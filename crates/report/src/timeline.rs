@@ -3,6 +3,8 @@
 //! The trace comes in the format of Chrome's viewer (*Trace Event Format*, Google 2016). What a server says of its own times is in
 //! it, so nothing here trusts a number.
 
+use std::collections::BTreeSet;
+
 use askama::Template;
 use jaguar_graph::network::Part;
 use serde::Deserialize;
@@ -30,6 +32,8 @@ struct Event {
     cat: String,
     ph: String,
     pid: u32,
+    #[serde(default)]
+    tid: u64,
     /// When it began, in microseconds.
     #[serde(default)]
     ts: u64,
@@ -95,6 +99,25 @@ struct Track {
     words: String,
     spans: Vec<Span>,
     waits: Vec<(String, String)>,
+    /// Below each other, the threads of the party's pool.
+    threads: Vec<Vec<(String, String)>>,
+}
+
+impl Track {
+    /// Of its drawing.
+    fn height(&self) -> usize {
+        26 + 4 * self.threads.len()
+    }
+
+    /// The same on the page.
+    fn pixels(&self) -> usize {
+        self.height() * 8 / 5
+    }
+
+    /// Where the `index`-th thread is drawn.
+    fn at(&self, index: &usize) -> usize {
+        28 + 4 * index
+    }
 }
 
 struct Span {
@@ -294,11 +317,23 @@ fn track(party: &'static str, events: &[&Event], online: bool, place: &dyn Fn(u6
         let inside = e.ts >= within.0 && e.ts < within.1;
         (inside && to - from >= NARROW).then(|| (format!("{from:.2}"), format!("{:.2}", to - from)))
     };
+    let of = |cat: &'static str| events.iter().filter(move |e| e.cat == cat);
+    let ids: BTreeSet<u64> = of("thread").map(|e| e.tid).collect();
+    let thread = |id: u64| of("thread").filter(|e| e.tid == id).filter_map(|e| wait(&e)).collect();
+    let busy = of("thread")
+        .filter(|e| e.ts >= within.0 && e.ts < within.1)
+        .map(|e| e.dur)
+        .fold(0, u64::saturating_add);
+    let mut words = format!("{party}: works {:.2} s, waits {:.2} s", sum("working_ms"), sum("waiting_ms"));
+    if !ids.is_empty() {
+        words += &format!("; its {} other threads work {} s together", ids.len(), seconds(busy));
+    }
     Track {
         party,
-        words: format!("{party}: works {:.2} s, waits {:.2} s", sum("working_ms"), sum("waiting_ms")),
+        words,
         spans: own.iter().filter_map(span).collect(),
-        waits: events.iter().filter(|e| e.cat == "waiting").filter_map(|e| wait(&e)).collect(),
+        waits: of("waiting").filter_map(|e| wait(&e)).collect(),
+        threads: ids.into_iter().map(thread).collect(),
     }
 }
 

@@ -1,7 +1,5 @@
 //! The offline stage: all that a query needs and that does not depend on its input.
 
-use std::sync::Arc;
-
 use jaguar_graph::network::NodeId;
 use jaguar_linear::backend::Online;
 use jaguar_mpc::{Argmax, ArgmaxParams, Block, Extend, Nonlinear, Party, Truncate};
@@ -227,9 +225,8 @@ impl Offline<'_> {
     ) -> Result<(), EngineError> {
         let Self { channel, times, .. } = self;
         for (id, (node, step)) in planned.network.nodes.iter().zip(steps).enumerate() {
-            let says = |layer: &Arc<dyn Nonlinear>| layer.cost().prepare_up > 0;
             let PreparedOp::Nonlinear(blocks) = &mut step.op else { continue };
-            if !planned.plan.steps[id].nonlinear.as_ref().is_some_and(says) {
+            if planned.plan.steps[id].cost.prepare_up == 0 {
                 continue;
             }
             channel.enter(Stage::Offline, &label(id, &node.name));
