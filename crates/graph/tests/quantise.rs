@@ -40,6 +40,7 @@ fn graph(nodes: Vec<Node>) -> Graph {
         channels_last: false,
         layout_dims: vec![],
         outputs: vec![],
+        tail: None,
     }
 }
 
@@ -409,7 +410,7 @@ fn held_out_inputs_meet_the_noise_of_answers() {
     };
     let model = samples.quantise(&Options { activation_bits: 12, ..Options::default() }).unwrap().0;
     let guarded = model.guarded(8).unwrap().network;
-    let deviation = guarded.noise_deviation() / guarded.output.scale;
+    let deviation = guarded.noise_deviation() / guarded.output.scales[0];
     assert!((0.5..1.5).contains(&(error(8) / deviation)), "{} of {deviation}", error(8));
     assert!(error(0) < 0.25 * deviation, "{} of {deviation}", error(0));
 }

@@ -115,7 +115,7 @@ pub(crate) const MAX_SHARE_BITS: u32 = 61;
 pub const SIGMAS: f64 = 8.0;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 27;
+pub const PROTOCOL_VERSION: u32 = 28;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]

@@ -112,6 +112,7 @@ pub(super) fn fuse(cpu: Cpu, draft: Draft, name: &str) -> Result<Graph, ImportEr
         channels_last,
         layout_dims,
         outputs,
+        tail: None,
     })
 }
 
