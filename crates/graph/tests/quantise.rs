@@ -199,6 +199,27 @@ fn shifts_leave_room_for_guard_bits() {
     assert_eq!([shift(8), shift(12)], [48 - 21 - 8, 48 - 21 - 12]);
 }
 
+/// A sum over 64 × 64 places takes twelve bits more than its values, which may have 40 in all: with guard bits too many is an error of that
+/// width, so that a search goes on.
+#[test]
+fn sums_that_guard_bits_make_too_wide_are_refused() {
+    let [shape, one] = [[1, 64, 64], [1, 1, 1]];
+    let window = Window { kernel: [64, 64], stride: [64, 64], pads: [0; 4] };
+    let graph = graph(vec![
+        node(Input, &[], shape),
+        node(pointwise(1, vec![1.0], 0.1), &[0], shape),
+        node(AveragePool { window, count_padding: true }, &[1], one),
+        node(pointwise(1, vec![1.0], 0.0), &[2], one),
+    ]);
+    let image = [(0..4096).map(|i| (i % 7) as f32).collect::<Vec<f32>>()];
+    let with = |guard_bits: u32| {
+        let options = Options { activation_bits: 21, hiding: guard_bits.into(), ..Options::default() };
+        calibrate(Cpu::detect(), &graph, &image, &options).map(drop)
+    };
+    assert_eq!(with(7), Ok(()));
+    assert!(matches!(with(8), Err(QuantiseError::Network(_))));
+}
+
 #[test]
 fn a_layer_with_weights_too_large_lowers_its_output() {
     // Two large terms cancel: weights far above output over input.

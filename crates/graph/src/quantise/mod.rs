@@ -437,6 +437,8 @@ pub fn quantise(
     }
     let model = Model { network, weights, scales, leverage: None };
     model.validate()?;
+    // (Sums over many places may be too wide with guard bits only.)
+    model.network.guarded(options.hiding)?.validate()?;
     Ok((model, Report { nodes, warnings }))
 }
 
