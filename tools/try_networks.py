@@ -1,13 +1,16 @@
 """Runs networks privately as a new user would, and compares with onnxruntime. Prints the table of docs/models.md.
 
     .venv/torch/bin/python tools/try_networks.py [--pictures 2] [FILE.onnx ...]
+    .venv/torch/bin/python tools/try_networks.py --pictures 1 --record docs/figures/try-networks.json FILE.onnx ...
 
 For each network, by default those of `models/torchvision/`:
 
 1. `jaguar compile` with default options, on ten pictures of `models/images` as `.npy` tensors;
 2. `jaguar serve` and `jaguar predict` as two processes on this machine, on pictures that had no part in 1;
-3. the private logits beside those of onnxruntime.
+3. the private answer beside that of onnxruntime. Of a model whose tail is left out (a detector's) it is the tail's: onnxruntime computes it of
+   the private values.
 
+`--record` adds a network to a file of figures, with its seconds and bytes, or puts it in the place of an earlier try. What a table has, `benchmark_tables.py` puts into the page.
 Needs what `tools/export_torchvision.py` needs, Pillow, and a release build of the command. Exits with 1 if a network fails or
 is off by 2 % of the spread of its logits or more.
 """
@@ -15,6 +18,9 @@ is off by 2 % of the spread of its logits or more.
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
 import re
 import subprocess
 import sys
@@ -22,6 +28,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from operator_parts import ROOT, Client, Place, Server, free_port
@@ -33,13 +40,14 @@ CALIBRATION = 10
 BOUND = 0.02
 
 
-def tensor(path: Path, size: int) -> np.ndarray:
-    """A picture as torchvision prepares it, `[1, 3, size, size]`."""
+def tensor(path: Path, size: int, plain: bool) -> np.ndarray:
+    """A picture as torchvision prepares it, `[1, 3, size, size]`; `plain`: its pixels over 255, as YOLOs take them."""
     from PIL import Image
 
     with Image.open(path) as picture:
         picture = picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-    pixels = (np.asarray(picture, np.float32) / 255 - MEAN) / STD
+    pixels = np.asarray(picture, np.float32) / 255
+    pixels = pixels if plain else (pixels - MEAN) / STD
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 
@@ -54,27 +62,63 @@ class Failure(Exception):
     """What a command said when it failed."""
 
 
-def run(command: list[str]) -> str:
+def run(command: list[str]) -> tuple[str, str]:
+    """What a command says, and what it warns of."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         last = [line for line in done.stderr.splitlines() if line.startswith("error")] or done.stderr.splitlines()
         raise Failure(" ".join(last[-1:]))
-    return done.stdout
+    return done.stdout, done.stderr
 
 
-def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: Path) -> dict:
+def fixed(model: Path, size: int, path: Path) -> None:
+    """The model with sizes in place of those that it leaves open: one picture, so many pixels a side."""
+    loaded = onnx.load(model)
+    for dim, value in zip(loaded.graph.input[0].type.tensor_type.shape.dim, (1, 3, size, size), strict=True):
+        if dim.dim_value <= 0:
+            dim.dim_value = value
+    onnx.save(loaded, path)
+
+
+def left_out(said: str) -> list[str]:
+    """The values that a model's tail takes, in the order of the answer, where compiling says that it is left out."""
+    told = re.search(r"last .* would take, (.*), and whoever gets it does the rest", said)
+    return re.findall(r"([^\s,]\S*) \[[\d, ]*\]", told[1]) if told else []
+
+
+def answer_of(reply: dict, model: Path, tail: list[str], folder: Path) -> np.ndarray:
+    """What the model's own (first) output is, as a client has it: where the tail is left out, onnxruntime computes it of the private values."""
+    values = [np.array(output["values"], np.float32).reshape(output["shape"]) for output in reply["outputs"]]
+    if not tail:
+        return values[0]
+    name = onnx.load(model).graph.output[0].name
+    # (Sizes of the tail may follow from the input's. Its values do not.)
+    graph = onnx.load(model).graph
+    picture = graph.input[0].name
+    onnx.utils.extract_model(str(model), str(folder / "tail.onnx"), [*tail, picture], [name])
+    session = onnxruntime.InferenceSession(folder / "tail.onnx", providers=["CPUExecutionProvider"])
+    taken = {given.name for given in session.get_inputs()}
+    given = dict(zip(tail, values, strict=True))
+    given[picture] = np.zeros([dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim], np.float32)
+    (found,) = session.run(None, {name: value for name, value in given.items() if name in taken})
+    return found
+
+
+def attempt(model: Path, pictures: list[Path], count: int, plain: bool, jaguar: str, folder: Path) -> dict:
     """One network; a row of the table."""
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    (given,) = session.get_inputs()
-    size = given.shape[2]
+    size = int(re.search(r"_(\d+)(_|$)", model.stem)[1])
+    fixed(model, size, folder / "fixed.onnx")
+    session = onnxruntime.InferenceSession(folder / "fixed.onnx", providers=["CPUExecutionProvider"])
+    given = session.get_inputs()[0]
     tensors = []
     for index, picture in enumerate(pictures[:CALIBRATION + count]):
         path = folder / f"{index:02}.npy"
-        np.save(path, tensor(picture, size))
+        np.save(path, tensor(picture, size, plain))
         tensors.append(path)
     bundle = folder / "model.jaguar"
-    said = run([jaguar, "compile", str(model), "--calibrate", *map(str, tensors[:CALIBRATION]), "-o", str(bundle)])
-    bits = re.findall(r"^(\d+) activation bits", said, re.MULTILINE)[-1]
+    said, warned = run([jaguar, "compile", str(folder / "fixed.onnx"), "--calibrate", *map(str, tensors[:CALIBRATION]), "-o", str(bundle)])
+    bits = re.findall(r"^activations of (\d+)", said, re.MULTILINE)[-1]
+    tail = left_out(warned)
     place, asked = Place(folder, jaguar), tensors[CALIBRATION:]
     try:
         server = Server(place, "server", [str(bundle)], (free_port(), free_port()), tls="off")
@@ -85,14 +129,60 @@ def attempt(model: Path, pictures: list[Path], count: int, jaguar: str, folder: 
     finally:
         place.end()
     errors, same = [], 0
-    for path, answer in zip(asked, client.answers, strict=True):
-        (want,) = session.run(None, {given.name: np.load(path)})
-        got = np.array(answer["logits"]) / answer["logit_scale"]
-        errors.append(logit_error(got, want))
+    for path, reply in zip(asked, client.answers, strict=True):
+        want = session.run(None, {given.name: np.load(path)})[0]
+        got = answer_of(reply, folder / "fixed.onnx", tail, folder)
+        errors.append(max(logit_error(a, b) for a, b in parts(got, want, tail)))
         same += int(got.argmax() == want.argmax())
-    total = client.answers[-1]["cost"]
-    sent = sum(total[stage][way] for stage in ("offline", "online") for way in ("bytes_up", "bytes_down"))
-    return {"bits": bits, "error": max(errors), "same": same, "of": len(asked), "mib": sent / 2**20}
+    cost = client.answers[-1]["cost"]
+
+    def mib(stage: str) -> float:
+        return sum(cost[stage][way] for way in ("bytes_up", "bytes_down")) / 2**20
+
+    return {
+        "bits": bits, "error": max(errors), "same": same, "of": len(asked), "tail": bool(tail),
+        "mib": mib("offline") + mib("online"), "before": mib("offline"), "online": mib("online"), "once": mib("client"),
+        "offline_seconds": cost["offline_seconds"], "online_seconds": cost["online_seconds"],
+        "rounds": cost["online"]["rounds"], "peak": max(cost["client_peak_kib"], cost["server_peak_kib"]) / 2**20,
+    }
+
+
+def parts(got: np.ndarray, want: np.ndarray, tail: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What is judged by its own spread: of a detector's `[1, 4 + classes, anchors]` the boxes, and the scores."""
+    if not tail:
+        return [(got, want)]
+    return [(got[:, :4], want[:, :4]), (got[:, 4:], want[:, 4:])]
+
+
+HEADER = ["network", "activation bits", "MiB once", "MiB before the input", "MiB online", "s before the input", "s online", "rounds online",
+          "GiB of memory, the larger party", "off by, worst", "same class"]
+
+
+def shown(name: str, row: dict) -> list[str]:
+    """A network's row of the record."""
+    return [name, row["bits"], *(f"{row[key]:.0f}" for key in ("once", "before", "online")),
+            *(f"{row[key]:.1f}" for key in ("offline_seconds", "online_seconds")), str(row["rounds"]), f"{row['peak']:.1f}",
+            f"{100 * row['error']:.2f} %", "(detector)" if row["tail"] else f"{row['same']}/{row['of']}"]
+
+
+def record(path: Path, rows: list[list[str]], pictures: int, load: float) -> None:
+    """Adds rows to the file of figures."""
+    def said(*command: str) -> str:
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+
+    old = json.loads(path.read_text())["tables"][0]["rows"] if path.exists() else []
+    names = [row[0] for row in rows]
+    kept = [row for row in old if row[0] not in names]
+    cpu = [line.split(":", 1)[1].strip() for line in said("lscpu").splitlines() if line.startswith("Model name")]
+    setting = {
+        "commit": said("git", "rev-parse", "--short=7", "HEAD"),
+        "command": f"tools/try_networks.py --pictures {pictures} --record FILE NETWORK.onnx ...",
+        "machine": (cpu or [platform.machine()])[0], "hardware_threads": os.cpu_count(), "kernel": "the kernels that it chooses",
+        "threads": "both parties on all threads", "link": "TCP on loopback", "statistic": "the last", "repeats": pictures,
+        "load_before": load, "load_after": os.getloadavg()[0],
+    }
+    table = {"name": "networks", "title": "Networks at full size", "header": HEADER, "numbers_from": 1, "rows": kept + rows, "notes": ""}
+    path.write_text(json.dumps({"setting": setting, "tables": [table], "figures": []}, indent=1) + "\n")
 
 
 def main() -> int:
@@ -100,6 +190,8 @@ def main() -> int:
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--pictures", type=int, default=2, help="how many to ask about")
     parser.add_argument("--images", type=Path, default=ROOT / "models" / "images")
+    parser.add_argument("--plain", action="store_true", help="pixels over 255, without torchvision's mean and deviation")
+    parser.add_argument("--record", type=Path, help="a file of figures to add to")
     parser.add_argument("--jaguar", default=str(ROOT / "target" / "release" / "jaguar"))
     args = parser.parse_args()
     models = args.models or sorted((ROOT / "models" / "torchvision").glob("*.onnx"))
@@ -107,13 +199,13 @@ def main() -> int:
         print("no networks: run tools/export_torchvision.py first", file=sys.stderr)
         return 1
     print("| network | activation bits | logits off by, worst | same class | MiB a query |\n|---|---|---|---|---|")
-    failed = False
+    failed, load = False, os.getloadavg()[0]
     for model in models:
         small = re.search(r"_(32)(_|\.)", model.name)
         pictures = sorted(args.images.glob("cifar10_*" if small else "imagenet_*"))
         with tempfile.TemporaryDirectory() as folder:
             try:
-                row = attempt(model, pictures, args.pictures, args.jaguar, Path(folder))
+                row = attempt(model, pictures, args.pictures, args.plain, args.jaguar, Path(folder))
             except (Failure, RuntimeError) as failure:
                 failed = True
                 print(f"| {model.stem} | {' '.join(str(failure).split())} | | | |", flush=True)
@@ -121,6 +213,8 @@ def main() -> int:
         failed |= row["error"] >= BOUND
         print(f"| {model.stem} | {row['bits']} | {100 * row['error']:.2f} % | {row['same']}/{row['of']} | {row['mib']:.0f} |",
               flush=True)
+        if args.record:
+            record(args.record, [shown(model.stem, row)], args.pictures, load)
     return int(failed)
 
 

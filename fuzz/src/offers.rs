@@ -113,7 +113,7 @@ pub fn is_taken(input: &[u8]) -> bool {
         .input(network);
     let outputs: usize = network.nodes.last().map_or(0, |node| node.shape.iter().product());
     let prediction = Prediction::Logits((0..outputs as i64).map(|i| i * 77 % 1000 - 500).collect());
-    let _ = (prediction.top(network, 5), prediction.outputs(network), prediction.label());
+    let _ = (prediction.top(network, 5), prediction.outputs(network), prediction.label(network));
     let _ = Prediction::Label(outputs).top(network, 5);
     true
 }

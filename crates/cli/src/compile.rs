@@ -313,6 +313,7 @@ pub fn run(args: &Args) -> Result<()> {
     let pictures = files.iter().any(picture);
     if let Protocol::OneRound(protocol) = args.protocol {
         let Options { image, labels, .. } = options;
+        graph.left_out().iter().for_each(|left_out| eprintln!("warning: {left_out}"));
         let source = one_round::Source {
             graph: &graph,
             input_map: args.input_map.into(),

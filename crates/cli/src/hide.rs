@@ -40,9 +40,11 @@ pub fn describe(bundle: &Bundle) -> String {
                 (docs/attacks.md, rounding coins)"
             .into();
     }
+    let largest =
+        network.output.scales.iter().map(|scale| network.noise_deviation() / scale).fold(0.0, f64::max);
+    let up_to = if network.output.is_even() { "" } else { "up to " };
     let noise = format!(
-        "answers get noise of {:.2e} ({:.1} last places), and values have {} guard bits",
-        network.noise_deviation() / network.output.scale,
+        "answers get noise of {up_to}{largest:.2e} ({:.1} last places), and values have {} guard bits",
         network.hiding().noise_places(),
         network.guard_bits
     );

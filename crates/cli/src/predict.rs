@@ -132,10 +132,10 @@ struct Answer<'a> {
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     top: Vec<Class>,
-    /// The integer logits, scale in `logit_scale`.
+    /// The integer logits, of each output by its own scale in `logit_scales`.
     #[serde(skip_serializing_if = "Option::is_none")]
     logits: Option<&'a [i64]>,
-    logit_scale: f64,
+    logit_scales: &'a [f64],
     /// The model's outputs as real numbers, with what it ends in (softmax, sigmoid) applied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<Output>,
@@ -549,7 +549,7 @@ fn show(
     (prediction, shared): (&Prediction, Shared),
     (report, predicted): (&Report, Predicted),
 ) -> Result<()> {
-    let (top, label) = (prediction.top(network, args.top), prediction.label());
+    let (top, label) = (prediction.top(network, args.top), prediction.label(network));
     if args.json {
         let logits = match prediction {
             Prediction::Logits(l) => Some(l.as_slice()),
@@ -561,7 +561,7 @@ fn show(
             warnings,
             top,
             logits,
-            logit_scale: network.output.scale,
+            logit_scales: &network.output.scales,
             outputs: prediction.outputs(network),
             label,
             batch: (shared.images > 1).then_some(shared),
@@ -579,6 +579,9 @@ fn show(
     }
     for (rank, c) in top.iter().enumerate() {
         say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
+    }
+    if let Some(left_out) = network.output.left_out() {
+        say!("  {left_out}: --json has its values");
     }
     if !shared.is_last() {
         return Ok(());

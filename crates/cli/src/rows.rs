@@ -67,7 +67,7 @@ impl Rows {
         prediction: &Prediction,
         (report, answers): (&Report, usize),
     ) -> Result<()> {
-        let label = prediction.label();
+        let label = prediction.label(network);
         let probability = prediction.top(network, 1).first().map(|c| format!("{:.6}", c.probability));
         let (before, online) = (&report.offline, &report.online);
         self.write([

@@ -294,6 +294,8 @@ pub enum Warning {
     PublicMap(MapFound),
     /// About a layer.
     Layer(quantise::Warning),
+    /// The model's end is left to whoever gets the answer: what [`Graph::left_out`] says.
+    Tail(String),
     /// The network gets raw pixels, and its logits are out of all proportion: most likely it was trained on scaled
     /// ones.
     RawPixels {
@@ -360,6 +362,7 @@ impl std::fmt::Display for Warning {
             }
             Self::PublicMap(found) => found.fmt(f),
             Self::Layer(warning) => warning.fmt(f),
+            Self::Tail(found) => found.fmt(f),
             Self::RawPixels { seen, largest_logit } => {
                 let seen = seen.map(|s| s.to_string()).unwrap_or_default();
                 write!(
@@ -517,7 +520,8 @@ pub fn compile(
         MapPlace::Secret | MapPlace::Asked => None,
         MapPlace::Stuck | MapPlace::Costly(_) => Some(Warning::PublicMap(map.clone())),
     });
-    let mut warnings: Vec<Warning> = public.into_iter().chain(few).chain(odd).collect();
+    let tail = graph.left_out().map(Warning::Tail);
+    let mut warnings: Vec<Warning> = tail.into_iter().chain(public).chain(few).chain(odd).collect();
     warnings.iter().for_each(|w| tell(Event::Warning(w)));
     let (leverage, chosen) = hide::chosen(options, &but_for_width, &calibrated, samples, tell)?;
     let (chosen, classes) = match &options.by_class {

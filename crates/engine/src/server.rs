@@ -221,7 +221,7 @@ impl Service {
     /// With a plan of the bundle's network that was made before: for who looks at it first.
     ///
     /// # Errors
-    /// When the label alone is to be revealed and the plan's result is too wide for it.
+    /// When the label alone is to be revealed, and the plan's result is too wide for it or its parts have scales of their own.
     pub fn with_plan(
         hardware: Hardware,
         bundle: Bundle,
@@ -234,6 +234,13 @@ impl Service {
                 "the label alone cannot be revealed: the output has {output_bits} bits (it ends in an average over many \
                  values), and the comparison takes {WIDEST}"
             )));
+        }
+        if reveal == Reveal::Label && !bundle.model.network.output.is_even() {
+            return Err(EngineError::Input(
+                "the label alone cannot be revealed: the model has several outputs, each with a scale of its own, and their values \
+                 cannot be compared (compile one by --output-name)"
+                    .into(),
+            ));
         }
         if plan.images() != 1 {
             return Err(EngineError::Input("a service begins with the plan for single images".into()));

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use jaguar_graph::import::{Options, import_file};
-use jaguar_graph::network::{Operators, OutputSpec};
+use jaguar_graph::network::{Hiding, Operators, OutputSpec};
 use jaguar_graph::outputs::logit_error;
 use jaguar_graph::quantise::{Options as QuantiseOptions, calibrate};
 use jaguar_graph::{float, onnx, reference};
@@ -31,7 +31,12 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
 /// why there is none.
 fn in_integers(graph: &float::Graph, input: &[f32], logits: &[f64]) -> String {
     let samples = [1, 2].map(|seed| noise(input.len(), seed));
-    let options = QuantiseOptions { activation_bits: BITS, weight_bits: 16, ..QuantiseOptions::default() };
+    let options = QuantiseOptions {
+        activation_bits: BITS,
+        weight_bits: 16,
+        hiding: Hiding::NONE,
+        ..QuantiseOptions::default()
+    };
     let network = match calibrate(Cpu::detect(), graph, &samples, &options) {
         Ok((model, _)) => model,
         Err(e) => return format!("not quantised: {e}"),
@@ -72,7 +77,7 @@ fn main() {
                     .into_iter()
                     .map(f64::from)
                     .collect();
-                let spec = OutputSpec { scale: 1.0, parts: graph.outputs.clone(), labels: Vec::new() };
+                let spec = OutputSpec { parts: graph.outputs.clone(), ..OutputSpec::plain(1.0) };
                 let found: Vec<f64> = spec.split(&logits).flat_map(|(p, v)| p.finish.apply(v)).collect();
                 let largest = |v: &[f64]| v.iter().fold(0f64, |m, v| m.max(v.abs()));
                 let expected: Vec<f64> = expected.iter().copied().map(f64::from).collect();

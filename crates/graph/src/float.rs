@@ -33,6 +33,35 @@ pub struct Graph {
     pub layout_dims: Vec<usize>,
     /// The ONNX outputs that the last value consists of, and what is left to whoever gets it; empty: one, as it is.
     pub outputs: Vec<OutputPart>,
+    /// What an import left out behind the outputs; `None` if they are the model's own, or were asked for.
+    pub tail: Option<Tail>,
+}
+
+/// The end of a model, which no private run computes: whoever gets the outputs does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// How many ONNX nodes it has.
+    pub nodes: usize,
+    /// Which of their operators cannot be run privately.
+    pub refused: Vec<String>,
+}
+
+impl Graph {
+    /// What whoever compiles must know of a tail that was left out; `None` if none was.
+    pub fn left_out(&self) -> Option<String> {
+        let Tail { nodes, refused } = self.tail.as_ref()?;
+        let outputs = self.outputs.iter().map(|part| format!("{} {:?}", part.name, part.dims));
+        let (is, last) = match nodes {
+            1 => ("is", "last node".into()),
+            _ => ("are", format!("last {nodes} nodes")),
+        };
+        Some(format!(
+            "the model's {last} {is} left out, for {} cannot be run privately and no layer follows: the answer is what {last} would \
+             take, {}, and whoever gets it does the rest (--output-name names other values)",
+            refused.join(", "),
+            outputs.collect::<Vec<_>>().join(", ")
+        ))
+    }
 }
 
 /// One operation and the value that it makes.

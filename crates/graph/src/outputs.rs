@@ -7,11 +7,11 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jaguar_ring::cpu::Cpu;
 
-use crate::network::{Network, Node};
+use crate::network::{Network, Node, NodeId};
 use crate::ops::operator::Source;
 use crate::reference;
 
@@ -69,7 +69,7 @@ impl Heads {
     /// Those of `network`, which is valid ([`Network::validate`]).
     pub fn new(network: &Network) -> Self {
         let count: usize = network.nodes.last().map_or(0, |node| node.shape.iter().product());
-        let sources = sources(network);
+        let sources = labels(network, |id| source(network, &network.nodes[id])).pop().unwrap_or_default();
         let whole = [("output", count)];
         let parts = network.output.parts.iter().map(|part| (part.name.as_str(), part.count().unwrap_or(0)));
         let parts: Vec<(&str, usize)> =
@@ -115,13 +115,64 @@ impl Heads {
     }
 }
 
-/// By value of the output, which node's value it is.
-fn sources(network: &Network) -> Vec<Label> {
+/// What moves values into several outputs, and does nothing else: each output so has a scale of its own, whatever it is moved beside.
+pub(crate) struct Apart {
+    /// By node that moves values there: by value, where it is from. Empty of all others.
+    labels: Vec<Vec<Label>>,
+    /// By output, which nodes make its values.
+    origins: Vec<Vec<NodeId>>,
+}
+
+impl Apart {
+    /// Of a valid network ([`Network::validate`]); nothing, where there are not several outputs.
+    pub(crate) fn new(network: &Network) -> Self {
+        let nodes = &network.nodes;
+        let mut moves = vec![network.output.parts.len() > 1; nodes.len()];
+        for id in (0..nodes.len()).rev() {
+            moves[id] &= nodes[id].op.value().source == Source::Moved;
+            if !moves[id] {
+                nodes[id].inputs.iter().for_each(|&input| moves[input] = false);
+            }
+        }
+        // (Without several outputs nothing is moved apart.)
+        let source = |id: NodeId| if moves[id] { Source::Moved } else { Source::Several };
+        let mut labels = labels(network, source);
+        let output = labels.last().cloned().unwrap_or_default();
+        let made = |labels: &[Label]| {
+            let made: BTreeSet<NodeId> = labels.iter().filter_map(|&l| (l as usize).checked_sub(1)).collect();
+            made.into_iter().collect()
+        };
+        let parts = network.output.split(&output).map(|(_, labels)| made(labels));
+        let origins: Vec<_> = if moves.contains(&true) { parts.collect() } else { Vec::new() };
+        labels.iter_mut().zip(moves).filter(|(_, moves)| !moves).for_each(|(labels, _)| labels.clear());
+        Self { labels, origins }
+    }
+
+    /// Whether node `id` is such.
+    pub(crate) fn moves(&self, id: NodeId) -> bool {
+        !self.labels[id].is_empty()
+    }
+
+    /// By output, which nodes make its values; nothing, where there are not several outputs.
+    pub(crate) fn origins(&self) -> &[Vec<NodeId>] {
+        &self.origins
+    }
+
+    /// The scale of a value of node `id`, of the scales by node.
+    pub(crate) fn scale(&self, scales: &[f64], id: NodeId, place: usize) -> f64 {
+        let origin = self.labels[id].get(place).and_then(|&label| (label as usize).checked_sub(1));
+        scales[origin.unwrap_or(id)]
+    }
+}
+
+/// By node, of those whose values reach the output, which node's each of them is, seen through nodes of whose `source` more is known than
+/// that it is several values.
+fn labels(network: &Network, source: impl Fn(NodeId) -> Source) -> Vec<Vec<Label>> {
     let nodes = &network.nodes;
     let Some(output) = nodes.len().checked_sub(1) else { return Vec::new() };
     let mut wanted = vec![false; nodes.len()];
     wanted[output] = true;
-    for id in (0..nodes.len()).rev().filter(|&id| source(network, &nodes[id]) != Source::Several) {
+    for id in (0..nodes.len()).rev().filter(|&id| source(id) != Source::Several) {
         if wanted[id] {
             nodes[id].inputs.iter().for_each(|&input| wanted[input] = true);
         }
@@ -130,7 +181,7 @@ fn sources(network: &Network) -> Vec<Label> {
     for (id, node) in nodes.iter().enumerate().filter(|(id, _)| wanted[*id]) {
         let own = || vec![id as Label + 1; node.shape.iter().product()];
         let first = node.inputs.first().map_or(&[][..], |&input| &labels[input][..]);
-        labels[id] = match source(network, node) {
+        labels[id] = match source(id) {
             Source::Several => own(),
             Source::SamePlace => first.to_vec(),
             // Behind a join it works on what several layers make; elsewhere it has a scale of its own.
@@ -143,7 +194,7 @@ fn sources(network: &Network) -> Vec<Label> {
             }
         };
     }
-    labels.swap_remove(output)
+    labels
 }
 
 /// Of which values of its inputs a node makes each of its own.

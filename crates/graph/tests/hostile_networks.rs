@@ -95,15 +95,16 @@ fn sample() -> Network {
             seen: Some(Seen { lowest: -1.0, highest: 1.0 }),
         },
         output: OutputSpec {
-            scale: 50.0,
+            scales: vec![50.0, 50.0],
             parts: vec![part(&[1, 2], Finish::Softmax), part(&[3], Finish::Sigmoid)],
+            tail: 0,
             labels: vec!["label".into(); 5],
         },
     }
 }
 
 /// Weights for all linear nodes, and scales that suit.
-fn model(network: Network) -> Model {
+fn model(mut network: Network) -> Model {
     let most = (1i16 << (network.weight_bits - 1).min(14)) - 1;
     let weights = network.nodes.iter().map(|node| {
         let linear = node.op.linear()?;
@@ -122,6 +123,7 @@ fn model(network: Network) -> Model {
         let gain = node.op.scale_gain() as f64;
         scales.push(if node.op.linear().is_some() { 100.0 } else { scales[node.inputs[0]] * gain });
     }
+    network.output.scales.fill(scales[scales.len() - 1]);
     Model { network, weights, scales, leverage: None }
 }
 
@@ -261,7 +263,8 @@ fn every_contradiction_is_named() {
         (|n| *selected(n, 0) = vec![], "declares shape"),
         (|n| n.nodes[11].shape = [1, 9, 10], "do not go together"),
         (|n| n.input.scale = f64::NAN, "input's scale"),
-        (|n| n.output.scale = -1.0, "output's scale"),
+        (|n| n.output.scales.truncate(1), "number of output scales"),
+        (|n| n.output.scales[1] = -1.0, "output's scale"),
         (|n| n.input.affine.truncate(3), "affine"),
         (|n| n.input.affine[0].0 = f32::INFINITY, "affine"),
         (|n| n.input.image.mean.push(1.0), "mean"),

@@ -40,6 +40,7 @@ fn graph(nodes: Vec<Node>) -> Graph {
         channels_last: false,
         layout_dims: vec![],
         outputs: vec![],
+        tail: None,
     }
 }
 
@@ -196,6 +197,27 @@ fn shifts_leave_room_for_guard_bits() {
     };
     assert!(shift(0) > 48 - 21 - 8, "a layer that guard bits concern");
     assert_eq!([shift(8), shift(12)], [48 - 21 - 8, 48 - 21 - 12]);
+}
+
+/// A sum over 64 × 64 places takes twelve bits more than its values, which may have 40 in all: with guard bits too many is an error of that
+/// width, so that a search goes on.
+#[test]
+fn sums_that_guard_bits_make_too_wide_are_refused() {
+    let [shape, one] = [[1, 64, 64], [1, 1, 1]];
+    let window = Window { kernel: [64, 64], stride: [64, 64], pads: [0; 4] };
+    let graph = graph(vec![
+        node(Input, &[], shape),
+        node(pointwise(1, vec![1.0], 0.1), &[0], shape),
+        node(AveragePool { window, count_padding: true }, &[1], one),
+        node(pointwise(1, vec![1.0], 0.0), &[2], one),
+    ]);
+    let image = [(0..4096).map(|i| (i % 7) as f32).collect::<Vec<f32>>()];
+    let with = |guard_bits: u32| {
+        let options = Options { activation_bits: 21, hiding: guard_bits.into(), ..Options::default() };
+        calibrate(Cpu::detect(), &graph, &image, &options).map(drop)
+    };
+    assert_eq!(with(7), Ok(()));
+    assert!(matches!(with(8), Err(QuantiseError::Network(_))));
 }
 
 #[test]
@@ -409,7 +431,7 @@ fn held_out_inputs_meet_the_noise_of_answers() {
     };
     let model = samples.quantise(&Options { activation_bits: 12, ..Options::default() }).unwrap().0;
     let guarded = model.guarded(8).unwrap().network;
-    let deviation = guarded.noise_deviation() / guarded.output.scale;
+    let deviation = guarded.noise_deviation() / guarded.output.scales[0];
     assert!((0.5..1.5).contains(&(error(8) / deviation)), "{} of {deviation}", error(8));
     assert!(error(0) < 0.25 * deviation, "{} of {deviation}", error(0));
 }

@@ -72,6 +72,7 @@ fn graph(random: &mut Random) -> Graph {
         channels_last: false,
         layout_dims: vec![],
         outputs: vec![],
+        tail: None,
     }
 }
 

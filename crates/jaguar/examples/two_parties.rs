@@ -45,7 +45,16 @@ fn network() -> Graph {
         node("full", full, &[2], [3, 1, 1]),
     ];
     let (affine, affine_name, layout_dims, outputs) = (vec![], String::new(), vec![], vec![]);
-    Graph { name: "tiny".into(), nodes, affine, affine_name, channels_last: false, layout_dims, outputs }
+    Graph {
+        name: "tiny".into(),
+        nodes,
+        affine,
+        affine_name,
+        channels_last: false,
+        layout_dims,
+        outputs,
+        tail: None,
+    }
 }
 
 /// A picture of 8 x 8 grey values in 0..1.

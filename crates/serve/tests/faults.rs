@@ -108,6 +108,7 @@ fn service() -> Service {
         channels_last: false,
         layout_dims,
         outputs,
+        tail: None,
     };
     let samples: Vec<Vec<f32>> = (0..10).map(|i| (0..16).map(|j| ((i * j) % 5) as f32).collect()).collect();
     let (model, _) =

@@ -46,6 +46,7 @@ pub fn last_layers(graph: &Graph, layers: usize) -> Result<(Graph, Graph), NoCut
         nodes: graph.nodes[..=cut].to_vec(),
         layout_dims: Vec::new(),
         outputs: Vec::new(),
+        tail: None,
         ..graph.clone()
     };
     let tail = Graph {
@@ -56,6 +57,7 @@ pub fn last_layers(graph: &Graph, layers: usize) -> Result<(Graph, Graph), NoCut
         channels_last: false,
         layout_dims: graph.layout_dims.clone(),
         outputs: graph.outputs.clone(),
+        tail: graph.tail.clone(),
     };
     Ok((head, tail))
 }

@@ -55,6 +55,7 @@ impl Builder {
             channels_last: false,
             layout_dims: Vec::new(),
             outputs: Vec::new(),
+            tail: None,
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct Answer {
 impl Answer {
     /// Of what a query gave.
     pub fn new(py: Python<'_>, network: &Network, prediction: &Prediction) -> Self {
-        let label = prediction.label();
+        let label = prediction.label(network);
         let name = class_name(network, label);
         let Prediction::Logits(integers) = prediction else {
             return Self { label, name, logits: None, probabilities: None, integers: None };

@@ -118,7 +118,7 @@ fn logits_are_the_references() {
             (number(&top[0], "class"), top[0]["name"].as_str().unwrap()),
             (label, &*format!("class-{label}"))
         );
-        let scale = answer["logit_scale"].as_f64().unwrap();
+        let scale = answer["logit_scales"][0].as_f64().unwrap();
         assert!((top[0]["logit"].as_f64().unwrap() - got[argmax(&got)] as f64 / scale).abs() < 1e-9);
         let probability: f64 = top.iter().map(|t| t["probability"].as_f64().unwrap()).sum();
         assert!((0.5..=1.0 + 1e-9).contains(&probability), "{probability}");

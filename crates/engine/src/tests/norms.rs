@@ -4,6 +4,7 @@ use std::path::Path;
 
 use jaguar_graph::import::{Options as ImportOptions, import_file};
 use jaguar_graph::network::{Operators, Product};
+use jaguar_graph::onnx;
 use jaguar_graph::quantise::{Options, calibrate};
 
 use super::stream::alternate;
@@ -19,8 +20,11 @@ struct Case {
 impl Case {
     fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/fixtures").join(name);
-        let graph = import_file(&path.with_extension("onnx"), &ImportOptions::new(&Operators::standard()));
-        let graph = graph.expect("it imports");
+        let file = path.with_extension("onnx");
+        let outputs = onnx::read(&file).expect("a file").graph.expect("a graph").output;
+        let outputs = outputs.iter().map(|output| output.name().into()).collect();
+        let options = ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) };
+        let graph = import_file(&file, &options).expect("it imports");
         let data = std::fs::read(path.with_extension("io")).expect("its values");
         let values: Vec<f32> =
             data.as_chunks::<4>().0[2..].iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
@@ -60,6 +64,33 @@ fn norms_agree_with_the_reference_and_with_floats() {
             }
         }
     }
+}
+
+/// Boxes beside scores a thousandth of them, each with a scale of its own, joined and taken apart on the way: each layer of a private run is
+/// within its bound of the reference, what is moved to the outputs is what was made, bit for bit, and each output is as near to the float
+/// network's. Which of their values is the largest, integers do not tell, so no label is revealed.
+#[test]
+fn outputs_with_scales_of_their_own_are_opened_right() {
+    let case = Case::new("uneven_outputs_13");
+    let bundle = case.bundle(0);
+    let network = bundle.model.network.clone();
+    let choices = Choices::standard(&network, Kit::JAGUAR);
+    let inputs = [case.input.clone()];
+    let checks = verify(bundle, choices.clone(), Reveal::Logits, &inputs, HintPlace::Memory).unwrap();
+    for (layer, node) in checks[0].layers.iter().zip(&network.nodes) {
+        assert_eq!(layer.wrong, 0, "{layer:?}");
+        assert!(node.op.linear().is_some() || layer.max_ulps == 0.0, "{layer:?}");
+    }
+    let Prediction::Logits(logits) = &checks[0].prediction else { panic!("logits are opened") };
+    let (found, count) = (network.output.finish(logits), network.output.parts[0].count().unwrap());
+    for own in [0..count, count..found.len()] {
+        let largest = case.want[own.clone()].iter().fold(0f64, |m, v| m.max(v.abs()));
+        let off = found[own.clone()].iter().zip(&case.want[own]).map(|(a, b)| (a - b).abs() / largest);
+        let off = off.fold(0.0, f64::max);
+        assert!(off < 1e-3, "{off}");
+    }
+    let refused = Service::new(case.bundle(0), choices, Reveal::Label).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("scale of its own"), "{refused}");
 }
 
 /// Under each backend alone and all in turn: each layer within its bound of the reference, and the bytes that were planned.

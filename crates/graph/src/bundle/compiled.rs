@@ -13,7 +13,7 @@ use crate::bundle::{BundleError, files};
 use crate::ir::limits::MAX_GUARD_BITS;
 
 /// First bytes of every bundle; the last one counts the format.
-const MAGIC: &[u8; 8] = b"JAGUAR\0\x0a";
+const MAGIC: &[u8; 8] = b"JAGUAR\0\x0b";
 
 /// Larger files are refused unread.
 const MAX_BYTES: u64 = 4 << 30;

@@ -25,7 +25,7 @@ struct Entry {
 }
 
 /// Blocks by the name of a weight tensor or of an ONNX node.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Named {
     blocks: BTreeMap<String, Option<Blocks>>,
     used: BTreeSet<String>,

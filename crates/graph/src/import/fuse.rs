@@ -22,7 +22,7 @@ use super::build::non_negative;
 use super::moves::selection;
 use super::{Draft, ImportError};
 use crate::float::{
-    Affine, Bias, Concat, Demand, Function, Graph, Growth, Known, Linear, Node, Op, Product, Settled,
+    Affine, Bias, Concat, Function, Graph, Growth, Known, Linear, Node, Op, Product, Settled,
 };
 use crate::limits;
 use crate::network::{self, NodeId, Rearrange, Shape};
@@ -51,7 +51,7 @@ struct Fusion {
 type Rule = fn(&mut Fusion, NodeId) -> bool;
 
 /// In order of preference: what makes a node vanish comes before what moves one.
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 18] = [
     Fusion::drop_identity,
     Fusion::one_curve,
     Fusion::merge_affines,
@@ -60,7 +60,6 @@ const RULES: [Rule; 19] = [
     Fusion::affine_into_linears_after,
     Fusion::scaling_into_product_after,
     Fusion::scaling_into_product_before,
-    Fusion::product_behind_affine,
     Fusion::affine_before_pool,
     Fusion::affine_onward,
     Fusion::pad_into_window,
@@ -112,6 +111,7 @@ pub(super) fn fuse(cpu: Cpu, draft: Draft, name: &str) -> Result<Graph, ImportEr
         channels_last,
         layout_dims,
         outputs,
+        tail: None,
     })
 }
 
@@ -428,35 +428,6 @@ impl Fusion {
         }
         *gain = more;
         self.redirect(node, product);
-        true
-    }
-
-    /// x that is taken by a map `x·m + c` and by products otherwise, where the map goes into a clip at 2c alone, as
-    /// HardSwish's does, x·clip(x + 3, 0, 6): let the products take the map's value. Then the map goes into the layer that makes
-    /// x. The products' offsets are public. They are half of the clip's bound then, whose place is public too, and tell nothing.
-    fn product_behind_affine(&mut self, node: NodeId) -> bool {
-        let Some((mul, add)) = self.scaling(node) else { return false };
-        let before = self.nodes[node].inputs[0];
-        let Some(consumers) = self.consumers(before) else { return false };
-        let others: Vec<NodeId> = consumers.into_iter().filter(|&c| c != node).collect();
-        let takes_half = |&c: &NodeId| matches!(self.nodes[c].op.demands(), Demand::Power(ceiling) if (2.0 * add / ceiling - 1.0).abs() < 1e-6);
-        let clipped = self.consumers(node).is_some_and(|c| c.iter().all(takes_half));
-        let useful = clipped && self.linear(before).is_some() && self.uses[node].count > 0;
-        let product = |&c: &NodeId| self.nodes[c].op.downcast_ref::<Product>();
-        let divisible = |c: &NodeId| product(c).is_some_and(|p| (p.gain / mul / mul).is_normal());
-        if !useful || others.is_empty() || !others.iter().all(divisible) {
-            return false;
-        }
-        for other in others {
-            let Node { op, inputs, .. } = &mut self.nodes[other];
-            let Some(Product { gain, offsets }) = op.downcast_mut() else { return false };
-            for (input, offset) in inputs.iter_mut().zip(offsets).filter(|(input, _)| **input == before) {
-                // x + o = (x·m + c + (m·o - c))/m.
-                *input = node;
-                *offset = mul * *offset - add;
-                *gain /= mul;
-            }
-        }
         true
     }
 

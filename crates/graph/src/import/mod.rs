@@ -35,9 +35,10 @@ pub use self::build::{Activation, Build, Builder, Call, Reject, Value};
 pub use self::first::first_parts;
 pub use self::refusal::Unsupported;
 use self::refusal::{list, report, stand_in};
+pub use self::tail::Cut;
 pub use self::tensor::Tensor;
 use self::view::View;
-use crate::float::{Graph, Known, Node};
+use crate::float::{Graph, Known, Node, Tail};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{NodeId, OutputPart, Shape};
 use crate::onnx::{self, GraphProto, ModelProto, NodeProto, OnnxError, Values};
@@ -156,12 +157,41 @@ pub fn import_model(model: &ModelProto, name: &str, options: &Options) -> Result
     if graph.node.len() > MAX_ONNX_NODES {
         return Err(ImportError::TooLarge("nodes"));
     }
-    let draft = translate(graph, blocks::Named::read(model)?, opset, options)
-        .map_err(|error| of_batch(graph, options, error))?;
+    let blocks = blocks::Named::read(model)?;
+    let translated = |options: &Options| translate(graph, blocks.clone(), opset, options);
+    let (draft, tail) = match translated(options) {
+        Ok(draft) => (draft, None),
+        Err(ImportError::Unsupported(refused)) if options.outputs.is_empty() => {
+            without_tail(refused, options, translated)?
+        }
+        Err(error) => return Err(of_batch(graph, options, error)),
+    };
     let mut graph = fuse::fuse(options.cpu, draft, name)?;
+    graph.tail = tail;
     blocks::check_folded(&mut graph)?;
     check(&graph)?;
     Ok(graph)
+}
+
+/// The model up to the tail that holds all that is `refused`, where there is one, and what is left out so.
+fn without_tail(
+    refused: Vec<Unsupported>,
+    options: &Options,
+    translated: impl Fn(&Options) -> Result<Draft, ImportError>,
+) -> Result<(Draft, Option<Tail>), ImportError> {
+    let simple = refused.iter().all(|node| tail::is_arithmetic(&node.operator));
+    let cut = refused.iter().find_map(|node| node.cut.clone()).filter(|_| simple);
+    let Some(Cut { outputs, nodes }) = cut else { return Err(ImportError::Unsupported(refused)) };
+    let mut operators: Vec<String> = Vec::new();
+    for node in &refused {
+        if !operators.contains(&node.operator) {
+            operators.push(node.operator.clone());
+        }
+    }
+    match translated(&Options { outputs, ..options.clone() }) {
+        Ok(draft) => Ok((draft, Some(Tail { nodes, refused: operators }))),
+        Err(_) => Err(ImportError::Unsupported(refused)),
+    }
 }
 
 fn is_standard(domain: Option<&str>) -> bool {
@@ -365,8 +395,7 @@ fn translate(
         }
     }
     if let Some(first) = unsupported.first_mut() {
-        let cut = tail::cut(graph, &live, &refused, &outputs, &values);
-        first.cut = cut.map(refusal::cut_off);
+        first.cut = tail::cut(graph, &live, &refused, &outputs, &values);
         return Err(ImportError::Unsupported(unsupported));
     }
     blocks.finish()?;

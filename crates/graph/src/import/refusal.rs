@@ -30,7 +30,7 @@ pub struct Unsupported {
     /// Of how many nodes it is one: those of the model that its outputs depend on.
     pub of: usize,
     /// How all that is refused can be cut off with what follows it, said with the first node only; `None` if a layer follows.
-    pub cut: Option<String>,
+    pub cut: Option<Cut>,
 }
 
 impl fmt::Display for Unsupported {
@@ -104,7 +104,7 @@ pub(super) fn list(nodes: &[Unsupported]) -> String {
     };
     let lines: String = kinds.iter().map(line).collect();
     let all = nodes.first().map_or(0, |node| node.of);
-    let cut = nodes.iter().find_map(|node| node.cut.as_ref()).map(|cut| format!("\n  {cut}"));
+    let cut = nodes.iter().find_map(|node| node.cut.as_ref()).map(|cut| format!("\n  {}", cut_off(cut)));
     let cut = cut.unwrap_or_default();
     format!("{} of the model's {all} nodes cannot be run privately{reasons}:{lines}{cut}", nodes.len())
 }
@@ -133,8 +133,8 @@ pub(super) fn report(call: &Call<'_>, reason: String, instead: String, of: usize
 }
 
 /// What is said of a tail that can be cut off.
-pub(super) fn cut_off(Cut { outputs, nodes }: Cut) -> String {
-    let nodes = if nodes == 1 { "this node".into() } else { format!("the last {nodes} nodes") };
+fn cut_off(Cut { outputs, nodes }: &Cut) -> String {
+    let nodes = if *nodes == 1 { "this node".into() } else { format!("the last {nodes} nodes") };
     format!(
         "No layer follows: {nodes} can be left to whoever gets the answer, with --output-name {}",
         outputs.join(",")

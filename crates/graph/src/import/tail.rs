@@ -27,13 +27,69 @@ const LAYERS: [&str; 12] = [
 /// Weights that are so few are arithmetic, as the numbers 0 to 15 by which detectors take means.
 const FEW: usize = 64;
 
-/// The values before the tail, in the model's order, and of how many nodes it is.
-pub(super) struct Cut {
-    pub(super) outputs: Vec<String>,
-    pub(super) nodes: usize,
+/// What whoever gets an answer computes in a line or two. A tail is left out by itself only where nothing else is refused: another operator may be a
+/// fault of the export, or the network's own work.
+const ARITHMETIC: [&str; 42] = [
+    "Abs",
+    "Add",
+    "And",
+    "ArgMax",
+    "ArgMin",
+    "Cast",
+    "Ceil",
+    "Clip",
+    "Cos",
+    "Div",
+    "Equal",
+    "Exp",
+    "Floor",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "Max",
+    "Min",
+    "Mod",
+    "Mul",
+    "NonMaxSuppression",
+    "NonZero",
+    "Not",
+    "Or",
+    "Pow",
+    "Reciprocal",
+    "ReduceL1",
+    "ReduceLogSumExp",
+    "ReduceProd",
+    "Round",
+    "ScatterND",
+    "Sin",
+    "Softmax",
+    "Sqrt",
+    "Sub",
+    "TopK",
+    "Where",
+];
+
+/// Whether a tail may be left out by itself where this is refused.
+pub(super) fn is_arithmetic(operator: &str) -> bool {
+    ARITHMETIC.contains(&operator)
 }
 
-/// How to cut off all that depends on the nodes `refused`, by index; `None` if a layer is among it, or if nothing would be left.
+/// Where a model's tail can be cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The values that the tail takes, in the model's order.
+    pub outputs: Vec<String>,
+    /// Of how many nodes the tail is.
+    pub nodes: usize,
+}
+
+/// How to cut off all that depends on the nodes `refused`, by index; `None` if a layer is among it, or if nothing would be left. A softmax that leads
+/// into the tail goes with it, if no layer follows it either: whoever gets the answer does it for nothing (the distances of a detector's boxes).
 pub(super) fn cut(
     graph: &GraphProto,
     live: &HashSet<usize>,
@@ -41,16 +97,48 @@ pub(super) fn cut(
     outputs: &[&str],
     values: &HashMap<&str, Value>,
 ) -> Option<Cut> {
-    let nodes = || graph.node.iter().enumerate().filter(|(index, _)| live.contains(index));
-    let mut made: HashSet<&str> = HashSet::new();
-    let mut tail: Vec<&NodeProto> = Vec::new();
-    // (Nodes come after those that make what they take.)
-    for (index, node) in nodes() {
-        if refused.contains(&index) || taken(node).iter().any(|name| made.contains(name)) {
-            made.extend(node.output.iter().map(String::as_str));
-            tail.push(node);
+    let mut refused = refused.to_vec();
+    let mut found = cut_before(graph, live, &refused, outputs, values)?;
+    let softmaxes = (0..graph.node.len())
+        .filter(|index| live.contains(index) && graph.node[*index].op_type() == "Softmax");
+    for softmax in softmaxes {
+        let tail = depending(graph, live, &refused);
+        if depending(graph, live, &[softmax]).iter().any(|index| tail.contains(index)) {
+            refused.push(softmax);
+            match cut_before(graph, live, &refused, outputs, values) {
+                Some(cut) => found = cut,
+                None => drop(refused.pop()),
+            }
         }
     }
+    Some(found)
+}
+
+/// The nodes `first`, by index, and all that depend on them, in the model's order.
+fn depending(graph: &GraphProto, live: &HashSet<usize>, first: &[usize]) -> Vec<usize> {
+    let mut made: HashSet<&str> = HashSet::new();
+    let mut tail = Vec::new();
+    // (Nodes come after those that make what they take.)
+    for (index, node) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
+        if first.contains(&index) || taken(node).iter().any(|name| made.contains(name)) {
+            made.extend(node.output.iter().map(String::as_str));
+            tail.push(index);
+        }
+    }
+    tail
+}
+
+fn cut_before(
+    graph: &GraphProto,
+    live: &HashSet<usize>,
+    refused: &[usize],
+    outputs: &[&str],
+    values: &HashMap<&str, Value>,
+) -> Option<Cut> {
+    let nodes = || graph.node.iter().enumerate().filter(|(index, _)| live.contains(index));
+    let tail: Vec<&NodeProto> =
+        depending(graph, live, refused).into_iter().map(|index| &graph.node[index]).collect();
+    let made: HashSet<&str> = tail.iter().flat_map(|node| &node.output).map(String::as_str).collect();
     let constant = |name: &&str| match values.get(name) {
         Some(Value::Constant(tensor)) => Some(tensor.values.len()),
         _ => None,

@@ -125,7 +125,7 @@ impl Network {
         let mut network = self.clone();
         network.activation_bits = activation_bits;
         network.input.scale *= factor;
-        network.output.scale *= factor;
+        network.output.scales.iter_mut().for_each(|scale| *scale *= factor);
         for (index, node) in network.nodes.iter_mut().enumerate() {
             let op = node.op.name();
             let wrong = |what| NetworkError::Node { index, op, source: NodeError::Range(what) };

@@ -142,11 +142,13 @@ impl FromStr for Filter {
 /// What the output means.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutputSpec {
-    /// S: the output's integer v stands for v / S.
-    pub scale: f64,
+    /// S, one for each part, and one where there are no parts: the part's integer v stands for v / S.
+    pub scales: Vec<f64>,
     /// The ONNX outputs that the output consists of, flattened and one after the other. Empty: one without a name, as
     /// it is.
     pub parts: Vec<OutputPart>,
+    /// How many of the ONNX model's last nodes are left to whoever gets the output, since nobody can run them privately. 0: none.
+    pub tail: u32,
     /// Names by class; empty if none were given.
     pub labels: Vec<String>,
 }
@@ -154,7 +156,7 @@ pub struct OutputSpec {
 impl OutputSpec {
     /// One output without a name, and without names of classes, in units of 1/`scale`.
     pub fn plain(scale: f64) -> Self {
-        Self { scale, parts: Vec::new(), labels: Vec::new() }
+        Self { scales: vec![scale], parts: Vec::new(), tail: 0, labels: Vec::new() }
     }
 }
 
@@ -217,7 +219,20 @@ impl InputSpec {
 impl OutputSpec {
     /// The output's integers as real numbers, before any [`Finish`].
     pub fn logits(&self, values: &[i64]) -> Vec<f64> {
-        values.iter().map(|&v| v as f64 / self.scale).collect()
+        let real = |values: &[i64], scale: f64| values.iter().map(|&v| v as f64 / scale).collect();
+        match self.scales[..] {
+            [scale] => real(values, scale),
+            _ => self
+                .split(values)
+                .zip(&self.scales)
+                .flat_map(|((_, own), &s)| real(own, s))
+                .collect::<Vec<_>>(),
+        }
+    }
+
+    /// Whether all values stand for real numbers by one scale, so that integers of different parts can be compared.
+    pub fn is_even(&self) -> bool {
+        self.scales.windows(2).all(|pair| pair[0] == pair[1])
     }
 
     /// What the ONNX model would give: the logits, with each part's [`Finish`] applied.
@@ -227,6 +242,12 @@ impl OutputSpec {
             return logits;
         }
         self.split(&logits).flat_map(|(part, logits)| part.finish.apply(logits)).collect()
+    }
+
+    /// What whoever gets the output must know of a tail that it has to compute; `None` if there is none.
+    pub fn left_out(&self) -> Option<String> {
+        let nodes = if self.tail == 1 { "node is".into() } else { format!("{} nodes are", self.tail) };
+        (self.tail > 0).then(|| format!("the model's last {nodes} left to whoever gets the answer"))
     }
 
     /// Each part with its values, of an output of the right length. (None of them where there are no parts.)

@@ -11,6 +11,7 @@ use crate::ir::limits::{
 use crate::ir::network::{Model, Network, OutputPart, Seen, Work};
 use crate::ops::operator::Scale;
 use crate::ops::output_shape;
+use crate::outputs::Apart;
 
 impl Network {
     /// Checks a network that came from elsewhere: indices in order, shapes as they follow from the operations,
@@ -57,9 +58,8 @@ impl Network {
         let labels = &self.output.labels;
         bound(labels.len() <= MAX_LABELS, "the number of labels", labels.len(), "up to 131072")?;
         bound(labels.iter().all(|l| l.len() <= MAX_NAME), "a label's length", "more", "up to 4096")?;
-        for (what, scale) in
-            [("the input's scale", self.input.scale), ("the output's scale", self.output.scale)]
-        {
+        let outputs = self.output.scales.iter().map(|&scale| ("an output's scale", scale));
+        for (what, scale) in [("the input's scale", self.input.scale)].into_iter().chain(outputs) {
             bound(scale.is_finite() && scale > 0.0, what, scale, "finite and positive")?;
         }
 
@@ -143,6 +143,8 @@ impl Network {
             counted.map_or("too large".into(), |c| c.to_string()),
             "as many as the output's",
         )?;
+        let scales = self.output.scales.len();
+        bound(scales == parts.len().max(1), "the number of output scales", scales, "one a part")?;
         bound(
             labels.is_empty() || labels.len() == outputs,
             "the number of labels",
@@ -173,6 +175,8 @@ impl Model {
                 return Err(NetworkError::Bound { what, found: found.to_string(), allowed });
             }
         }
+        let apart = Apart::new(&self.network);
+        let same = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
         let limit = (1i32 << (self.network.weight_bits - 1)) - 1;
         for (index, node) in nodes.iter().enumerate() {
             let wrap = |source| NetworkError::Node { index, op: node.op.name(), source };
@@ -181,13 +185,20 @@ impl Model {
             }
             // Only a linear layer can change the scale; a sum over a window changes its meaning.
             let gain = node.op.scale_gain() as f64;
-            let agrees = |&i: &usize| (self.scales[i] * gain / self.scales[index] - 1.0).abs() < 1e-9;
-            if node.op.scale() != Scale::Own && !node.inputs.iter().all(agrees) {
+            let agrees = |&i: &usize| same(self.scales[i] * gain, self.scales[index]);
+            if node.op.scale() != Scale::Own && !apart.moves(index) && !node.inputs.iter().all(agrees) {
                 return Err(wrap(NodeError::Range("scale beside its inputs' scales")));
             }
             let input = node.inputs.first().map(|&i| nodes[i].shape);
             let weights = self.weights[index].as_ref();
             node.op.check_weights(input, node.shape, weights, limit).map_err(wrap)?;
+        }
+        for (scale, origins) in self.network.output.scales.iter().zip(apart.origins()) {
+            let own = |&origin: &usize| same(self.scales[origin], *scale);
+            if !origins.iter().all(own) {
+                let (found, allowed) = (scale.to_string(), "that of the values it is made of".into());
+                return Err(NetworkError::Bound { what: "an output's scale", found, allowed });
+            }
         }
         Ok(())
     }

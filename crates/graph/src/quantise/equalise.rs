@@ -194,6 +194,7 @@ mod tests {
             channels_last: false,
             layout_dims: vec![],
             outputs: vec![],
+            tail: None,
         };
         graph.nodes[6].shape = [2, 3, 3];
         let input = [0.5, -0.25, 1.0, 0.75, -0.5, 0.125, 0.3, -0.9];

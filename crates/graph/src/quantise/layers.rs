@@ -10,7 +10,7 @@ use super::{ChannelRanges, QuantiseError, measure, tell};
 use crate::float::{Demand, Graph, Op};
 use crate::network::Model;
 use crate::ops::operator::Sign;
-use crate::outputs::Heads;
+use crate::outputs::{Apart, Heads};
 use crate::reference;
 
 /// Bars of a histogram: an odd number, so that one has zero in its middle.
@@ -89,7 +89,7 @@ pub fn compare(
     let ranges = of_nodes(&ranges);
     let mut layers: Vec<LayerStatistics> =
         graph.nodes.iter().zip(&ranges).map(|(node, &range)| LayerStatistics::new(&node.op, range)).collect();
-    let heads = Heads::new(&model.network);
+    let (heads, apart) = (Heads::new(&model.network), Apart::new(&model.network));
     let mut images = Vec::with_capacity(calibration.len() + others.len());
     for (index, image) in calibration.iter().chain(others).enumerate() {
         let wrong = || QuantiseError::Image {
@@ -105,7 +105,8 @@ pub fn compare(
                 Demand::Power(ceiling) => f64::from(ceiling),
                 Demand::Nothing | Demand::Shifted { .. } | Demand::Told => f64::INFINITY,
             };
-            layer.add(&float[id], &run.values[id], model.scales[id], ceiling);
+            let scale = |place: usize| apart.scale(&model.scales, id, place);
+            layer.add(&float[id], &run.values[id], scale, ceiling);
             layer.overflows += run.overflows[id] as u64;
         }
         let integer = model.network.output.logits(run.output());
@@ -139,11 +140,11 @@ impl LayerStatistics {
     }
 
     /// Adds one image's values; the roots of mean squares are sums of squares until all are there.
-    fn add(&mut self, float: &[f32], integer: &[i64], scale: f64, ceiling: f64) {
+    fn add(&mut self, float: &[f32], integer: &[i64], scale: impl Fn(usize) -> f64, ceiling: f64) {
         let width = 2.0 * self.range / BARS as f64;
-        for (&float, &integer) in float.iter().zip(integer) {
+        for (place, (&float, &integer)) in float.iter().zip(integer).enumerate() {
             let float = f64::from(float);
-            let error = (float - integer as f64 / scale).abs();
+            let error = (float - integer as f64 / scale(place)).abs();
             self.values += 1;
             self.rms_error += error * error;
             self.rms_value += float * float;

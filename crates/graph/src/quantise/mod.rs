@@ -38,6 +38,7 @@ use crate::network::{
 };
 use crate::ops::operator::{Known, Scale, Source, Work};
 use crate::ops::product::{most_product_shift, product_shift};
+use crate::outputs::Apart;
 
 /// The largest sum of activation bits and shift.
 pub const MAX_PRODUCT_BITS: u32 = 44;
@@ -361,7 +362,8 @@ pub fn quantise(
     tell(&mut graph, &ranges, n);
     let mut network = skeleton(&graph, options)?;
     let mut warnings = Vec::new();
-    let scales = choose_scales(&graph, &network, &ranges, options, &mut warnings)?;
+    let apart = Apart::new(&network);
+    let scales = choose_scales(&graph, &network, &apart, &ranges, options, &mut warnings)?;
 
     let mut weights: Vec<Option<Weights>> = Vec::with_capacity(graph.nodes.len());
     let mut linear_reports = Vec::with_capacity(graph.nodes.len());
@@ -406,7 +408,11 @@ pub fn quantise(
         linear_reports.push(report);
     }
     network.input.scale = scales[0];
-    network.output.scale = scales[scales.len() - 1];
+    let last = scales[scales.len() - 1];
+    network.output.scales = match apart.origins() {
+        [] => vec![last],
+        outputs => outputs.iter().map(|made| made.first().map_or(last, |&origin| scales[origin])).collect(),
+    };
 
     let bits = network.value_bits();
     let mut nodes = Vec::with_capacity(graph.nodes.len());
@@ -414,7 +420,10 @@ pub fn quantise(
         let largest = ranges[id] * scales[id];
         if largest == 0.0 {
             warnings.push(Warning::Dead { node: node.name.clone() });
-        } else if largest < f64::from(1u32 << (n / 2 - 2)) && !repeated_addend(&network, id) {
+        } else if largest < f64::from(1u32 << (n / 2 - 2))
+            && !repeated_addend(&network, id)
+            && !apart.moves(id)
+        {
             warnings.push(Warning::Small { node: node.name.clone(), bits: largest.log2() });
         }
         nodes.push(NodeReport {
@@ -428,6 +437,8 @@ pub fn quantise(
     }
     let model = Model { network, weights, scales, leverage: None };
     model.validate()?;
+    // (Sums over many places may be too wide with guard bits only.)
+    model.network.guarded(options.hiding)?.validate()?;
     Ok((model, Report { nodes, warnings }))
 }
 
@@ -486,7 +497,12 @@ fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> 
             layout_dims: graph.layout_dims.clone(),
             seen: None,
         },
-        output: OutputSpec { scale: 1.0, parts: graph.outputs.clone(), labels: options.labels.clone() },
+        output: OutputSpec {
+            scales: vec![1.0],
+            parts: graph.outputs.clone(),
+            tail: graph.tail.as_ref().map_or(0, |tail| tail.nodes as u32),
+            labels: options.labels.clone(),
+        },
     })
 }
 
@@ -497,6 +513,7 @@ const DEAD_DIVISOR: f64 = 256.0;
 fn choose_scales(
     graph: &Graph,
     network: &Network,
+    apart: &Apart,
     ranges: &[f64],
     options: &Options,
     warnings: &mut Vec<Warning>,
@@ -505,9 +522,12 @@ fn choose_scales(
     let count = network.nodes.len();
     let mut classes = Classes((0..count).collect());
     for (id, node) in network.nodes.iter().enumerate() {
-        if node.op.scale() == Scale::Inherited {
+        if node.op.scale() == Scale::Inherited && !apart.moves(id) {
             node.inputs.iter().for_each(|&input| classes.join(id, input));
         }
+    }
+    for pair in apart.origins().iter().flat_map(|made| made.windows(2)) {
+        classes.join(pair[0], pair[1]);
     }
     let class: Vec<NodeId> = (0..count).map(|id| classes.find(id)).collect();
     let mut range = vec![0f64; count];

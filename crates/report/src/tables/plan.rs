@@ -33,6 +33,10 @@ pub struct Planned<'a> {
     link: Option<Link>,
     placement: Option<Placement>,
     layers: Vec<LayerRow<'a>>,
+    /// What the answer consists of.
+    outputs: Vec<OutputRow<'a>>,
+    /// How many of the ONNX model's last nodes are left to whoever gets the answer.
+    tail: u32,
     prediction: Prediction,
     memory: MemoryNeeds,
     /// What a query of several images costs beside queries of one.
@@ -52,6 +56,12 @@ pub struct Planned<'a> {
     /// Bytes that all nonlinear layers send and COTs that they take, had they exact signs, if they have not.
     #[serde(skip)]
     exact: Option<(u64, u64)>,
+}
+
+#[derive(Serialize)]
+struct OutputRow<'a> {
+    name: &'a str,
+    shape: &'a [usize],
 }
 
 #[derive(Serialize)]
@@ -104,6 +114,13 @@ impl<'a> Planned<'a> {
             link: site.map(|s| s.link),
             placement: site.map(|s| s.placement),
             layers: layers(network, plan),
+            outputs: network
+                .output
+                .parts
+                .iter()
+                .map(|p| OutputRow { name: &p.name, shape: &p.dims })
+                .collect(),
+            tail: network.output.tail,
             prediction: predict(plan, &Session::default(), site),
             memory,
             batch: None,
@@ -142,6 +159,14 @@ impl fmt::Display for Planned<'_> {
             network.guard_bits,
             network.weight_bits
         )?;
+        if self.outputs.len() > 1 || self.tail > 0 {
+            let outputs: Vec<String> =
+                self.outputs.iter().map(|o| format!("{} {:?}", o.name, o.shape)).collect();
+            writeln!(f, "the answer is {}", outputs.join(", "))?;
+        }
+        if let Some(left_out) = network.output.left_out() {
+            writeln!(f, "{left_out}")?;
+        }
         if let Some(warning) = &self.leaks {
             writeln!(f, "WARNING: {warning}")?;
         }

@@ -55,6 +55,11 @@ pub enum Primitive {
     },
     /// `x³`.
     Cube,
+    /// `min(max(x, 0), ceiling)`. By itself a clip is exact and costs less than a curve; a value times a clip of it, as HardSwish, is one.
+    Clip {
+        /// Positive.
+        ceiling: f32,
+    },
 }
 
 /// The error function, to some 14 digits: its series near zero, and the continued fraction of 1 - erf beyond.
@@ -89,6 +94,7 @@ impl Primitive {
                 f64::from(gamma) * f64::from(alpha) * (x / f64::from(beta)).exp_m1()
             }
             Self::Cube => x * x * x,
+            Self::Clip { ceiling } => x.max(0.0).min(ceiling.into()),
         }
     }
 }
@@ -97,7 +103,7 @@ impl Primitive {
     /// What it is nowhere below; `None` if it goes on without an end.
     fn least(self) -> Option<f32> {
         match self {
-            Self::Sigmoid | Self::Softplus => Some(0.0),
+            Self::Sigmoid | Self::Softplus | Self::Clip { .. } => Some(0.0),
             Self::Tanh | Self::Erf | Self::Softsign => Some(-1.0),
             Self::Exponential { alpha, beta, gamma } => {
                 (alpha >= 0.0 && beta > 0.0 && gamma >= 0.0).then_some(-alpha * gamma)
@@ -131,13 +137,24 @@ impl Function {
         }
     }
 
-    /// Whether a [`Primitive`] is part of it.
+    /// Whether a [`Primitive`] is part of it, of clips one that is multiplied: others are no curves.
     pub fn is_curved(&self) -> bool {
         match self {
             Self::Value => false,
+            Self::Of(Primitive::Clip { .. }, of) | Self::Line { of, .. } => of.is_curved(),
             Self::Of(..) => true,
-            Self::Line { of, .. } => of.is_curved(),
-            Self::Product { of, .. } | Self::Sum(of) => of.iter().any(Self::is_curved),
+            Self::Product { of, .. } => of.iter().any(Self::bends),
+            Self::Sum(of) => of.iter().any(Self::is_curved),
+        }
+    }
+
+    /// Whether any [`Primitive`] is part of it.
+    fn bends(&self) -> bool {
+        match self {
+            Self::Value => false,
+            Self::Of(..) => true,
+            Self::Line { of, .. } => of.bends(),
+            Self::Product { of, .. } | Self::Sum(of) => of.iter().any(Self::bends),
         }
     }
 
@@ -197,6 +214,13 @@ impl Function {
         Self::Value.times(inner, 0.5, [0.0, 1.0])
     }
 
+    /// `x·clip(x + 3, 0, 6)/6`.
+    pub fn hard_swish() -> Function {
+        let moved = Self::Line { mul: 1.0, add: 3.0, of: Box::new(Self::Value) };
+        let clip = Self::Of(Primitive::Clip { ceiling: 6.0 }, Box::new(moved));
+        Self::Value.times(clip, 1.0 / 6.0, [0.0; 2])
+    }
+
     /// `x·tanh(softplus(x))`.
     pub fn mish() -> Function {
         let softplus = Self::Of(Primitive::Softplus, Box::new(Self::Value));
@@ -252,6 +276,7 @@ mod tests {
             let inner = (2.0 / PI).sqrt() * (x + 0.044_715 * x.powi(3));
             close(Function::gelu(true), 0.5 * x * (1.0 + inner.tanh()));
             close(Function::mish(), x * (1.0 + x.exp()).ln().tanh());
+            close(Function::hard_swish(), x * (x + 3.0).clamp(0.0, 6.0) / 6.0);
             let twice = Function::swish(2.0).after(&Function::Line {
                 mul: 2.0,
                 add: 1.0,
@@ -261,6 +286,10 @@ mod tests {
             close(twice, y / (1.0 + (-2.0 * y).exp()));
         }
         assert!(Function::mish().is_curved() && !Function::Value.is_curved());
+        // A clip by itself is none, nor is one that is moved; one that is multiplied is.
+        let clip = Function::Of(Primitive::Clip { ceiling: 6.0 }, Box::new(Function::Value));
+        assert!(!clip.is_curved() && !clip.mapped(0.5, 1.0).unwrap().is_curved());
+        assert!(Function::hard_swish().is_curved());
         assert_eq!(Function::mish().size(), 5);
     }
 

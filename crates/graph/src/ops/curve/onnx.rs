@@ -18,6 +18,7 @@ pub(crate) const ONNX: &[(&str, Build)] = &[
     ("Elu", |builder, call| exponential(builder, call, [call.attribute_float("alpha", 1.0), 1.0, 1.0])),
     ("Erf", |builder, call| primitive(builder, call, Primitive::Erf)),
     ("Gelu", gelu),
+    ("HardSwish", |builder, call| curve(builder, call, Function::hard_swish())),
     ("Mish", |builder, call| curve(builder, call, Function::mish())),
     ("Reciprocal", |builder, call| power(builder, call, -1.0)),
     ("Selu", |builder, call| {

@@ -3,7 +3,7 @@
 use super::affine::{batch_normalization, scaled};
 use crate::float::{Bias, Linear};
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, finite};
-use crate::import::moves::select_axes;
+use crate::import::moves::{materialise, select_axes};
 use crate::import::tensor::{broadcast, broadcast_positions};
 use crate::import::view::View;
 use crate::import::windows::window_pads;
@@ -218,6 +218,14 @@ pub(crate) fn by_constant(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<
         return Err(Reject::invalid("has weights that do not fit its input"));
     }
     let last = sizes.len() - 1;
+    let moved;
+    let x = match x.view.is_everything(last) || x.view.is_channels(last, builder.shape(x.node)) {
+        true => x,
+        false => {
+            moved = channels_first(builder, call, x, last)?;
+            &moved
+        }
+    };
     let shape = builder.shape(x.node);
     if x.view.is_everything(last) {
         let weight = |k: usize, j: usize| matrix[k * outputs + j];
@@ -234,4 +242,24 @@ pub(crate) fn by_constant(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<
         return Ok(activation(node, x.view.with_channels(last, shape, outputs)));
     }
     Err(Reject::unsupported("multiplies neither a whole vector nor the channels"))
+}
+
+/// The same values over a node whose channels are dimension `dim`, the others one after the other.
+fn channels_first(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dim: usize,
+) -> Result<Activation, Reject> {
+    let sizes = x.view.sizes();
+    let perm: Vec<usize> = std::iter::once(dim).chain((0..sizes.len()).filter(|&d| d != dim)).collect();
+    let uneven = || Reject::unsupported("multiplies neither a whole vector nor the channels");
+    let view = x.view.transposed(&perm).ok_or_else(uneven)?;
+    let shape = [sizes[dim], sizes.iter().product::<usize>() / sizes[dim].max(1), 1];
+    let node = materialise(builder, &call.name, &Activation { view, ..x.clone() }, shape)?;
+    let mut others = sizes;
+    others.push(others[dim]);
+    others.remove(dim);
+    let view = View::with_layout(shape, &[1, 0]).reshaped(&others).ok_or_else(uneven)?;
+    Ok(Activation::new(node, view))
 }

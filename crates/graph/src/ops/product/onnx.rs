@@ -8,11 +8,9 @@ use crate::import::tensor::broadcast;
 use crate::ops::add::onnx::aligned;
 use crate::ops::curve::function::well_known;
 use crate::ops::curve::onnx::{NORM_BANDS, cube, powered};
-use crate::ops::linear::affine::{affine, mapped, with_constant};
-use crate::ops::relu6::onnx::clamped;
+use crate::ops::linear::affine::{affine, with_constant};
 
-pub(crate) const ONNX: &[(&str, Build)] =
-    &[("Div", div), ("HardSwish", hard_swish), ("Mul", mul), ("Pow", pow)];
+pub(crate) const ONNX: &[(&str, Build)] = &[("Div", div), ("Mul", mul), ("Pow", pow)];
 
 fn mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     match with_constant(builder, call, [|v| (v, 0.0); 2])? {
@@ -70,17 +68,6 @@ pub(crate) fn product(
     // Otherwise it is repeated along the axes that it has not.
     let ([x, y], shape, view) = together(builder, &call.name, a, b)?;
     Ok(activation(builder.push(&call.name, op, vec![x, y], shape)?, view))
-}
-
-/// `x·clip(x + 3, 0, 6)/6`.
-fn hard_swish(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    let x = call.activation(0)?;
-    let moved = mapped(builder, call, x.node, 1.0, 3.0)?;
-    let gate = clamped(builder, call, moved, 0.0, 6.0)?;
-    let shape = builder.shape(x.node);
-    let op = Product { gain: 1.0 / 6.0, offsets: [0.0; 2] };
-    let node = builder.push(&call.name, op, vec![x.node, gate], shape)?;
-    Ok(activation(node, x.view.clone()))
 }
 
 /// `x^1`, `x^2` and `x^3`; other powers of what cannot be negative.

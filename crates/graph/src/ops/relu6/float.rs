@@ -1,6 +1,6 @@
 //! A clip in floating point.
 
-use crate::float::{Demand, FloatOperands, FloatOperator, Growth};
+use crate::float::{Demand, FloatOperands, FloatOperator, Function, Growth, Primitive};
 use crate::network;
 use crate::ops::operator::Known;
 
@@ -26,6 +26,11 @@ impl FloatOperator for Clip {
 
     fn growth(&self) -> Growth {
         Growth::Alike
+    }
+
+    fn function(&self, of: &[&Function]) -> Option<Function> {
+        let &[inner] = of else { return None };
+        Some(Function::Of(Primitive::Clip { ceiling: self.ceiling }, Box::new(inner.clone())))
     }
 
     fn clips_at(&self) -> Option<f32> {
