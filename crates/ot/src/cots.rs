@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(run.traffic.sent, setup + 5 * (8 + 4) * 16);
         check_bytes(&run, instances, &requests);
         assert_eq!(run.traffic.rounds, 3);
-        assert_eq!(run.digest(), "026f8e4f86834299b21bb0887ba1eccaf12375e41bb91d8c97c493fad07a99ef");
+        assert_eq!(run.digest(), "1152476173e50872ecda3f71ff35cd0fd4fdff6fa5b54ddef8539dce5c23b7a0");
     }
 
     /// The same bytes in the same order, and the same correlations, on any number of threads.

@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "ef75c148637e433b9ea959f12edbe200e35a54527b1188d3ea5a5f56d0848ab6",
-            "7cef82253a2bca4a123962d200ca1212b5df89296fb6f41742765d58d14b17aa",
+            "507cad630b178bbd2c36ecb38cb649bfcad8d0b67918422fa4b22e56adbdb251",
+            "030059d31068c23299cfb47bb0bbd2e704d707c35d80ddabd4fb6f0d795b9431",
         ],
     ),
     (
         "cheetah",
         [
-            "fdfb32ff31d6eaaee069a06a477c61327b5e8359c660cc5070fa764891dddfd9",
-            "3d2424d50299c46178f7804fbf48017b1a63b0e8e51275a53e915f286614df7a",
+            "e2d3f7f0b452b473d96f3694116732f338bc8dc8a0c1b556f42760fc8311d20d",
+            "00fd4d70b867a1f95dbc12c58b1e98c2d40005bbc7d7b69cf314fde59f6f4a82",
         ],
     ),
     (
         "fregata",
         [
-            "729f55d9ae8e6f94be6fd506bca54367d9b9c86a82df35294b5d4c595f8f425e",
-            "fa603be5d3b0ea37df8e5a7c5bae39215bbc9e6d4c0b96119473e2445156b9b2",
+            "5dca848d3c3ef8c5fab5a83e7849f1b17628cfd3655b269b1c496bd85a182d23",
+            "a597b7760f8089d025e8c14ec51d631914f184da95961f01fd3edfea08d240ee",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "7a12078e021f3a2401f9a728b171fcb13cef71dfda7689fb0bdfb7d42ab52eaa",
-            "4ad1aa4a79fb486168a49a03287e4bf8775a741248af5377e3b9e87666dd6878",
+            "ddc45c6b14bc71d2936d3ae9f0a2834071b6f2afbc4ba08944baf9bd0ba04fee",
+            "887dbc9982036d8fa5d611c019fccae5957708869bce667b357f86f9f019b6bb",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "d3c9265c47afad195c58d672adad6b976b0eb033bf95a1910afd880c04f05a9a",
-            "477a57d791e98699c7a3aa875f55dd81771e64c9ba706ff02df378ee59ceeebb",
+            "8ec968fb9ce57c9be9562c112086ee6f5689ca3074238b8fb308d32d5f93a66b",
+            "32fd649ed60bc078d7c750fa74c7815a72b4f4ab3f02708f48d2ae9c056c7f7c",
         ],
     ),
     (
         "hyena",
         [
-            "7a189eac37e581b4014d47228006e04e61b3db26c354a6ec463b751938158ec9",
-            "7d62392c09a94b113916c3304d32766225fac8b1cde7a48f7c0575a25404d9cf",
+            "ff131f3ab754e45b253716886c56ec8a2bd88447b750d92f9250974d7d082e88",
+            "1eb85859360520d15272908a60ec8f71ca2845258112da416376b829a1eacef8",
         ],
     ),
     (
         "hyena-padded",
         [
-            "dc54699b5d55efdfe5c6eaf0d96927ca65c5c9ffab1f8b7dfb327314e548066f",
-            "c2e164c612d86452cef21e89206f16a13d1480be5061eadaf929c8471ecffd71",
+            "bc7e31d6f3cc22eb089236d63758c78ddd5704834eaec08901eed1769e7585aa",
+            "bbd35262ec1aef1fc2c8d1e0472f4ae0f129c2e85e418582321485f70e72d06a",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "5d73209eaeca15a4f1088b48cc2d3803b0dc63df1a9175a5dd964d3a9863c3a6",
-            "3b34012847d3147b40285e8f4019e68a779459096429ac582ac90b14aa4294a6",
+            "1efc8580102a3e4d2408350c2aa2c4ddc3b04240ed371db21ee69f3f40eadf8e",
+            "f8bca1be7814ee1e00a6e11b6c2d264cfe6bdaa4abec63557fad729f309f0ac3",
         ],
     ),
     (
         "cirencode",
         [
-            "84059b1ee8026e39c87bb3406faa84c988d46fa9d388d4b62ed807e637fb4a31",
-            "3d2bedd06049488956f0404f6c0642184097159f094d385a00b9b51f0c5ce995",
+            "da7edc8ca44311b306d15e42b5e21cd8dc304b7fe8b90c2701f5b88fcdedc3f5",
+            "81c2c12a4d974d9025e1481bab09ad9a24332d975c4ebdfbc4420bea25fb8370",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "d29ea56f910dfb77d2b66d7b02ecef1a1cebeeaf495931d9a31a612eca503df2",
-            "b4b8a3511f465b28dcc56632b85fc253dde458ff32a8f20a9da51e1a7d80b4e9",
+            "dad5ce901cafaf6ec4e5a45e13b3e26170e93851adb27a498d27ff6a7d08f1ce",
+            "c07f8f4ab4d6cf99707e9080705abb2f7c5937a376523b046d2d1170834323b4",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "f49914d0a4f7b5049f103ed0484d646c75afbfa6bb7e84b13555d4a697176653",
-            "9ec225b03df1c47cb13e17485fbaf2e8afe164fed5c96f1e11f16a4344350ec9",
+            "044d9f65b1a6440e60d606ad88f413af849bca0c4800dd5989e123707105ef42",
+            "33919cfb7c2f5a47ddca6c48bd962b41ffe2282269896f01a4585d921e157774",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "d0f90aebc3e1e098fd3d54a72367e80329acec9f94a98568f6524abcfb2ec9b9",
-            "b20a19611c9227d18aeb752296ae0d24d1a200a1991f28201fe12b9844ffe1a6",
+            "24dbb88bffa60c3781c2cd04842f6cf975af9da4810c5baf97ad8a75b29fa74e",
+            "afa38e1dcd5e221b306e8e713ca5db03968bf3807a5b09845a3cd08360cf34ec",
         ],
     ),
     (
         "guard bits",
         [
-            "e4f5c946a9c840590b66e1054cc4448ff2aa576b59829bcca603e99eee15b959",
-            "c8cf07e3800189286f3eb5958a40902ec31c4d535ac99225e58af315e42c2d39",
+            "9d4d4f8429b25cdbd87b61ea851e50753ca36b719a6deeb41e3592fe97dcf356",
+            "edfd1b994978240f6ef22a24734ea5815ff7bf4f8c5ed064df0f62dc47cc5736",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "c47e6caeb759ba04887192cb0aff80d8fd4093151f39e7526dd1b0cda85958b5",
-            "5ece080bf13ac5e3ebf8918425952f46e4d891fbaa1105e1c611967b84a502c9",
+            "ae0c9dd3dd6af41430a35a1ecb95c5271929d63112dc6baa8b271fc9950e38c1",
+            "ca71d235d488a64c52f44dcd783532f3891f177a4a3e50a660d567b3ab98be34",
         ],
     ),
     (
         "other LPN instances",
         [
-            "f94b66f9df705c9f09eac3713d463cfbf8e8327f851ff6d5a1cb72cf6144226c",
-            "83d435d9ddeb3823d0ce21377c1807d5b0b7eedb2bd7b8f12352b501769de979",
+            "e8df402dd999cfbc36ff59f7bf749661c4ecf11bd353587feadd1ea45870c27e",
+            "a4ef04df1e5c659db43843b2d97a3b21d932433ec128dc096e9c9c43676147f5",
         ],
     ),
     (
         "stationary noise",
         [
-            "873394f505296e646cfb4e66b57b8425b9e01d51f171a4674f5a09a6ce48e182",
-            "2120418b73ed653050e76e28ee28a94dbafb7d971d048f2715c7bc1cc7837636",
+            "d1ec1bf47fe8e1ef8626f561ea048b7fb5b7dc893d68a933aee280076c1164db",
+            "d35a9a61a89ad31e666894e5b6ed90c41c983accd432033649afb7d4f6245bff",
         ],
     ),
 ];

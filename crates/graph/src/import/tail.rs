@@ -28,13 +28,11 @@ const LAYERS: [&str; 12] = [
 const FEW: usize = 64;
 
 /// What whoever gets an answer computes in a line or two. A tail is left out by itself only where nothing else is refused: another operator may be a
-/// fault of the export, or the network's own work.
-const ARITHMETIC: [&str; 42] = [
+/// fault of the export, or the network's own work. (ArgMax is not among them: whose model says a label alone may not want to say more.)
+const ARITHMETIC: [&str; 40] = [
     "Abs",
     "Add",
     "And",
-    "ArgMax",
-    "ArgMin",
     "Cast",
     "Ceil",
     "Clip",
