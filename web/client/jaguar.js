@@ -85,13 +85,14 @@ export class Client extends EventTarget {
   #last = Promise.resolve();
   #why = null;
 
-  static async connect(url, { token = '', model = null, wait = 0, signal = null } = {}) {
+  static async connect(url, { token = '', model = null, wait = 0, signal = null, onqueued = null } = {}) {
     if (!globalThis.crossOriginIsolated) {
       throw new JaguarError('unsupported', 'the page is not cross-origin isolated: it must come by https (or from this machine), with ' +
         'the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp');
     }
     signal?.throwIfAborted();
     const client = new Client();
+    if (onqueued) client.addEventListener('queued', onqueued);
     await client.#until(signal, client.#open(String(url), { token, model, wait }));
     return client;
   }
@@ -115,6 +116,7 @@ export class Client extends EventTarget {
     });
     this.#socket.postMessage({ url, shared, port: port1 }, [port1]);
     await open;
+    if (this.#why) throw this.#why;
     this.#session = worker('./session.js');
     this.#session.onmessage = ({ data }) => this.#hear(data);
     this.#session.onerror = () => this.#hear({ event: 'failed', failure: { kind: 'internal', text: 'a worker cannot be started' } });

@@ -18,7 +18,7 @@ thread_local! {
 /// Room for `len` bytes, which JavaScript fills and hands back with the next call.
 #[unsafe(no_mangle)]
 extern "C" fn room(len: usize) -> *mut u8 {
-    Box::into_raw(vec![0; len].into_boxed_slice()).cast()
+    Box::into_raw(vec![0u8; len].into_boxed_slice()).cast()
 }
 
 /// The `len` bytes that JavaScript has filled.

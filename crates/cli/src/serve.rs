@@ -24,6 +24,7 @@ use jaguar::reports::tables::event;
 use jaguar::reports::terminal::table::bytes;
 use jaguar::reports::terminal::{size, threads};
 use jaguar::serve::metrics::Metrics;
+use jaguar::serve::site::PAGES;
 use jaguar::serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
 use jaguar::server::{self, Common, KeepLimits, Notice};
 use jaguar::wire::Traffic;
@@ -66,6 +67,11 @@ pub struct Args {
     /// Where clients come.
     #[arg(long, help_heading = ADMISSION, value_name = "ADDRESS", default_value = "127.0.0.1:7447")]
     listen: String,
+    /// Show browsers a page that asks, at the same address.
+    ///
+    /// Browsers take it from this machine, or by TLS with a certificate that they believe (--tls-cert). See docs/browser.md.
+    #[arg(long, help_heading = ADMISSION)]
+    web: bool,
     #[command(flatten)]
     admission: Admission,
     #[command(flatten)]
@@ -396,6 +402,7 @@ impl Args {
         let listener = Listener::bind(&address)?;
         let (bound, cache) = (listener.bound()?, store::cache(self.cache.as_deref()));
         let listener = self.admission.around(listener, cache)?;
+        let listener = if self.web { listener.with_pages(PAGES) } else { listener };
         let tokens = self.admission.tokens.as_ref().map(TokenFile::open).transpose()?;
         Ok(Place { listener, bound, tokens })
     }
@@ -424,6 +431,7 @@ fn run_until_told<S: Hosted>(
     }
     end_on_signals(server.control(), Duration::from_secs(args.grace))?;
     announce_admission(&server, &args.admission);
+    announce_page(&server, args.web);
     started(&server, metrics.clone())?;
     let drained = server.run(move |event| {
         metrics.hear(&event);
@@ -604,6 +612,14 @@ fn announce_admission<S: Hosted>(server: &Server<S>, admission: &Admission) {
     }
     if admission.is_open() && !address.is_local() {
         eprintln!("warning: whoever reaches this port is served; --tokens or --client-ca says who is");
+    }
+}
+
+fn announce_page<S: Hosted>(server: &Server<S>, web: bool) {
+    let Bound::Tcp(address) = server.bound() else { return };
+    if web {
+        let scheme = if server.listener().tls().is_some() { "https" } else { "http" };
+        info!(target: TARGET, event = "page", "a page for browsers at {scheme}://{address}/");
     }
 }
 
