@@ -16,6 +16,7 @@ thread_local! {
 }
 
 /// Room for `len` bytes, which JavaScript fills and hands back with the next call.
+// SAFETY: nothing else in the module has this name.
 #[unsafe(no_mangle)]
 extern "C" fn room(len: usize) -> *mut u8 {
     Box::into_raw(vec![0u8; len].into_boxed_slice()).cast()
@@ -43,6 +44,7 @@ fn nobody() -> Failure {
 }
 
 /// Connects, with [`Wishes`] as JSON.
+// SAFETY: nothing else in the module has this name.
 #[unsafe(no_mangle)]
 extern "C" fn connect(from: *mut u8, len: usize) {
     std::panic::set_hook(Box::new(|panic| say(&json!({ "event": "panic", "text": panic.to_string() }))));
@@ -57,6 +59,7 @@ extern "C" fn connect(from: *mut u8, len: usize) {
 }
 
 /// Prepares a query.
+// SAFETY: nothing else in the module has this name.
 #[unsafe(no_mangle)]
 extern "C" fn prepare() {
     let prepared = SESSION.take().ok_or_else(nobody).and_then(|session| session.prepare(&mut say));
@@ -67,6 +70,7 @@ extern "C" fn prepare() {
 }
 
 /// Asks about a picture, four bytes a pixel.
+// SAFETY: nothing else in the module has this name.
 #[unsafe(no_mangle)]
 extern "C" fn predict(from: *mut u8, len: usize, width: usize, height: usize) {
     let rgba = filled(from, len);
@@ -84,8 +88,16 @@ struct Eye {
 }
 
 /// What a network sees of a picture, four bytes a pixel: as many bytes as the network's shape has pixels, four each. JSON says how; 0: it cannot be, which is told.
+// SAFETY: nothing else in the module has this name.
 #[unsafe(no_mangle)]
-extern "C" fn look(from: *mut u8, len: usize, width: usize, height: usize, eye: *mut u8, eye_len: usize) -> *mut u8 {
+extern "C" fn look(
+    from: *mut u8,
+    len: usize,
+    width: usize,
+    height: usize,
+    eye: *mut u8,
+    eye_len: usize,
+) -> *mut u8 {
     let rgba = filled(from, len);
     let seen = serde_json::from_slice::<Eye>(&filled(eye, eye_len))
         .map_err(|error| ill_formed(&error))
@@ -100,6 +112,7 @@ extern "C" fn look(from: *mut u8, len: usize, width: usize, height: usize, eye: 
 }
 
 /// Gives back what [`look`] gave.
+// SAFETY: nothing else in the module has this name.
 #[unsafe(no_mangle)]
 extern "C" fn give_back(from: *mut u8, len: usize) {
     drop(filled(from, len));

@@ -74,6 +74,7 @@ pub fn say(event: &serde_json::Value) {
 }
 
 /// What the `getrandom` crate asks where it knows no system (its option `getrandom_backend="custom"`).
+// SAFETY: nothing else has this name, which `getrandom` asks for.
 #[unsafe(no_mangle)]
 unsafe extern "Rust" fn __getrandom_v03_custom(to: *mut u8, len: usize) -> Result<(), getrandom::Error> {
     // SAFETY: `getrandom` promises `len` bytes at `to` that may be written, and JavaScript writes no others.

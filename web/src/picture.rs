@@ -24,7 +24,8 @@ pub fn view(
     let tensor = image_input::tensor(&plain, shape, &rgb(rgba), width, height)?;
     let [channels, rows, columns] = shape;
     let plane = rows * columns;
-    let value = |c: usize, at: usize| tensor[c.min(channels - 1) * plane + at].round().clamp(0.0, 255.0) as u8;
+    let value =
+        |c: usize, at: usize| tensor[c.min(channels - 1) * plane + at].round().clamp(0.0, 255.0) as u8;
     Ok((0..plane).flat_map(|at| [value(0, at), value(1, at), value(2, at), u8::MAX]).collect())
 }
 

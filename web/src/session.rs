@@ -192,11 +192,7 @@ impl Session {
     ///
     /// # Errors
     /// When there is no such server or model, or no place.
-    pub fn connect(
-        stream: Box<dyn ByteStream>,
-        wishes: &Wishes,
-        say: Say<'_>,
-    ) -> Result<Self, Failure> {
+    pub fn connect(stream: Box<dyn ByteStream>, wishes: &Wishes, say: Say<'_>) -> Result<Self, Failure> {
         let Wishes { url, token, model, wait } = wishes;
         let options = Options::default();
         // (TLS is the browser's, which gives nothing to bind the session to.)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
+use clap::{ArgAction, ValueEnum};
 use jaguar::bundle::FileError;
 use jaguar::client::Reveal;
 use jaguar::machine::{Between, Imitated, When, link, store};
@@ -70,7 +70,18 @@ pub struct Args {
     /// Show browsers a page that asks, at the same address.
     ///
     /// Browsers take it from this machine, or by TLS with a certificate that they believe (--tls-cert). See docs/browser.md.
-    #[arg(long, help_heading = ADMISSION)]
+    #[arg(
+        long,
+        help_heading = ADMISSION,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "BOOL"
+    )]
     web: bool,
     #[command(flatten)]
     admission: Admission,
@@ -166,7 +177,7 @@ pub struct ModelOptions {
     ///
     /// Clients ask for 1, 2, 4, ... of them at once (`jaguar predict --batch`). Each size that is asked for takes memory for weights of
     /// its own.
-    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
+    #[arg(long, hide = true, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
     max_batch: u32,
     #[command(flatten)]
     memory: protocol::WeightMemory,

@@ -17,8 +17,8 @@ use rustls::ServerConnection;
 use zeroize::Zeroizing;
 
 use crate::advice::advised;
-use crate::tls::{self, Failure, Fingerprint, HTTP, PROTOCOL, TlsStream};
 use crate::pages::{self, Asked, Page};
+use crate::tls::{self, Failure, Fingerprint, HTTP, PROTOCOL, TlsStream};
 use crate::{Address, websocket};
 
 /// A place that clients come to.
@@ -365,7 +365,9 @@ impl Incoming {
         let peer = self.peer;
         match self.receive(options)? {
             Arrived::Client(greeted) => Ok(greeted),
-            Arrived::Page => Err(WireError::Closed { waiting_for: format!("waiting for the greeting of {peer}") }),
+            Arrived::Page => {
+                Err(WireError::Closed { waiting_for: format!("waiting for the greeting of {peer}") })
+            }
         }
     }
 

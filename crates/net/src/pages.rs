@@ -99,7 +99,11 @@ fn read_head(
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if head.len() > LONGEST {
             see_out(stream);
-            return Err(WireError::misbehaved("a request", "a long head", format!("at most {LONGEST} bytes")));
+            return Err(WireError::misbehaved(
+                "a request",
+                "a long head",
+                format!("at most {LONGEST} bytes"),
+            ));
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -155,7 +159,8 @@ mod tests {
         for here in ["localhost", "localhost:7447", "127.0.0.1:80", "[::1]:7447", "[::1]"] {
             assert!(is_here(here), "{here}");
         }
-        for strange in ["evil.example", "localhost.evil.example:7447", "127.0.0.1.evil.example", "192.0.2.1:7447", ""]
+        for strange in
+            ["evil.example", "localhost.evil.example:7447", "127.0.0.1.evil.example", "192.0.2.1:7447", ""]
         {
             assert!(!is_here(strange), "{strange}");
         }

@@ -48,7 +48,10 @@ pub(crate) enum Kernel {
 impl Kernel {
     /// All kernels that this CPU can run, the fastest last.
     pub(crate) fn available() -> Vec<Self> {
-        #[cfg_attr(not(any(target_arch = "x86_64", test)), allow(unused_mut, reason = "nothing to ask the processor"))]
+        #[cfg_attr(
+            not(any(target_arch = "x86_64", test)),
+            allow(unused_mut, reason = "nothing to ask the processor")
+        )]
         let mut kernels = vec![
             Self::Portable,
             #[cfg(any(target_arch = "wasm32", test))]

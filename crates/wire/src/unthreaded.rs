@@ -185,7 +185,10 @@ impl Unthreaded {
 
     /// The error of a peer that breaks the framing, which is told so.
     fn misbehaved(&mut self, what: &'static str, found: &str, expected: &str) -> WireError {
-        self.end(&Farewell::new(false, &format!("broken framing: {what} (found {found}, expected {expected})")));
+        self.end(&Farewell::new(
+            false,
+            &format!("broken framing: {what} (found {found}, expected {expected})"),
+        ));
         WireError::misbehaved(what, found, expected)
     }
 

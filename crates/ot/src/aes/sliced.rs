@@ -27,8 +27,8 @@ pub(crate) struct Key(Schedule);
 #[cfg(target_arch = "wasm32")]
 mod register {
     use std::arch::wasm32::{
-        i8x16_shuffle, i32x4_shuffle, i64x2_shuffle, u8x16_splat, u32x4_splat, u64x2, u64x2_extmul_high_u32x4,
-        u64x2_extmul_low_u32x4, u64x2_extract_lane, u64x2_shl, u64x2_shr, v128, v128_and, v128_xor,
+        i8x16_shuffle, i8x16_swizzle, i32x4_shuffle, i64x2_shuffle, u8x16, u8x16_splat, u32x4_splat, u64x2,
+        u64x2_extmul_high_u32x4, u64x2_extmul_low_u32x4, u64x2_shl, u64x2_shr, v128, v128_and, v128_xor,
     };
 
     use crate::Block;
@@ -40,13 +40,12 @@ mod register {
     impl Register {
         #[inline(always)]
         pub fn of(block: Block) -> Self {
-            Self(u64x2(block.0 as u64, (block.0 >> 64) as u64))
+            Self(bytemuck::must_cast(block))
         }
 
         #[inline(always)]
         pub fn block(self) -> Block {
-            let [low, high] = [u64x2_extract_lane::<0>(self.0), u64x2_extract_lane::<1>(self.0)];
-            Block(u128::from(high) << 64 | u128::from(low))
+            bytemuck::must_cast(self.0)
         }
 
         #[inline(always)]
@@ -76,12 +75,13 @@ mod register {
 
         #[inline(always)]
         pub fn shift_rows(self) -> Self {
-            Self(i8x16_shuffle::<0, 5, 10, 15, 4, 9, 14, 3, 8, 13, 2, 7, 12, 1, 6, 11>(self.0, self.0))
+            // (Engines keep the places of a swizzle in a register, and make those of a shuffle anew each time.)
+            Self(i8x16_swizzle(self.0, u8x16(0, 5, 10, 15, 4, 9, 14, 3, 8, 13, 2, 7, 12, 1, 6, 11)))
         }
 
         #[inline(always)]
         pub fn shift_rows_and_one_down(self) -> Self {
-            Self(i8x16_shuffle::<5, 10, 15, 0, 9, 14, 3, 4, 13, 2, 7, 8, 1, 6, 11, 12>(self.0, self.0))
+            Self(i8x16_swizzle(self.0, u8x16(5, 10, 15, 0, 9, 14, 3, 4, 13, 2, 7, 8, 1, 6, 11, 12)))
         }
 
         #[inline(always)]
@@ -281,7 +281,19 @@ fn hash(keys: &Schedule, x: [Register; EIGHT]) -> [Register; EIGHT] {
 /// The first of up to eight blocks, zeros behind them.
 #[inline(always)]
 fn load(blocks: &[Block]) -> [Register; EIGHT] {
-    std::array::from_fn(|i| Register::of(blocks.get(i).copied().unwrap_or(Block::ZERO)))
+    match blocks.first_chunk::<EIGHT>() {
+        Some(eight) => eight.map(Register::of),
+        None => std::array::from_fn(|i| Register::of(blocks.get(i).copied().unwrap_or(Block::ZERO))),
+    }
+}
+
+/// As many of eight blocks as there is room for.
+#[inline(always)]
+fn store(blocks: &mut [Block], q: [Register; EIGHT]) {
+    match blocks.first_chunk_mut::<EIGHT>() {
+        Some(eight) => *eight = q.map(Register::block),
+        None => blocks.iter_mut().zip(q).for_each(|(block, q)| *block = q.block()),
+    }
 }
 
 /// The S-box, for keys.
@@ -381,9 +393,7 @@ impl Key {
         for (c, out) in out.chunks_mut(EIGHT).enumerate() {
             let counter = |i: usize| Register::of(portable::add_low(first, (c * EIGHT + i) as u64));
             let drawn = permute(&self.0, std::array::from_fn(counter));
-            for (out, drawn) in out.iter_mut().zip(drawn) {
-                *out = drawn.below(bound).block();
-            }
+            store(out, drawn.map(|drawn| drawn.below(bound)));
         }
     }
 }
@@ -402,10 +412,7 @@ pub(super) fn pads(keys: PadKeys, shifts: &[Block], x: &[Block], out: &mut [Bloc
             let shift = Register::of(*shift);
             let out = &mut out[s * x.len()..][run.clone()];
             for (out, x) in out.chunks_mut(EIGHT).zip(x[run.clone()].chunks(EIGHT)) {
-                let hashed = hash(keys, load(x).map(|x| x.xor(shift)));
-                for (out, hashed) in out.iter_mut().zip(hashed) {
-                    *out = hashed.block();
-                }
+                store(out, hash(keys, load(x).map(|x| x.xor(shift))));
             }
         }
     });
