@@ -99,10 +99,11 @@ async function start() {
 
 async function prepare() {
   begin('prepare');
-  say('Preparing. This needs no picture, so choose one meanwhile.');
+  const first = $('answer').hidden;
+  say(first ? 'Preparing. This needs no picture, so choose one meanwhile.' : 'Getting ready for the next picture. Choose it meanwhile.');
   await client.prepare();
   finish();
-  say(picture ? 'Ready: the answer to this picture takes a moment.' : 'Ready. Choose a picture.');
+  say(!picture ? 'Ready. Choose a picture.' : first ? 'Ready: the answer to this picture takes a moment.' : 'Ready for another picture, or the same again.');
   update();
 }
 
@@ -191,14 +192,14 @@ function draw(bytes) {
 function showAnswer(answer, before) {
   $('best').textContent = answer.name;
   $('bars').replaceChildren(...answer.top.map(({ name, probability }) => {
-    const item = document.createElement('li'), row = document.createElement('div'), meter = document.createElement('meter');
+    const item = document.createElement('li'), row = document.createElement('div'), bar = document.createElement('progress');
     row.className = 'row';
     const [label, percent] = [document.createElement('span'), document.createElement('span')];
     [label.textContent, percent.textContent] = [name, `${(100 * probability).toFixed(1)} %`];
     row.append(label, percent);
-    meter.value = probability;
-    meter.setAttribute('aria-label', name);
-    item.append(row, meter);
+    bar.value = probability;
+    bar.setAttribute('aria-label', name);
+    item.append(row, bar);
     return item;
   }));
   $('warning').textContent = answer.warning ? `The picture is unlike those that the model was made for: ${answer.warning}.` : '';
