@@ -206,7 +206,7 @@ function showAnswer(answer, before) {
   $('warning').hidden = !answer.warning;
   const sent = client.traffic.sent - before.sent;
   $('took').textContent = `${seconds(answer.seconds)} from the picture to the answer.`;
-  $('saw-text').textContent = `For this answer the server got ${size(sent)}. The picture on the right is the beginning of it, a byte for a ` +
+  $('saw-text').textContent = `For this answer the server got ${size(sent)}. The picture on the right is a part of it, a byte for a ` +
     'colour. The same picture sent again looks different each time.';
   [$('no-answer').hidden, $('answer').hidden] = [true, false];
   $('best').focus({ preventScroll: innerWidth > 740 });

@@ -3,7 +3,7 @@
 //! It says and takes the same frames as [`Framed`](crate::Framed), whose reader and writer are threads. Here the owner reads and
 //! writes itself, so two things are the stream's part: it takes all that is written at once, however slow the peer reads (a
 //! WebSocket does), and it sends a [`KEEP_ALIVE`] between two writes when nothing was written for a second, also while the owner
-//! computes. Each write is a whole frame.
+//! computes. A frame is written at once.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::Shutdown;
@@ -171,16 +171,20 @@ impl Unthreaded {
     }
 
     fn write(&self, kind: FrameKind, payload: &[u8]) -> Result<(), WireError> {
-        let head = frame::head(kind, payload.len());
-        let written = self.stream.write(&[IoSlice::new(&head), IoSlice::new(payload)]);
-        let failed = |source: io::Error| match source.kind() {
-            kind if is_closed(kind) => WireError::Closed { waiting_for: "sending".into() },
-            _ => io_error("sending (writing to the socket)".into(), source),
-        };
-        match written.map_err(failed)? {
-            n if n == HEAD + payload.len() => Ok(()),
-            _ => Err(WireError::Closed { waiting_for: "sending".into() }),
+        let whole = [&frame::head(kind, payload.len())[..], payload].concat();
+        let mut left = &whole[..];
+        while !left.is_empty() {
+            match self.stream.write(&[IoSlice::new(left)]) {
+                Ok(0) => return Err(WireError::Closed { waiting_for: "sending".into() }),
+                Ok(n) => left = &left[n..],
+                Err(e) if e.kind() == ErrorKind::Interrupted || is_timeout(&e) => {}
+                Err(e) if is_closed(e.kind()) => {
+                    return Err(WireError::Closed { waiting_for: "sending".into() });
+                }
+                Err(e) => return Err(io_error("sending (writing to the socket)".into(), e)),
+            }
         }
+        Ok(())
     }
 
     /// The error of a peer that breaks the framing, which is told so.
