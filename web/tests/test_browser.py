@@ -197,7 +197,8 @@ class Page(unittest.TestCase):
     def native(self, path):
         """The native client's logits."""
         line = self.ran(["predict", "--json", "--no-cache", "--server", f"127.0.0.1:{self.server.port}", path])
-        return json.loads(line)["logits"]
+        said = json.loads(line)
+        return [logit / said["logit_scale"] for logit in said["logits"]]
 
     def ready(self):
         self.browser.wait("!document.getElementById('ask').disabled", 300)
@@ -276,7 +277,8 @@ class Page(unittest.TestCase):
         script = "window.placed = null; window.second = Client.connect(url, { wait: 60, onqueued: ({ detail }) => { window.placed = detail.place; } });"
         self.browser.run(CONNECT + script)
         self.assertEqual(self.browser.wait("window.placed"), 1)
-        self.browser.run("window.first.close(); const second = await window.second; await second.prepare(); second.close();")
+        self.browser.run("window.first.close(); const second = await window.second; await second.prepare();")
+        self.browser.open("about:blank")
 
     def test_calls_end_when_they_are_told_to_and_pictures_that_are_none_cost_nothing(self):
         self.browser.open(f"http://127.0.0.1:{self.server.port}/")

@@ -64,7 +64,9 @@ class Browser:
 
     def __exit__(self, *_):
         try:
-            self._ask("DELETE", self.session)
+            self._ask("DELETE", self.session, patience=20)
+        except TimeoutError:
+            pass
         finally:
             self.driver.terminate()
             self.driver.wait(10)
@@ -80,11 +82,11 @@ class Browser:
             time.sleep(0.1)
         raise RuntimeError("chromedriver does not answer")
 
-    def _ask(self, method, path, body=None):
+    def _ask(self, method, path, body=None, patience=610):
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=610) as answer:
+            with urllib.request.urlopen(request, timeout=patience) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             said = json.load(error)["value"]

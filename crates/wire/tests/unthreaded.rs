@@ -35,7 +35,7 @@ fn pair(wait: u16, options: Options) -> (Unthreaded, Framed) {
 #[test]
 fn bytes_arrive_both_ways_in_order() {
     let (client, server) = pair(0, Options::default());
-    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i * i >> 7) as u8).collect();
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
     let sent = data.clone();
     let serving = thread::spawn(move || {
         let mut channel = Channel::new(server);
