@@ -15,7 +15,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
+.PHONY: help demo test web test-web fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
   lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
@@ -26,6 +26,8 @@ help:
 	@echo 'make test-python    build it as tests build everything, and test it in an empty environment (part of make test)'
 	@echo 'make test-wheel     what make wheel made, in an environment with nothing else: import, compile, serve, ask, type-check'
 	@echo 'make example-resnet18, make example-fashion-mnist   from a network of torch to private answers (need torch; the latter trains for two minutes)'
+	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
+	@echo 'make test-web       the page of `serve --web` in headless Chromium, where it is installed'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
@@ -78,6 +80,15 @@ test: lint docs test-fhe test-circulant-if-torch
 	$(LEAKY)
 	CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}" $(CARGO) test --manifest-path examples/own-backend/Cargo.toml --locked
 	$(MAKE) test-python
+
+# The client for browsers. The module is in the tree; whoever changes a crate of the client makes it anew.
+web:
+	web/build.sh
+
+# With the program that the other tests built, if nobody built another.
+test-web: toolchain
+	$(CARGO) build --locked --package jaguar-cli --features jaguar-fregata/clap,jaguar/clap --quiet
+	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_browser.py
 
 # The Python package. What is built for the other tests is not built again: same profile, same target folder, same features.
 PYTHON_TARGET := $(CURDIR)/target/python

@@ -57,6 +57,8 @@ ARROWS: dict[str, set[str]] = {
     },
     # Programs: of what is below the facade, only papers, which it does not name.
     "cli": {"fregata", "hyena", "convfhe", "jaguar"},
+    # The client for browsers, in `web`.
+    "web": {"wire", "graph", "plan", "engine"},
     # Foreign bytes for every reader, in `fuzz`.
     "fuzz": {
         "ring", "wire", "net", "ot", "mpc", "graph", "linear", "fregata", "hyena", "plan", "compile", "engine",
@@ -77,6 +79,7 @@ ELSEWHERE = {
     "hyena": "papers/hyena",
     "convfhe": "papers/convfhe",
     "fuzz": "fuzz",
+    "web": "web",
     "python": "python/jaguar",
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
+use clap::{ArgAction, ValueEnum};
 use jaguar::bundle::FileError;
 use jaguar::client::Reveal;
 use jaguar::machine::{Between, Imitated, When, link, store};
@@ -24,6 +24,7 @@ use jaguar::reports::tables::event;
 use jaguar::reports::terminal::table::bytes;
 use jaguar::reports::terminal::{size, threads};
 use jaguar::serve::metrics::Metrics;
+use jaguar::serve::site::PAGES;
 use jaguar::serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
 use jaguar::server::{self, Common, KeepLimits, Notice};
 use jaguar::wire::Traffic;
@@ -66,6 +67,22 @@ pub struct Args {
     /// Where clients come.
     #[arg(long, help_heading = ADMISSION, value_name = "ADDRESS", default_value = "127.0.0.1:7447")]
     listen: String,
+    /// Show browsers a page that asks, at the same address.
+    ///
+    /// Browsers take it from this machine, or by TLS with a certificate that they believe (--tls-cert). See docs/browser.md.
+    #[arg(
+        long,
+        help_heading = ADMISSION,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "BOOL"
+    )]
+    web: bool,
     #[command(flatten)]
     admission: Admission,
     #[command(flatten)]
@@ -160,7 +177,7 @@ pub struct ModelOptions {
     ///
     /// Clients ask for 1, 2, 4, ... of them at once (`jaguar predict --batch`). Each size that is asked for takes memory for weights of
     /// its own.
-    #[arg(long, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
+    #[arg(long, hide = true, value_name = "IMAGES", default_value_t = 1, value_parser = batch::size)]
     max_batch: u32,
     #[command(flatten)]
     memory: protocol::WeightMemory,
@@ -396,6 +413,7 @@ impl Args {
         let listener = Listener::bind(&address)?;
         let (bound, cache) = (listener.bound()?, store::cache(self.cache.as_deref()));
         let listener = self.admission.around(listener, cache)?;
+        let listener = if self.web { listener.with_pages(PAGES) } else { listener };
         let tokens = self.admission.tokens.as_ref().map(TokenFile::open).transpose()?;
         Ok(Place { listener, bound, tokens })
     }
@@ -424,6 +442,7 @@ fn run_until_told<S: Hosted>(
     }
     end_on_signals(server.control(), Duration::from_secs(args.grace))?;
     announce_admission(&server, &args.admission);
+    announce_page(&server, args.web);
     started(&server, metrics.clone())?;
     let drained = server.run(move |event| {
         metrics.hear(&event);
@@ -604,6 +623,14 @@ fn announce_admission<S: Hosted>(server: &Server<S>, admission: &Admission) {
     }
     if admission.is_open() && !address.is_local() {
         eprintln!("warning: whoever reaches this port is served; --tokens or --client-ca says who is");
+    }
+}
+
+fn announce_page<S: Hosted>(server: &Server<S>, web: bool) {
+    let Bound::Tcp(address) = server.bound() else { return };
+    if web {
+        let scheme = if server.listener().tls().is_some() { "https" } else { "http" };
+        info!(target: TARGET, event = "page", "a page for browsers at {scheme}://{address}/");
     }
 }
 

@@ -21,6 +21,7 @@ mod advice;
 mod dial;
 mod listen;
 mod outgoing;
+mod pages;
 mod pem;
 pub mod tls;
 mod token;
@@ -28,6 +29,7 @@ mod websocket;
 
 pub use address::{Address, NoAddress, WebSocket};
 pub use dial::{Dialer, Steps};
-pub use listen::{Bound, Greeted, Incoming, Line, Listener, Peer};
+pub use listen::{Arrived, Bound, Greeted, Incoming, Line, Listener, Peer};
+pub use pages::Page;
 pub use pem::{Exposed, FileError};
 pub use token::{NoToken, Token, TokenFile};

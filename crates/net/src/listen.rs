@@ -1,5 +1,6 @@
 //! The server's end: a TCP port or a Unix socket, with TLS around what comes or without.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
@@ -16,6 +17,7 @@ use rustls::ServerConnection;
 use zeroize::Zeroizing;
 
 use crate::advice::advised;
+use crate::pages::{self, Asked, Page};
 use crate::tls::{self, Failure, Fingerprint, HTTP, PROTOCOL, TlsStream};
 use crate::{Address, websocket};
 
@@ -24,6 +26,7 @@ pub struct Listener {
     socket: Socket,
     tls: Option<tls::Server>,
     origins: Arc<[String]>,
+    pages: &'static [Page],
 }
 
 enum Socket {
@@ -133,7 +136,7 @@ impl Listener {
                 return Err(WireError::Io { what: format!("listening on {address}"), source });
             }
         };
-        Ok(Self { socket, tls: None, origins: Arc::default() })
+        Ok(Self { socket, tls: None, origins: Arc::default(), pages: &[] })
     }
 
     /// Speaks TLS with everybody who comes.
@@ -148,6 +151,13 @@ impl Listener {
     #[must_use]
     pub fn with_origins(mut self, origins: &[String]) -> Self {
         self.origins = origins.into();
+        self
+    }
+
+    /// Shows these pages to browsers, and takes the WebSockets that they open: over TLS, or from this machine.
+    #[must_use]
+    pub fn with_pages(mut self, pages: &'static [Page]) -> Self {
+        self.pages = pages;
         self
     }
 
@@ -186,7 +196,8 @@ impl Listener {
                 (Box::new(accepted.map_err(doing)?.0), Peer::Unix(came.fetch_add(1, Ordering::Relaxed) + 1))
             }
         };
-        Ok(Incoming::over_line(stream, peer, self.tls.clone(), Arc::clone(&self.origins)))
+        let incoming = Incoming::over_line(stream, peer, self.tls.clone(), Arc::clone(&self.origins));
+        Ok(Incoming { pages: self.pages, ..incoming })
     }
 }
 
@@ -290,6 +301,15 @@ pub struct Incoming {
     peer: Peer,
     tls: Option<tls::Server>,
     origins: Arc<[String]>,
+    pages: &'static [Page],
+}
+
+/// What came of a connection.
+pub enum Arrived {
+    /// A client.
+    Client(Greeted),
+    /// A browser, which got the page that it asked for (or was told that there is none).
+    Page,
 }
 
 /// A client that has greeted.
@@ -322,7 +342,7 @@ impl Incoming {
         tls: Option<tls::Server>,
         origins: Arc<[String]>,
     ) -> Self {
-        Self { stream: Line::new(stream), peer, tls, origins }
+        Self { stream: Line::new(stream), peer, tls, origins, pages: &[] }
     }
 
     /// What is under it.
@@ -342,17 +362,43 @@ impl Incoming {
     /// When the peer speaks no TLS where it must, shows no certificate that this side takes, is no Jaguar or one of another wire
     /// version (it is told), says nothing, or is gone.
     pub fn greet(self, options: Options) -> Result<Greeted, WireError> {
+        let peer = self.peer;
+        match self.receive(options)? {
+            Arrived::Client(greeted) => Ok(greeted),
+            Arrived::Page => {
+                Err(WireError::Closed { waiting_for: format!("waiting for the greeting of {peer}") })
+            }
+        }
+    }
+
+    /// As [`greet`](Self::greet), where the peer may also be a browser that asks for a page ([`Listener::with_pages`]).
+    ///
+    /// # Errors
+    /// As there; or when the page cannot be sent.
+    pub fn receive(self, options: Options) -> Result<Arrived, WireError> {
         let name = self.peer.to_string();
         let (mut certificate, mut subject) = (None, None);
-        let opened = |stream, first, name: &str| {
-            let opened = websocket::accept(stream, first, (name, &self.origins), options.greeting);
-            opened.map(|stream| Box::new(stream) as Box<dyn ByteStream>)
+        let secure = self.tls.is_some();
+        let opened = |stream: Box<dyn ByteStream>, first, name: &str| {
+            let mut origins = Cow::Borrowed(&*self.origins);
+            let mut first = first;
+            if !self.pages.is_empty() {
+                match pages::answer(&*stream, first, self.pages, (name, secure), options.greeting)? {
+                    Asked::Page => return Ok(None),
+                    Asked::WebSocket(head, own) => {
+                        first = head;
+                        origins.to_mut().extend(own);
+                    }
+                }
+            }
+            let opened = websocket::accept(stream, first, (name, &origins), options.greeting);
+            opened.map(|stream| Some(Box::new(stream) as Box<dyn ByteStream>))
         };
         let line = Box::new(self.stream);
-        let stream: Box<dyn ByteStream> = match self.tls {
+        let stream: Option<Box<dyn ByteStream>> = match self.tls {
             None => match Framed::accept_any(line, name.clone(), options)? {
                 Came::Greeted(connection, token) => {
-                    return Ok(Greeted { connection, token, certificate, subject });
+                    return Ok(Arrived::Client(Greeted { connection, token, certificate, subject }));
                 }
                 Came::Http(stream, first) => opened(stream, first, &name)?,
             },
@@ -379,10 +425,11 @@ impl Incoming {
                 }
                 let jaguar = secured.speaks_jaguar();
                 let stream: Box<dyn ByteStream> = Box::new(secured);
-                if jaguar { stream } else { opened(stream, Vec::new(), &name)? }
+                if jaguar { Some(stream) } else { opened(stream, Vec::new(), &name)? }
             }
         };
+        let Some(stream) = stream else { return Ok(Arrived::Page) };
         let (connection, token) = Framed::accept_introduced(stream, name, options)?;
-        Ok(Greeted { connection, token, certificate, subject })
+        Ok(Arrived::Client(Greeted { connection, token, certificate, subject }))
     }
 }

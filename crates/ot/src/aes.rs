@@ -13,6 +13,8 @@
 //! they are fixed, or follow from a public seed.
 
 mod portable;
+#[cfg(any(target_arch = "wasm32", test))]
+mod sliced;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -29,6 +31,9 @@ use crate::block::LANES;
 pub(crate) enum Kernel {
     /// The `aes` crate.
     Portable,
+    /// Eight blocks bit by bit, in 128-bit registers without AES.
+    #[cfg(any(target_arch = "wasm32", test))]
+    Sliced,
     /// One block per instruction.
     #[cfg(target_arch = "x86_64")]
     AesNi,
@@ -43,7 +48,15 @@ pub(crate) enum Kernel {
 impl Kernel {
     /// All kernels that this CPU can run, the fastest last.
     pub(crate) fn available() -> Vec<Self> {
-        let mut kernels = vec![Self::Portable];
+        #[cfg_attr(
+            not(any(target_arch = "x86_64", test)),
+            allow(unused_mut, reason = "nothing to ask the processor")
+        )]
+        let mut kernels = vec![
+            Self::Portable,
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced,
+        ];
         #[cfg(target_arch = "x86_64")]
         {
             let [aes, vaes, vaes512] = x86::there(Cpu::detect());
@@ -66,6 +79,8 @@ impl Kernel {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced => "sliced",
             #[cfg(target_arch = "x86_64")]
             Self::AesNi => "aes-ni",
             #[cfg(target_arch = "x86_64")]
@@ -151,8 +166,13 @@ impl PadKeys {
 
     /// The keys of the part's place and of those behind it.
     fn lanes(self, part: Part) -> [Block; QUAD] {
-        let first = self.number.wrapping_add(part.block).wrapping_mul(QUAD as u64);
-        std::array::from_fn(|i| self.base ^ Block(first.wrapping_add((part.lane + i) as u64).into()))
+        self.keys_from(part.block, part.lane)
+    }
+
+    /// The keys of a block from a place on.
+    fn keys_from(self, block: u64, lane: usize) -> [Block; QUAD] {
+        let first = self.number.wrapping_add(block).wrapping_mul(QUAD as u64);
+        std::array::from_fn(|i| self.base ^ Block(first.wrapping_add((lane + i) as u64).into()))
     }
 }
 
@@ -162,6 +182,8 @@ pub(crate) fn pads(kernel: Kernel, keys: PadKeys, shifts: &[Block], x: &[Block],
     assert!(out.len() == shifts.len() * x.len(), "a pad for every input and shift");
     match kernel {
         Kernel::Portable => portable::pads(keys, shifts, x, out),
+        #[cfg(any(target_arch = "wasm32", test))]
+        Kernel::Sliced => sliced::pads(keys, shifts, x, out),
         #[cfg(target_arch = "x86_64")]
         other => x86::pads(other, keys, shifts, x, out),
     }
@@ -180,6 +202,8 @@ pub(crate) fn tables(
     assert!(words.len() == x.len() && (1..=4).contains(&bits), "a word of 16 entries for every input");
     match kernel {
         Kernel::Portable => portable::tables(keys, shifts, bits, x, words),
+        #[cfg(any(target_arch = "wasm32", test))]
+        Kernel::Sliced => sliced::tables(keys, shifts, bits, x, words),
         #[cfg(target_arch = "x86_64")]
         other => x86::tables(other, keys, shifts, bits, x, words),
     }
@@ -189,6 +213,8 @@ pub(crate) fn tables(
 #[derive(Clone)]
 pub(crate) enum Key {
     Portable(Box<portable::Key>),
+    #[cfg(any(target_arch = "wasm32", test))]
+    Sliced(Box<sliced::Key>),
     #[cfg(target_arch = "x86_64")]
     X86(x86::Key),
 }
@@ -203,6 +229,8 @@ impl Key {
     pub(crate) fn for_kernel(kernel: Kernel, key: Block) -> Self {
         match kernel {
             Kernel::Portable => Self::Portable(Box::new(portable::Key::new(key))),
+            #[cfg(any(target_arch = "wasm32", test))]
+            Kernel::Sliced => Self::Sliced(Box::new(sliced::Key::new(key))),
             #[cfg(target_arch = "x86_64")]
             other => Self::X86(x86::Key::new(other, key)),
         }
@@ -216,6 +244,8 @@ impl Key {
         assert!(patch.period.is_power_of_two());
         match self {
             Self::Portable(key) => key.expand(nodes, patch),
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced(key) => key.expand(nodes, patch),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.expand(nodes, patch),
         }
@@ -228,6 +258,8 @@ impl Key {
         assert!((lanes == 1 || lanes == LANES) && blocks.len().is_multiple_of(lanes), "whole rows");
         match self {
             Self::Portable(key) => key.leaves(blocks, lanes, clear),
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced(key) => key.leaves(blocks, lanes, clear),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.leaves(blocks, lanes, clear),
         }
@@ -238,6 +270,8 @@ impl Key {
         assert!(patch.period.is_power_of_two());
         match self {
             Self::Portable(_) => portable::finish(leaves, patch, mark),
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced(_) => portable::finish(leaves, patch, mark),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.finish(leaves, patch, mark),
         }
@@ -248,6 +282,8 @@ impl Key {
         assert!(leaves.len().is_multiple_of(LANES), "whole rows");
         match self {
             Self::Portable(_) => portable::correct(leaves, values, place),
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced(_) => portable::correct(leaves, values, place),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.correct(leaves, values, place),
         }
@@ -257,6 +293,8 @@ impl Key {
     pub(crate) fn kernel(&self) -> Kernel {
         match self {
             Self::Portable(_) => Kernel::Portable,
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced(_) => Kernel::Sliced,
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.kernel(),
         }
@@ -268,6 +306,8 @@ impl Key {
     pub(crate) fn draw(&self, first: u128, bound: u32, out: &mut [Block]) {
         match self {
             Self::Portable(key) => key.draw(first, bound, out),
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced(key) => key.draw(first, bound, out),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.draw(first, bound, out),
         }

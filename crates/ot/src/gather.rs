@@ -63,6 +63,8 @@ pub(crate) fn lines<const N: usize>(
 ) {
     match kernel {
         Kernel::Portable => portable(places, segments, rows, out),
+        #[cfg(any(target_arch = "wasm32", test))]
+        Kernel::Sliced => portable(places, segments, rows, out),
         #[cfg(target_arch = "x86_64")]
         other => x86::lines(other, places, segments, rows, out),
     }
@@ -128,6 +130,8 @@ mod x86 {
     ) {
         let needs: &[Feature] = match kernel {
             Kernel::Portable | Kernel::AesNi => &[],
+            #[cfg(test)]
+            Kernel::Sliced => &[],
             Kernel::Vaes256 => &[Feature::Avx2],
             Kernel::Vaes512 => &[Feature::Avx512F],
         };
@@ -136,6 +140,8 @@ mod x86 {
         unsafe {
             match kernel {
                 Kernel::Portable | Kernel::AesNi => lines_4(places, segments, rows, out),
+                #[cfg(test)]
+                Kernel::Sliced => lines_4(places, segments, rows, out),
                 Kernel::Vaes256 => lines_2(places, segments, rows, out),
                 Kernel::Vaes512 => lines_1(places, segments, rows, out),
             }

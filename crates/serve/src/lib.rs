@@ -18,6 +18,7 @@
 //! | `queries.rs` | the queries of today, in a file |
 //! | `watched.rs` | a client's connection: bytes counted, limits of time kept, ended when the server ends |
 //! | `metrics.rs`, `http.rs` | figures, and the endpoint that shows them |
+//! | `site.rs` | the page for browsers |
 //! | `foreign.rs` | readers, as the fuzzer calls them |
 
 use std::io;
@@ -33,7 +34,7 @@ use jaguar_engine::server::Notice;
 use jaguar_engine::{EngineError, Stock};
 use jaguar_net::FileError as TokenFileError;
 use jaguar_net::tls;
-use jaguar_net::{Bound, Greeted, Incoming, Listener, Peer, TokenFile};
+use jaguar_net::{Arrived, Bound, Greeted, Incoming, Listener, Peer, TokenFile};
 use jaguar_wire::framed::{Framed, Options};
 use jaguar_wire::{Channel, Queued, Transport, WireError};
 
@@ -47,6 +48,7 @@ mod models;
 mod places;
 mod queries;
 mod rules;
+pub mod site;
 mod ungreeted;
 mod watched;
 
@@ -431,12 +433,17 @@ struct Connection {
 impl Connection {
     fn serve(&self, incoming: Incoming, ungreeted: Waiting) {
         let peer = incoming.peer();
-        let greeted = incoming.greet(self.options);
+        let arrived = incoming.receive(self.options);
         // Only who has greeted counts: one that says nothing must not keep a client out.
         if !ungreeted.leave() {
             return (self.hear)(Event::TooManyUngreeted(peer));
         }
-        match greeted.map_err(ServeError::Wire).and_then(|greeted| self.converse(peer, greeted)) {
+        let greeted = match arrived {
+            Ok(Arrived::Client(greeted)) => Ok(greeted),
+            Ok(Arrived::Page) => return,
+            Err(e) => Err(ServeError::Wire(e)),
+        };
+        match greeted.and_then(|greeted| self.converse(peer, greeted)) {
             Ok(()) => (self.hear)(Event::Left(peer)),
             Err(e) => (self.hear)(Event::Ended(peer, &e)),
         }

@@ -1,7 +1,9 @@
 //! Where a session takes the time from.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::time::Instant;
 
 /// A clock that never goes back. A browser, or a test, brings its own.
 pub trait Clock: Send + Sync {

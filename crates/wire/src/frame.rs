@@ -139,6 +139,11 @@ pub(crate) fn bounded(reason: &str) -> &str {
     &reason[..end]
 }
 
+/// A peer's text with control characters replaced, since it may end up on somebody's terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

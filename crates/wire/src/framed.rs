@@ -23,7 +23,7 @@ use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -31,6 +31,7 @@ use crate::error::{io_error, is_closed};
 use crate::frame::{self, BadHead, Farewell, FrameKind, HEAD, MAX_DATA, Queued};
 use crate::greeting::{Caller, Introduction, greet_back, greet_first};
 use crate::stream::{ByteStream, Handle, is_timeout};
+use crate::time::Instant;
 use crate::{Transport, WireError};
 
 /// Bookkeeping that a queued chunk costs beside its bytes; without it, a flood of tiny frames would take
@@ -790,7 +791,7 @@ impl Shared {
                 return Err(match String::from_utf8(payload) {
                     Ok(reason) => Failure::Aborted(Farewell {
                         later: kind == FrameKind::Later,
-                        reason: printable(&reason),
+                        reason: frame::printable(&reason),
                     }),
                     Err(_) => Failure::Misbehaved {
                         what: "an abort's reason",
@@ -856,9 +857,4 @@ impl Shared {
             }
         }
     }
-}
-
-/// A peer's text with control characters replaced, since it may end up on somebody's terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -18,7 +18,7 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -26,6 +26,7 @@ use crate::WireError;
 use crate::error::{io_error, is_closed};
 use crate::frame::{self, FrameKind};
 use crate::stream::{ByteStream, Handle, Side, is_timeout};
+use crate::time::Instant;
 
 /// Both sides must run the same framing and the same meaning of the bytes in it.
 pub const WIRE_VERSION: u16 = 3;

@@ -23,6 +23,8 @@ pub mod pack;
 mod socket;
 mod stream;
 pub mod tcp;
+mod time;
+pub mod unthreaded;
 
 pub use channel::{Channel, Stage, Stats, Traffic, Wait, decode, encode};
 pub use clock::{Clock, SystemClock};
@@ -32,6 +34,7 @@ pub use framed::Framed;
 pub use greeting::{Introduction, MAX_TOKEN, see_out, turn_away};
 pub use memory::{Memory, memory_pair, memory_transports};
 pub use stream::{ByteStream, Side};
+pub use unthreaded::Unthreaded;
 
 /// Moves chunks of bytes between two parties, in order and without loss.
 ///

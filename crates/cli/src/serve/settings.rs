@@ -400,7 +400,10 @@ fn located(arg: &Arg, entry: &Entry, folder: &Path) -> Value {
 fn as_words(arg: &Arg, value: &Value) -> Result<Vec<OsString>, String> {
     let option = format!("--{}", key(arg));
     match (kind(arg), value) {
-        (_, Value::Flag(_)) => Err("a text, a number or a list is needed".into()),
+        // (An option that may stand alone is one that is on or off.)
+        (_, Value::Flag(_)) if arg.get_num_args().is_none_or(|values| values.min_values() > 0) => {
+            Err("a text, a number or a list is needed".into())
+        }
         (ValueKind::One, Value::List(_)) => Err("one value is needed, not a list".into()),
         (ValueKind::List, _) if arg.is_positional() => {
             // (`--`: what begins with a hyphen is a path all the same.)

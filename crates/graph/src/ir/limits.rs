@@ -16,7 +16,7 @@ pub const MAX_EXTENT: usize = 1 << 12;
 /// The most weights a linear layer may have.
 pub const MAX_WEIGHTS: usize = 1 << 29;
 /// The most multiply-adds a linear layer may take in plaintext.
-pub const MAX_MULTIPLY_ADDS: usize = 1 << 38;
+pub const MAX_MULTIPLY_ADDS: u64 = 1 << 38;
 /// The most labels, and the longest name or label in bytes.
 pub const MAX_LABELS: usize = 1 << 17;
 /// The longest name or label in bytes.

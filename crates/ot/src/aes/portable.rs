@@ -111,7 +111,7 @@ pub(super) fn tables(keys: PadKeys, shifts: &[Block; 16], bits: u32, x: &[Block]
 }
 
 /// What tells the leaves of a node apart: the lane in both halves.
-fn tweak(lane: usize) -> Block {
+pub(super) fn tweak(lane: usize) -> Block {
     Block((lane as u128) << 64 | lane as u128)
 }
 
@@ -129,11 +129,11 @@ fn sigma(x: Block) -> Block {
 }
 
 /// The node at index `j`, corrected. The comparison becomes a mask: there is no branch on the secret place.
-fn patched(x: Block, j: u64, patch: Patch) -> Block {
+pub(super) fn patched(x: Block, j: u64, patch: Patch) -> Block {
     x ^ patch.value.masked(j & (patch.period - 1) == patch.place)
 }
 
 /// `first` with `j` added to its low 64 bits.
-fn add_low(first: u128, j: u64) -> Block {
+pub(super) fn add_low(first: u128, j: u64) -> Block {
     Block(first >> 64 << 64 | u128::from((first as u64).wrapping_add(j)))
 }

@@ -118,6 +118,8 @@ impl Width {
         use Feature::{Aes, Avx2, Avx512F, Sse41, Vaes};
         let (needs, width): (&[Feature], Self) = match kernel {
             Kernel::Portable => unreachable!("portable code has no registers of ours"),
+            #[cfg(test)]
+            Kernel::Sliced => unreachable!("it has others"),
             Kernel::AesNi => (&[Aes, Sse41], Self::One),
             Kernel::Vaes256 => (&[Aes, Sse41, Vaes, Avx2], Self::Two),
             Kernel::Vaes512 => (&[Aes, Sse41, Vaes, Avx2, Avx512F], Self::Four),

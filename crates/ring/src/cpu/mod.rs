@@ -18,7 +18,7 @@ pub mod secret;
 /// Where the project is built and tested. On anything else a build ends here, with these words, rather than somewhere in a dependency, or
 /// in a program whose speed and timing nobody has looked at.
 const _: () = {
-    let tested = cfg!(all(target_os = "linux", target_arch = "x86_64"));
+    let tested = cfg!(any(all(target_os = "linux", target_arch = "x86_64"), target_arch = "wasm32"));
     let asked_for = option_env!("JAGUAR_UNTESTED_PLATFORM").is_some();
     assert!(
         tested || asked_for,

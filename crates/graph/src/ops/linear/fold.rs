@@ -35,10 +35,10 @@ pub(crate) fn linear_of_constant(
     output: Shape,
 ) -> Option<Bias> {
     /// More multiply-adds than any constant part of a real layer takes.
-    const TOO_MUCH: usize = 1 << 33;
+    const TOO_MUCH: u64 = 1 << 33;
     let spec = &linear.spec;
     let add = match add {
-        Bias::PerElement(_) if spec.multiply_adds(input)? > TOO_MUCH => return None,
+        Bias::PerElement(_) if spec.multiply_adds(input)? as u64 > TOO_MUCH => return None,
         Bias::PerElement(add) => {
             return Some(Bias::PerElement(convolve(cpu, spec, input, &linear.weights, add)));
         }

@@ -57,7 +57,7 @@ impl Operator for Linear {
         check(weights <= MAX_WEIGHTS, "number of weights")?;
         let [h, w] = self.output_hw(input).ok_or(NodeError::Range("kernel"))?;
         let work = self.multiply_adds(input).ok_or(NodeError::Range("number of multiply-adds"))?;
-        check(work <= MAX_MULTIPLY_ADDS, "number of multiply-adds")?;
+        check(work as u64 <= MAX_MULTIPLY_ADDS, "number of multiply-adds")?;
         Ok([self.out_channels, h, w])
     }
 

@@ -1,0 +1,234 @@
+// A client of private predictions in the browser. Nothing is loaded but the files beside this one.
+//
+//   import { Client } from './jaguar.js';
+//   const client = await Client.connect('wss://clinic.example/', { token });
+//   await client.prepare();                        // before there is a picture
+//   const { top, logits } = await client.predict(await createImageBitmap(file));
+//
+// Types and their meaning: jaguar.d.ts.
+
+import { SENT, RECEIVED, allocate, figures } from './shared.js';
+
+export class JaguarError extends Error {
+  constructor(kind, text) {
+    super(text);
+    this.name = 'JaguarError';
+    this.kind = kind;
+  }
+}
+
+let loaded = null;
+
+// The module, fetched and compiled once. It is stored compressed.
+function load() {
+  loaded ??= (async () => {
+    const answer = await fetch(new URL('./jaguar_web.wasm.gz', import.meta.url));
+    if (!answer.ok) throw new JaguarError('connection', `the program cannot be loaded: HTTP ${answer.status}`);
+    const body = answer.body.pipeThrough(new DecompressionStream('gzip'));
+    return WebAssembly.compileStreaming(new Response(body, { headers: { 'Content-Type': 'application/wasm' } }));
+  })();
+  loaded.catch(() => { loaded = null; });
+  return loaded;
+}
+
+// An instance for what needs no connection.
+let eye = null;
+async function looker() {
+  const none = () => 0;
+  let told = null;
+  const jaguar = { now: () => performance.now(), random: none, read: none, write: none, close: none, tell: (from, len) => {
+    told = JSON.parse(new TextDecoder().decode(new Uint8Array(instance.exports.memory.buffer, from, len)));
+  } };
+  const instance = await WebAssembly.instantiate(await load(), { jaguar });
+  const { memory, room, look, give_back } = instance.exports;
+  const put = (data) => {
+    const to = room(data.length);
+    new Uint8Array(memory.buffer, to, data.length).set(data);
+    return [to, data.length];
+  };
+  return ({ data, width, height }, { image, shape }) => {
+    const text = new TextEncoder().encode(JSON.stringify({ image, shape }));
+    const pixels = put(data);
+    const at = look(...pixels, width, height, ...put(text));
+    if (at === 0) throw new JaguarError(told.failure.kind, told.failure.text);
+    const [, rows, columns] = shape;
+    const seen = new Uint8ClampedArray(memory.buffer, at, rows * columns * 4).slice();
+    give_back(at, seen.length);
+    return new ImageData(seen, columns, rows);
+  };
+}
+
+// The pixels of whatever shows a picture.
+async function pixelsOf(picture) {
+  if (picture instanceof ImageData) return picture;
+  let drawn = picture;
+  if (picture instanceof Blob) {
+    try {
+      drawn = await createImageBitmap(picture, { colorSpaceConversion: 'none', premultiplyAlpha: 'none' });
+    } catch {
+      throw new JaguarError('input', 'this file is no picture that the browser can read');
+    }
+  }
+  const width = drawn.naturalWidth ?? drawn.width, height = drawn.naturalHeight ?? drawn.height;
+  if (!width || !height) throw new JaguarError('input', 'the picture has no pixels');
+  const canvas = new OffscreenCanvas(width, height);
+  const context = canvas.getContext('2d', { willReadFrequently: true });
+  context.drawImage(drawn, 0, 0);
+  return context.getImageData(0, 0, width, height);
+}
+
+export class Client extends EventTarget {
+  #session;
+  #socket;
+  #figures;
+  #pending = null;
+  #last = Promise.resolve();
+  #why = null;
+
+  static async connect(url, { token = '', model = null, wait = 0, signal = null, onqueued = null } = {}) {
+    if (!globalThis.crossOriginIsolated) {
+      throw new JaguarError('unsupported', 'the page is not cross-origin isolated: it must come by https (or from this machine), with ' +
+        'the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp');
+    }
+    signal?.throwIfAborted();
+    const client = new Client();
+    if (onqueued) client.addEventListener('queued', onqueued);
+    await client.#until(signal, client.#open(String(url), { token, model, wait }));
+    return client;
+  }
+
+  async #open(url, { token, model, wait }) {
+    const module = await load();
+    const shared = allocate(), { port1, port2 } = new MessageChannel();
+    this.#figures = figures(shared);
+    const worker = (file) => new Worker(new URL(file, import.meta.url), { type: 'module' });
+    this.#socket = worker('./socket.js');
+    const open = new Promise((resolve, reject) => {
+      this.#socket.onmessage = ({ data }) => {
+        if (data.event === 'open') return resolve();
+        if (data.event === 'sent') return this.#tell('sent', data.bytes);
+        const lost = new JaguarError('connection', data.text);
+        reject(lost);
+        // (A call that runs hears of it from the module, which knows more.)
+        if (!this.#pending) this.#end(lost);
+      };
+      this.#socket.onerror = () => reject(new JaguarError('internal', 'a worker cannot be started'));
+    });
+    this.#socket.postMessage({ url, shared, port: port1 }, [port1]);
+    await open;
+    if (this.#why) throw this.#why;
+    this.#session = worker('./session.js');
+    this.#session.onmessage = ({ data }) => this.#hear(data);
+    this.#session.onerror = () => this.#hear({ event: 'failed', failure: { kind: 'internal', text: 'a worker cannot be started' } });
+    await this.#answer(() => this.#session.postMessage({ module, shared, port: port2 }, [port2]));
+    this.model = (await this.#answer(() => this.#session.postMessage({ call: 'connect', wishes: { url, token, model, wait } }))).value;
+  }
+
+  // Does the next query's work that needs no picture.
+  prepare({ signal = null } = {}) {
+    return this.#call(signal, async () => { await this.#ask({ call: 'prepare' }); this.prepared = true; });
+  }
+
+  // What the model says of a picture.
+  predict(picture, { signal = null } = {}) {
+    return this.#call(signal, async () => {
+      const { data, width, height } = await pixelsOf(picture);
+      const pixels = new Uint8Array(data.buffer.slice(0));
+      const { value, memory } = await this.#ask({ call: 'predict', pixels, width, height }, [pixels.buffer]);
+      this.prepared = false;
+      return { ...value, memory };
+    });
+  }
+
+  // The picture as the network will see it. Nothing leaves the page.
+  async look(picture) {
+    eye ??= looker();
+    return (await eye)(await pixelsOf(picture), this.model);
+  }
+
+  // Whether a query is prepared.
+  prepared = false;
+
+  // Bytes on the connection so far.
+  get traffic() {
+    return { sent: this.#figures?.[SENT] ?? 0, received: this.#figures?.[RECEIVED] ?? 0 };
+  }
+
+  get closed() {
+    return this.#why !== null;
+  }
+
+  close() {
+    this.#end(new JaguarError('connection', 'the client was closed'));
+  }
+
+  #call(signal, work) {
+    const turn = this.#last.then(() => {
+      signal?.throwIfAborted();
+      if (this.#why) throw this.#why;
+      return this.#until(signal, work());
+    });
+    this.#last = turn.catch(() => {});
+    return turn;
+  }
+
+  async #until(signal, work) {
+    if (!signal) return work.catch((error) => this.#failed(error));
+    let stop;
+    const stopped = new Promise((_, reject) => { stop = () => reject(signal.reason); });
+    signal.addEventListener('abort', stop, { once: true });
+    try {
+      return await Promise.race([work, stopped]);
+    } catch (error) {
+      return this.#failed(error);
+    } finally {
+      signal.removeEventListener('abort', stop);
+      work.catch(() => {});
+    }
+  }
+
+  // A session does not outlive what went wrong in it, but for a picture that could not be used.
+  #failed(error) {
+    if (error?.kind !== 'input') this.#end(error);
+    throw error;
+  }
+
+  #ask(call, transfer = []) {
+    return this.#answer(() => this.#session.postMessage(call, transfer));
+  }
+
+  #answer(send) {
+    return new Promise((resolve, reject) => {
+      this.#pending = { resolve, reject };
+      send();
+    });
+  }
+
+  #hear(told) {
+    const pending = this.#pending;
+    if (told.event === 'failed') {
+      this.#pending = null;
+      pending?.reject(new JaguarError(told.failure.kind, told.failure.text));
+    } else if (told.event === 'done' || told.event === 'started') {
+      this.#pending = null;
+      pending?.resolve(told);
+    } else {
+      this.#tell(told.event, told);
+    }
+  }
+
+  #tell(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+
+  #end(error) {
+    if (this.#why) return;
+    this.#why = error instanceof Error ? error : new JaguarError('aborted', String(error));
+    this.prepared = false;
+    this.#session?.terminate();
+    this.#socket?.terminate();
+    this.#pending?.reject(this.#why);
+    this.#pending = null;
+    this.#tell('closed', this.#why);
+  }
+}
