@@ -195,7 +195,9 @@ impl Offline<'_> {
                     // An exchange had the hint already.
                     let exchanged = layer.traffic().offline.0 > 0;
                     let hint = if exchanged { Vec::new() } else { hints.read(id)? };
-                    PreparedOp::Linear(backends.prepare(id, &hint, channel)?)
+                    let prepared = backends.prepare(id, &hint, channel)?;
+                    wipe_stack::<{ 64 << 10 }>();
+                    PreparedOp::Linear(prepared)
                 }
                 (_, Some(nonlinear)) => PreparedOp::Nonlinear(nonlinear.prepare(party, channel)?),
                 (None, None) => PreparedOp::Local,
