@@ -300,8 +300,8 @@ impl Session {
             Prediction::Label(_) => Vec::new(),
         };
         let answer = json!({
-            "label": prediction.label(),
-            "name": class_name(network, prediction.label()),
+            "label": prediction.label(network),
+            "name": class_name(network, prediction.label(network)),
             "top": prediction.top(network, TOP),
             "logits": logits,
             "warning": warning,
