@@ -189,6 +189,8 @@ fn every_option_on_the_pages_that_teach_is_one() {
         "--torch",
         "--network",
         "--table",
+        "--pictures",
+        "--record",
     ];
     for (page, text) in if PROGRAM == "jaguar" { pages() } else { Vec::new() } {
         let name = page.trim_start_matches("docs/");

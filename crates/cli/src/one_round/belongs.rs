@@ -48,6 +48,7 @@ const INTERACTIVE: [(&str, &[&str]); 3] = [
             "keep_memory",
             "keep_idle",
             "keep_keys",
+            "web",
         ],
     ),
 ];
@@ -159,7 +160,7 @@ mod tests {
                 tried[usize::from(!own.is_interactive())] += 1;
             }
         }
-        assert_eq!(tried, [37, 15]);
+        assert_eq!(tried, [38, 15]);
     }
 
     /// A new option is thought of: if it is for the interactive protocol alone, it belongs into the list.
