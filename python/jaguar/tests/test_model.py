@@ -186,9 +186,8 @@ def test_odd_samples_are_named(tmp_path: Path) -> None:
 
 def test_wrong_networks() -> None:
     x = images(10)
-    with pytest.raises(jaguar.UnsupportedModelError) as caught:
+    with pytest.warns(jaguar.JaguarWarning, match="Sqrt, Exp cannot be run privately"):
         jaguar.compile(UNSUPPORTED, x)
-    assert "sqroot (Sqrt" in str(caught.value) and "(Exp" in str(caught.value), "all are named at once"
     for nothing in (b"", b"x\n"):
         with pytest.raises(jaguar.ModelError, match="the file holds no graph: it is empty, or no ONNX model"):
             jaguar.compile(nothing, x)
