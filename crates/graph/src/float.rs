@@ -16,8 +16,8 @@ pub use crate::ops::float::*;
 pub use crate::ops::operator::Known;
 use crate::ops::operator::Sign;
 
-/// An imported network in floating point.
-#[derive(Clone, Debug, PartialEq)]
+/// An imported network in floating point. The default is empty: no nodes, no map before them, and nothing left out.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// The model's name, for people.
     pub name: String,

@@ -32,16 +32,7 @@ fn pointwise(channels: usize, weights: Vec<f32>, bias: f32) -> Linear {
 }
 
 fn graph(nodes: Vec<Node>) -> Graph {
-    Graph {
-        name: "test".into(),
-        nodes,
-        affine: vec![],
-        affine_name: String::new(),
-        channels_last: false,
-        layout_dims: vec![],
-        outputs: vec![],
-        tail: None,
-    }
+    Graph { name: "test".into(), nodes, ..Graph::default() }
 }
 
 /// One channel, 2×2: input, layer, something, layer.

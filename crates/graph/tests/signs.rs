@@ -64,16 +64,7 @@ fn graph(random: &mut Random) -> Graph {
     ];
     let nodes = nodes.into_iter().enumerate();
     let nodes = nodes.map(|(i, (op, inputs, shape))| Node { name: format!("n{i}"), op, inputs, shape });
-    Graph {
-        name: "test".into(),
-        nodes: nodes.collect(),
-        affine: vec![],
-        affine_name: String::new(),
-        channels_last: false,
-        layout_dims: vec![],
-        outputs: vec![],
-        tail: None,
-    }
+    Graph { name: "test".into(), nodes: nodes.collect(), ..Graph::default() }
 }
 
 const SIGNS: [NodeId; 4] = [2, 4, 7, 8];

@@ -44,17 +44,7 @@ fn network() -> Graph {
         node("relu", Op::new(Relu), &[1], [4, 8, 8]),
         node("full", full, &[2], [3, 1, 1]),
     ];
-    let (affine, affine_name, layout_dims, outputs) = (vec![], String::new(), vec![], vec![]);
-    Graph {
-        name: "tiny".into(),
-        nodes,
-        affine,
-        affine_name,
-        channels_last: false,
-        layout_dims,
-        outputs,
-        tail: None,
-    }
+    Graph { name: "tiny".into(), nodes, ..Graph::default() }
 }
 
 /// A picture of 8 x 8 grey values in 0..1.

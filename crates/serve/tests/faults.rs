@@ -99,17 +99,7 @@ fn service() -> Service {
         node("relu", Op::new(Relu), &[1], [6, 1, 1]),
         node("last", last, &[2], [3, 1, 1]),
     ];
-    let (affine, layout_dims, outputs) = (vec![], vec![], vec![]);
-    let graph = Graph {
-        name: "small".into(),
-        nodes,
-        affine,
-        affine_name: String::new(),
-        channels_last: false,
-        layout_dims,
-        outputs,
-        tail: None,
-    };
+    let graph = Graph { name: "small".into(), nodes, ..Graph::default() };
     let samples: Vec<Vec<f32>> = (0..10).map(|i| (0..16).map(|j| ((i * j) % 5) as f32).collect()).collect();
     let (model, _) =
         calibrate(Cpu::detect(), &graph, &samples, &quantise::Options::default()).expect("calibrated");

@@ -33,17 +33,7 @@ fn service() -> Service {
     let weights = (0..3 * 16).map(|i| (i % 7) as f32 / 7.0 - 0.5).collect();
     let full = Op::new(Linear { spec, weights, bias: Bias::PerChannel(vec![0.1; 3]) });
     let nodes = vec![node("input", Op::new(Input), &[], [1, 4, 4]), node("full", full, &[0], [3, 1, 1])];
-    let (affine, layout_dims, outputs) = (vec![], vec![], vec![]);
-    let graph = Graph {
-        name: "small".into(),
-        nodes,
-        affine,
-        affine_name: String::new(),
-        channels_last: false,
-        layout_dims,
-        outputs,
-        tail: None,
-    };
+    let graph = Graph { name: "small".into(), nodes, ..Graph::default() };
     let samples: Vec<Vec<f32>> = (0..10).map(|i| (0..16).map(|j| ((i * j) % 5) as f32).collect()).collect();
     let (model, _) = calibrate(Cpu::detect(), &graph, &samples, &Options::default()).unwrap();
     let choices = Choices::among(&model.network, &[Kit::JAGUAR]).unwrap();

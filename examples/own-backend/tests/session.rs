@@ -35,17 +35,7 @@ fn graph(activation: Op) -> Graph {
         node("activation", activation, &[1], [4, 8, 8]),
         node("full", Op::new(Linear { spec: full, weights: weights(768), bias: bias(3) }), &[2], [3, 1, 1]),
     ];
-    let (affine, affine_name, layout_dims, outputs) = (vec![], String::new(), vec![], vec![]);
-    Graph {
-        name: "tiny".into(),
-        nodes,
-        affine,
-        affine_name,
-        channels_last: false,
-        layout_dims,
-        outputs,
-        tail: None,
-    }
+    Graph { name: "tiny".into(), nodes, ..Graph::default() }
 }
 
 fn picture(seed: usize) -> Vec<f32> {

@@ -47,16 +47,7 @@ impl Builder {
     }
 
     fn graph(self) -> Graph {
-        Graph {
-            name: "test".into(),
-            nodes: self.0,
-            affine: Vec::new(),
-            affine_name: String::new(),
-            channels_last: false,
-            layout_dims: Vec::new(),
-            outputs: Vec::new(),
-            tail: None,
-        }
+        Graph { name: "test".into(), nodes: self.0, ..Graph::default() }
     }
 }
 

@@ -97,9 +97,7 @@ pub(super) fn cut(
 ) -> Option<Cut> {
     let mut refused = refused.to_vec();
     let mut found = cut_before(graph, live, &refused, outputs, values)?;
-    let softmaxes = (0..graph.node.len())
-        .filter(|index| live.contains(index) && graph.node[*index].op_type() == "Softmax");
-    for softmax in softmaxes {
+    for (softmax, _) in nodes(graph, live).filter(|(_, node)| node.op_type() == "Softmax") {
         let tail = depending(graph, live, &refused);
         if depending(graph, live, &[softmax]).iter().any(|index| tail.contains(index)) {
             refused.push(softmax);
@@ -112,12 +110,17 @@ pub(super) fn cut(
     Some(found)
 }
 
+/// The nodes that the outputs depend on, by index, in the model's order.
+fn nodes<'a>(graph: &'a GraphProto, live: &HashSet<usize>) -> impl Iterator<Item = (usize, &'a NodeProto)> {
+    graph.node.iter().enumerate().filter(|(index, _)| live.contains(index))
+}
+
 /// The nodes `first`, by index, and all that depend on them, in the model's order.
 fn depending(graph: &GraphProto, live: &HashSet<usize>, first: &[usize]) -> Vec<usize> {
     let mut made: HashSet<&str> = HashSet::new();
     let mut tail = Vec::new();
     // (Nodes come after those that make what they take.)
-    for (index, node) in graph.node.iter().enumerate().filter(|(index, _)| live.contains(index)) {
+    for (index, node) in nodes(graph, live) {
         if first.contains(&index) || taken(node).iter().any(|name| made.contains(name)) {
             made.extend(node.output.iter().map(String::as_str));
             tail.push(index);
@@ -133,7 +136,6 @@ fn cut_before(
     outputs: &[&str],
     values: &HashMap<&str, Value>,
 ) -> Option<Cut> {
-    let nodes = || graph.node.iter().enumerate().filter(|(index, _)| live.contains(index));
     let tail: Vec<&NodeProto> =
         depending(graph, live, refused).into_iter().map(|index| &graph.node[index]).collect();
     let made: HashSet<&str> = tail.iter().flat_map(|node| &node.output).map(String::as_str).collect();
@@ -156,7 +158,7 @@ fn cut_before(
             && matches!(values.get(name), Some(Value::Activation(_)))
     };
     // What no node makes is the input.
-    let all_made = nodes().flat_map(|(_, node)| node.output.iter().map(String::as_str));
+    let all_made = nodes(graph, live).flat_map(|(_, node)| node.output.iter().map(String::as_str));
     let outputs: Vec<String> = all_made.filter(|name| kept(name)).map(String::from).collect();
     let names = outputs.len();
     let from_the_input = wanted.iter().filter(|name| kept(name)).count() > names;

@@ -189,12 +189,7 @@ mod tests {
                 plain(MaxPool(pool).into(), 4, [4, 3, 3]),
                 linear("c", 5, 2, vec![1.0, 0.5, 0.25, -3.0], 2, 0),
             ],
-            affine: vec![],
-            affine_name: String::new(),
-            channels_last: false,
-            layout_dims: vec![],
-            outputs: vec![],
-            tail: None,
+            ..Graph::default()
         };
         graph.nodes[6].shape = [2, 3, 3];
         let input = [0.5, -0.25, 1.0, 0.75, -0.5, 0.125, 0.3, -0.9];
