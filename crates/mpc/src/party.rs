@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jaguar_ot::threads::{self, Later, UnderWay};
 use jaguar_ot::{Block, CotSource, Drawn, Hash, Role, Width, combination, pair};
 use jaguar_ring::cpu::Cpu;
-use jaguar_ring::wipe_stack;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
@@ -349,24 +348,12 @@ impl<S: CotSource + ?Sized> Party<S> {
         n: usize,
     ) -> Result<Zeroizing<Vec<Block>>, MpcError> {
         let mut blocks = self.spare.take(n);
-        self.ask(chan, sends, width, &mut blocks[..n])?;
+        if sends {
+            self.source.send(chan, width, &mut blocks[..n])?;
+        } else {
+            self.source.receive(chan, width, &mut blocks[..n])?;
+        }
         Ok(blocks)
-    }
-
-    /// The next ones of the source. What is made of them has gaps, in which would stand what the source's frames left of its keys.
-    fn ask(
-        &mut self,
-        chan: &mut Channel,
-        sends: bool,
-        width: Width,
-        out: &mut [Block],
-    ) -> Result<(), MpcError> {
-        let done = match sends {
-            true => self.source.send(chan, width, out),
-            false => self.source.receive(chan, width, out),
-        };
-        wipe_stack::<{ 64 << 10 }>();
-        Ok(done?)
     }
 
     /// A stock of the first `n` of `blocks`.
@@ -410,7 +397,7 @@ impl<S: CotSource + ?Sized> Party<S> {
                 stocks.pop_front();
             }
         }
-        self.ask(chan, true, Width::Bit, &mut blocks[done..n])?;
+        self.source.send(chan, Width::Bit, &mut blocks[done..n])?;
         Ok(self.stock_of(blocks, n).take(n))
     }
 
