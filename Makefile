@@ -27,7 +27,7 @@ help:
 	@echo 'make test-wheel     what make wheel made, in an environment with nothing else: import, compile, serve, ask, type-check'
 	@echo 'make example-resnet18, make example-fashion-mnist   from a network of torch to private answers (need torch; the latter trains for two minutes)'
 	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
-	@echo 'make test-web       the page of `serve --web` in headless Chromium, where it is installed'
+	@echo 'make test-web       the page of `serve --web` in headless Chromium, where it is installed (part of make test)'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
@@ -80,6 +80,7 @@ test: lint docs test-fhe test-circulant-if-torch
 	$(LEAKY)
 	CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}" $(CARGO) test --manifest-path examples/own-backend/Cargo.toml --locked
 	$(MAKE) test-python
+	$(MAKE) test-web
 
 # The client for browsers. The module is in the tree; whoever changes a crate of the client makes it anew.
 web:

@@ -87,6 +87,8 @@ export interface ConnectOptions {
   model?: string | null;
   /** Seconds to wait for a place, 0 to 65,535. */
   wait?: number;
+  /** Threads that compute. Without it: as many as the machine runs at once, but at most 8. */
+  threads?: number;
   /** Aborting ends the session. */
   signal?: AbortSignal | null;
   /** Hears of places in the server's line while `connect` waits. */

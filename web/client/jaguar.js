@@ -7,7 +7,10 @@
 //
 // Types and their meaning: jaguar.d.ts.
 
-import { SENT, RECEIVED, allocate, figures } from './shared.js';
+import { SENT, RECEIVED, allocate, bytesOf, figures, newMemory } from './shared.js';
+
+// Threads that compute where nobody says how many: more bring little, and each holds some MB.
+const THREADS = Math.min(8, navigator.hardwareConcurrency);
 
 export class JaguarError extends Error {
   constructor(kind, text) {
@@ -34,13 +37,13 @@ function load() {
 // An instance for what needs no connection.
 let eye = null;
 async function looker() {
-  const none = () => 0;
+  const none = () => 0, memory = newMemory();
   let told = null;
   const jaguar = { now: () => performance.now(), random: none, read: none, write: none, close: none, tell: (from, len) => {
-    told = JSON.parse(new TextDecoder().decode(new Uint8Array(instance.exports.memory.buffer, from, len)));
+    told = JSON.parse(new TextDecoder().decode(bytesOf(memory, from, len)));
   } };
-  const instance = await WebAssembly.instantiate(await load(), { jaguar });
-  const { memory, room, look, give_back } = instance.exports;
+  const { exports } = await WebAssembly.instantiate(await load(), { jaguar, env: { memory } });
+  const { room, look, give_back } = exports;
   const put = (data) => {
     const to = room(data.length);
     new Uint8Array(memory.buffer, to, data.length).set(data);
@@ -52,7 +55,7 @@ async function looker() {
     const at = look(...pixels, width, height, ...put(text));
     if (at === 0) throw new JaguarError(told.failure.kind, told.failure.text);
     const [, rows, columns] = shape;
-    const seen = new Uint8ClampedArray(memory.buffer, at, rows * columns * 4).slice();
+    const seen = new Uint8ClampedArray(bytesOf(memory, at, rows * columns * 4).buffer);
     give_back(at, seen.length);
     return new ImageData(seen, columns, rows);
   };
@@ -80,12 +83,13 @@ async function pixelsOf(picture) {
 export class Client extends EventTarget {
   #session;
   #socket;
+  #threads = [];
   #figures;
   #pending = null;
   #last = Promise.resolve();
   #why = null;
 
-  static async connect(url, { token = '', model = null, wait = 0, signal = null, onqueued = null } = {}) {
+  static async connect(url, { token = '', model = null, wait = 0, threads = THREADS, signal = null, onqueued = null } = {}) {
     if (!globalThis.crossOriginIsolated) {
       throw new JaguarError('unsupported', 'the page is not cross-origin isolated: it must come by https (or from this machine), with ' +
         'the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp');
@@ -93,11 +97,11 @@ export class Client extends EventTarget {
     signal?.throwIfAborted();
     const client = new Client();
     if (onqueued) client.addEventListener('queued', onqueued);
-    await client.#until(signal, client.#open(String(url), { token, model, wait }));
+    await client.#until(signal, client.#open(String(url), threads, { token, model, wait }));
     return client;
   }
 
-  async #open(url, { token, model, wait }) {
+  async #open(url, threads, { token, model, wait }) {
     const module = await load();
     const shared = allocate(), { port1, port2 } = new MessageChannel();
     this.#figures = figures(shared);
@@ -120,8 +124,26 @@ export class Client extends EventTarget {
     this.#session = worker('./session.js');
     this.#session.onmessage = ({ data }) => this.#hear(data);
     this.#session.onerror = () => this.#hear({ event: 'failed', failure: { kind: 'internal', text: 'a worker cannot be started' } });
-    await this.#answer(() => this.#session.postMessage({ module, shared, port: port2 }, [port2]));
+    const memory = newMemory();
+    const started = await this.#answer(() => this.#session.postMessage({ module, memory, threads, shared, port: port2 }, [port2]));
+    await Promise.all(started.threads.map((room) => this.#thread(worker('./thread.js'), { module, memory, ...room })));
+    await this.#ask({ call: 'begin' });
     this.model = (await this.#answer(() => this.#session.postMessage({ call: 'connect', wishes: { url, token, model, wait } }))).value;
+  }
+
+  // Starts a thread. What goes wrong in it ends the client: the session waits for its threads.
+  #thread(worker, room) {
+    this.#threads.push(worker);
+    return new Promise((resolve, reject) => {
+      const failed = ({ kind, text }) => {
+        const error = new JaguarError(kind, text);
+        reject(error);
+        this.#end(error);
+      };
+      worker.onmessage = ({ data }) => (data.event === 'started' ? resolve() : failed(data.failure));
+      worker.onerror = () => failed({ kind: 'internal', text: 'a worker cannot be started' });
+      worker.postMessage(room);
+    });
   }
 
   // Does the next query's work that needs no picture.
@@ -227,6 +249,7 @@ export class Client extends EventTarget {
     this.prepared = false;
     this.#session?.terminate();
     this.#socket?.terminate();
+    this.#threads.forEach((thread) => thread.terminate());
     this.#pending?.reject(this.#why);
     this.#pending = null;
     this.#tell('closed', this.#why);

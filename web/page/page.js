@@ -236,7 +236,7 @@ async function choose(file) {
     picture = file;
     $('no-answer').hidden = false;
     $('answer').hidden = true;
-    if (client.prepared && !asking) say('Ready: the answer to this picture takes a moment.');
+    if (client?.prepared && !asking) say('Ready: the answer to this picture takes a moment.');
   } catch (error) {
     picture = null;
     refusePicture(`This picture cannot be used: ${error.message ?? error}.`);

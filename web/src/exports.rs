@@ -10,6 +10,7 @@ use jaguar_graph::network::{ImageSpec, Shape};
 use crate::host::{Socket, say};
 use crate::picture::view;
 use crate::session::{Failure, Session, Wishes};
+use crate::threads;
 
 thread_local! {
     static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
@@ -43,11 +44,26 @@ fn nobody() -> Failure {
     Failure { kind: "connection", text: "there is no session: connect first".into() }
 }
 
+/// Comes first: from here on panics are told, and `count` workers that call [`work`] compute beside this one, if more than one.
+// SAFETY: nothing else in the module has this name.
+#[unsafe(no_mangle)]
+extern "C" fn begin(count: usize) {
+    std::panic::set_hook(Box::new(|panic| say(&json!({ "event": "panic", "text": panic.to_string() }))));
+    let begun = if count > 1 { threads::begin(count) } else { Ok(()) };
+    told(begun.map(|()| Value::Null).map_err(|error| Failure { kind: "internal", text: error.to_string() }));
+}
+
+/// Computes what this session gives to its threads. It does not return.
+// SAFETY: nothing else in the module has this name.
+#[unsafe(no_mangle)]
+extern "C" fn work() {
+    threads::work();
+}
+
 /// Connects, with [`Wishes`] as JSON.
 // SAFETY: nothing else in the module has this name.
 #[unsafe(no_mangle)]
 extern "C" fn connect(from: *mut u8, len: usize) {
-    std::panic::set_hook(Box::new(|panic| say(&json!({ "event": "panic", "text": panic.to_string() }))));
     let connected = serde_json::from_slice::<Wishes>(&filled(from, len))
         .map_err(|error| ill_formed(&error))
         .and_then(|wishes| Session::connect(Box::new(Socket::new()), &wishes, &mut say));

@@ -1,8 +1,8 @@
 """What a private prediction takes in headless Chromium: seconds before the picture and with it, processor time, memory.
 
-    python3 web/tests/measure.py MODEL.jaguar PICTURE [ANSWERS]
+    python3 web/tests/measure.py MODEL.jaguar PICTURE [ANSWERS [THREADS]]
 
-A `jaguar serve --web` with MODEL runs beside the browser, on this machine. *processor* is what the worker with the module used; where
+A `jaguar serve --web` with MODEL runs beside the browser, on this machine. *processor* is what the workers with the module used; where
 others use the machine too, it is the figure to compare. *memory*: the renderer's largest resident set, and the module's own.
 """
 
@@ -21,7 +21,7 @@ SCRIPT = (
     + test_browser.BYTES
     + """
     const start = performance.now();
-    const client = await Client.connect(url);
+    const client = await Client.connect(url, args[1] ? { threads: args[1] } : {});
     window.lap = async () => {
         let at = performance.now();
         await client.prepare();
@@ -57,12 +57,13 @@ def workers():
 def main():
     model, picture = sys.argv[1:3]
     answers = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    threads = int(sys.argv[4]) if len(sys.argv) > 4 else None
     server = test_browser.Server(model)
     try:
         with webdriver.Browser() as browser:
             browser.open(f"http://127.0.0.1:{server.port}/client/nothing")
             data = base64.b64encode(pathlib.Path(picture).read_bytes()).decode()
-            connected = browser.run(SCRIPT, data)
+            connected = browser.run(SCRIPT, data, threads)
             print(f"connected after {connected:.2f} s")
             laps = []
             for number in range(answers):

@@ -59,20 +59,23 @@ class Server:
     """A `jaguar serve --web`."""
 
     def __init__(self, model, *options):
-        command = [program(), "serve", str(model), "--web", "--listen", "127.0.0.1:0", *options]
+        command = [program(), "serve", str(model), "--web", "--listen", "127.0.0.1:0", "--measure", "off", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.log = []
         for line in self.process.stdout:
             self.log.append(line)
             if found := re.search(r"listening on 127\.0\.0\.1:(\d+)", line):
                 self.port = int(found[1])
-                threading.Thread(target=lambda: self.log.extend(self.process.stdout), daemon=True).start()
+                self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stdout), daemon=True)
+                self.reader.start()
                 return
         raise RuntimeError("the server does not listen: " + "".join(self.log))
 
     def end(self):
         self.process.kill()
         self.process.wait()
+        self.reader.join()
+        self.process.stdout.close()
 
 
 class Wire:
@@ -198,7 +201,8 @@ class Page(unittest.TestCase):
         """The native client's logits."""
         line = self.ran(["predict", "--json", "--no-cache", "--server", f"127.0.0.1:{self.server.port}", path])
         said = json.loads(line)
-        return [logit / said["logit_scale"] for logit in said["logits"]]
+        (scale,) = said["logit_scales"]
+        return [logit / scale for logit in said["logits"]]
 
     def ready(self):
         self.browser.wait("!document.getElementById('ask').disabled", 300)
@@ -213,6 +217,7 @@ class Page(unittest.TestCase):
 
     def test_the_answer_is_the_native_clients_and_no_pixel_is_sent(self):
         wire = self.wire()
+        self.browser.log()  # (What other tests left there.)
         self.browser.open(f"http://127.0.0.1:{wire.port}/")
         path = self.file(3)
         self.browser.choose_file("#file", path)
@@ -261,6 +266,13 @@ class Page(unittest.TestCase):
         self.browser.run("document.getElementById('again').click();")
         self.ready()
         self.assertTrue(self.asked().startswith("class "))
+        # Who chooses a picture before there is a connection has it used once there is one.
+        again = BYTES + "const data = new File([blob], 'early.png'); const files = new DataTransfer(); files.items.add(data);"
+        again += "document.getElementById('again').click(); const chooser = document.getElementById('file');"
+        again += "chooser.files = files.files; chooser.dispatchEvent(new Event('change'));"
+        self.browser.run(again, base64.b64encode(picture(4)[0]).decode())
+        self.ready()
+        self.assertTrue(self.browser.run("return document.getElementById('picture-problem').hidden;"))
         # In the middle of a call, too.
         self.browser.run("document.getElementById('again').click();")
         self.browser.wait("document.querySelector('[data-stage=prepare]').className === 'now'")

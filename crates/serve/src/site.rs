@@ -18,5 +18,6 @@ pub const PAGES: &[Page] = &[
     page!("/client/shared.js", "text/javascript; charset=utf-8", "client/shared.js"),
     page!("/client/session.js", "text/javascript; charset=utf-8", "client/session.js"),
     page!("/client/socket.js", "text/javascript; charset=utf-8", "client/socket.js"),
+    page!("/client/thread.js", "text/javascript; charset=utf-8", "client/thread.js"),
     page!("/client/jaguar_web.wasm.gz", "application/gzip", "client/jaguar_web.wasm.gz"),
 ];

@@ -1,0 +1,28 @@
+// A worker that computes beside the session's: an instance of the module of its own, in the same memory.
+
+import { bytesOf, fault, random } from './shared.js';
+
+onmessage = async ({ data: { module, memory, local, stack } }) => {
+  let panic = '';
+  const never = () => { throw new Error('only the session reads and writes'); };
+  const jaguar = {
+    now: () => performance.now(),
+    random: (to, len) => random(memory, to, len),
+    read: never,
+    write: never,
+    close: never,
+    tell(from, len) {
+      const told = JSON.parse(new TextDecoder().decode(bytesOf(memory, from, len)));
+      if (told.event === 'panic') panic = told.text;
+    },
+  };
+  try {
+    const { exports } = await WebAssembly.instantiate(module, { jaguar, env: { memory } });
+    exports.__stack_pointer.value = stack;
+    exports.__wasm_init_tls(local);
+    postMessage({ event: 'started' });
+    exports.work();
+  } catch (error) {
+    postMessage(panic ? { event: 'failed', failure: { kind: 'internal', text: panic } } : fault(error));
+  }
+};
