@@ -47,6 +47,12 @@ TESTS: dict[str, list[str]] = {
         "crates/mpc/src/kernels/loops.rs::every_level_agrees_with_the_plain_one",
         "crates/mpc/src/kernels/loops.rs::corrections_and_products_are_as_defined",
     ],
+    "crates/ot/src/aes/arm.rs": [
+        "crates/ot/src/aes.rs::every_kernel_hashes_like_the_portable_one",
+        "crates/ot/src/aes.rs::every_kernel_hashes_leaves_like_the_portable_one",
+        "crates/ot/src/aes.rs::every_kernel_expands_like_the_portable_one",
+        "crates/ot/src/aes.rs::every_kernel_draws_like_the_portable_one",
+    ],
     "crates/ot/src/aes/x86.rs": [
         "crates/ot/src/aes.rs::every_kernel_hashes_like_the_portable_one",
         "crates/ot/src/aes.rs::every_kernel_hashes_leaves_like_the_portable_one",

@@ -9,9 +9,13 @@
 //! | [`Key::draw`] | numbers below a bound from π(c), π(c + 1), … | [`crate::lpn`] |
 //!
 //! Every kernel runs in time independent of the data. [`portable`] is the scalar twin that the SIMD kernels of
-//! [`x86`] are tested against; the choice is made once per process by what the CPU has. Keys are public here:
+//! `x86`, `arm` and `sliced` are tested against; the choice is made once per process by what the CPU has. Keys are public here:
 //! they are fixed, or follow from a public seed.
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
+#[cfg(any(target_arch = "wasm32", target_arch = "aarch64", test))]
+mod eight;
 mod portable;
 #[cfg(any(target_arch = "wasm32", test))]
 mod sliced;
@@ -34,6 +38,9 @@ pub(crate) enum Kernel {
     /// Eight blocks bit by bit, in 128-bit registers without AES.
     #[cfg(any(target_arch = "wasm32", test))]
     Sliced,
+    /// Arm's.
+    #[cfg(target_arch = "aarch64")]
+    Arm,
     /// One block per instruction.
     #[cfg(target_arch = "x86_64")]
     AesNi,
@@ -49,7 +56,7 @@ impl Kernel {
     /// All kernels that this CPU can run, the fastest last.
     pub(crate) fn available() -> Vec<Self> {
         #[cfg_attr(
-            not(any(target_arch = "x86_64", test)),
+            not(any(target_arch = "x86_64", target_arch = "aarch64")),
             allow(unused_mut, reason = "nothing to ask the processor")
         )]
         let mut kernels = vec![
@@ -57,6 +64,10 @@ impl Kernel {
             #[cfg(any(target_arch = "wasm32", test))]
             Self::Sliced,
         ];
+        #[cfg(target_arch = "aarch64")]
+        if arm::there() {
+            kernels.push(Self::Arm);
+        }
         #[cfg(target_arch = "x86_64")]
         {
             let [aes, vaes, vaes512] = x86::there(Cpu::detect());
@@ -81,6 +92,8 @@ impl Kernel {
             Self::Portable => "portable",
             #[cfg(any(target_arch = "wasm32", test))]
             Self::Sliced => "sliced",
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm => "armv8-aes",
             #[cfg(target_arch = "x86_64")]
             Self::AesNi => "aes-ni",
             #[cfg(target_arch = "x86_64")]
@@ -145,6 +158,7 @@ struct Part {
     block: u64,
     lane: usize,
     /// Whether the registers are as wide as was asked for, or of one block.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "registers are of one block there"))]
     whole: bool,
     from: usize,
     rows: usize,
@@ -183,7 +197,9 @@ pub(crate) fn pads(kernel: Kernel, keys: PadKeys, shifts: &[Block], x: &[Block],
     match kernel {
         Kernel::Portable => portable::pads(keys, shifts, x, out),
         #[cfg(any(target_arch = "wasm32", test))]
-        Kernel::Sliced => sliced::pads(keys, shifts, x, out),
+        Kernel::Sliced => eight::pads::<sliced::Register>(keys, shifts, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Kernel::Arm => eight::pads::<arm::Register>(keys, shifts, x, out),
         #[cfg(target_arch = "x86_64")]
         other => x86::pads(other, keys, shifts, x, out),
     }
@@ -203,7 +219,9 @@ pub(crate) fn tables(
     match kernel {
         Kernel::Portable => portable::tables(keys, shifts, bits, x, words),
         #[cfg(any(target_arch = "wasm32", test))]
-        Kernel::Sliced => sliced::tables(keys, shifts, bits, x, words),
+        Kernel::Sliced => eight::tables::<sliced::Register>(keys, shifts, bits, x, words),
+        #[cfg(target_arch = "aarch64")]
+        Kernel::Arm => eight::tables::<arm::Register>(keys, shifts, bits, x, words),
         #[cfg(target_arch = "x86_64")]
         other => x86::tables(other, keys, shifts, bits, x, words),
     }
@@ -214,7 +232,9 @@ pub(crate) fn tables(
 pub(crate) enum Key {
     Portable(Box<portable::Key>),
     #[cfg(any(target_arch = "wasm32", test))]
-    Sliced(Box<sliced::Key>),
+    Sliced(Box<eight::Key<sliced::Register>>),
+    #[cfg(target_arch = "aarch64")]
+    Arm(Box<eight::Key<arm::Register>>),
     #[cfg(target_arch = "x86_64")]
     X86(x86::Key),
 }
@@ -230,7 +250,9 @@ impl Key {
         match kernel {
             Kernel::Portable => Self::Portable(Box::new(portable::Key::new(key))),
             #[cfg(any(target_arch = "wasm32", test))]
-            Kernel::Sliced => Self::Sliced(Box::new(sliced::Key::new(key))),
+            Kernel::Sliced => Self::Sliced(Box::new(eight::Key::new(key))),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Arm => Self::Arm(Box::new(eight::Key::new(key))),
             #[cfg(target_arch = "x86_64")]
             other => Self::X86(x86::Key::new(other, key)),
         }
@@ -246,6 +268,8 @@ impl Key {
             Self::Portable(key) => key.expand(nodes, patch),
             #[cfg(any(target_arch = "wasm32", test))]
             Self::Sliced(key) => key.expand(nodes, patch),
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm(key) => key.expand(nodes, patch),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.expand(nodes, patch),
         }
@@ -260,6 +284,8 @@ impl Key {
             Self::Portable(key) => key.leaves(blocks, lanes, clear),
             #[cfg(any(target_arch = "wasm32", test))]
             Self::Sliced(key) => key.leaves(blocks, lanes, clear),
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm(key) => key.leaves(blocks, lanes, clear),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.leaves(blocks, lanes, clear),
         }
@@ -272,6 +298,8 @@ impl Key {
             Self::Portable(_) => portable::finish(leaves, patch, mark),
             #[cfg(any(target_arch = "wasm32", test))]
             Self::Sliced(_) => portable::finish(leaves, patch, mark),
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm(_) => portable::finish(leaves, patch, mark),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.finish(leaves, patch, mark),
         }
@@ -284,6 +312,8 @@ impl Key {
             Self::Portable(_) => portable::correct(leaves, values, place),
             #[cfg(any(target_arch = "wasm32", test))]
             Self::Sliced(_) => portable::correct(leaves, values, place),
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm(_) => portable::correct(leaves, values, place),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.correct(leaves, values, place),
         }
@@ -295,6 +325,8 @@ impl Key {
             Self::Portable(_) => Kernel::Portable,
             #[cfg(any(target_arch = "wasm32", test))]
             Self::Sliced(_) => Kernel::Sliced,
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm(_) => Kernel::Arm,
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.kernel(),
         }
@@ -308,6 +340,8 @@ impl Key {
             Self::Portable(key) => key.draw(first, bound, out),
             #[cfg(any(target_arch = "wasm32", test))]
             Self::Sliced(key) => key.draw(first, bound, out),
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm(key) => key.draw(first, bound, out),
             #[cfg(target_arch = "x86_64")]
             Self::X86(key) => key.draw(first, bound, out),
         }

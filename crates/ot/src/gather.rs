@@ -65,6 +65,8 @@ pub(crate) fn lines<const N: usize>(
         Kernel::Portable => portable(places, segments, rows, out),
         #[cfg(any(target_arch = "wasm32", test))]
         Kernel::Sliced => portable(places, segments, rows, out),
+        #[cfg(target_arch = "aarch64")]
+        Kernel::Arm => portable(places, segments, rows, out),
         #[cfg(target_arch = "x86_64")]
         other => x86::lines(other, places, segments, rows, out),
     }

@@ -48,6 +48,7 @@ impl LimbPlanes {
     }
 
     /// Limbs of a word.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn limbs(&self) -> usize {
         self.limbs
     }

@@ -34,6 +34,7 @@ impl Level {
 
     /// All that `cpu` has, the plain one first.
     fn all_of(cpu: Cpu) -> Vec<Self> {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "no other level is there"))]
         let mut all = vec![Self(Set::Plain)];
         #[cfg(target_arch = "x86_64")]
         {

@@ -2,27 +2,13 @@
 //!
 //! Register i holds bit i of every byte: its byte p has that of byte p of eight blocks, a bit each. SubBytes is the circuit of Boyar
 //! and Peralta (*A depth-16 circuit for the AES S-box*, ePrint 2011/332); ShiftRows and MixColumns move whole bytes. There are no
-//! branches and no addresses that depend on data. Keys are public, and are expanded by a table.
+//! branches and no addresses that depend on data.
 //!
 //! Elsewhere it is compiled for tests only, over the scalar twin of the registers.
 
-use super::{PadKeys, Patch, QUAD};
+use super::eight::{EIGHT, Eight, ROUNDS, add};
 use crate::Block;
-use crate::aes::portable;
-use crate::block::LANES;
-use register::Register;
-
-/// Blocks that are worked on at once.
-const EIGHT: usize = 8;
-/// Rounds of AES-128.
-const ROUNDS: usize = 10;
-
-/// The round keys, as registers hold them.
-type Schedule = [[Register; EIGHT]; ROUNDS + 1];
-
-/// A key, the same for all blocks.
-#[derive(Clone)]
-pub(crate) struct Key(Schedule);
+pub(crate) use register::Register;
 
 #[cfg(target_arch = "wasm32")]
 mod register {
@@ -35,7 +21,7 @@ mod register {
 
     /// WebAssembly's.
     #[derive(Clone, Copy)]
-    pub(super) struct Register(v128);
+    pub(crate) struct Register(v128);
 
     impl Register {
         #[inline(always)]
@@ -110,7 +96,7 @@ mod register {
 
     /// The scalar twin.
     #[derive(Clone, Copy)]
-    pub(super) struct Register(u128);
+    pub(crate) struct Register(u128);
 
     impl Register {
         pub fn of(block: Block) -> Self {
@@ -254,181 +240,54 @@ fn mix_columns(s: [Register; EIGHT]) -> [Register; EIGHT] {
     std::array::from_fn(|i| twice(i).xor(below[i]).xor(sum[i].two_down()))
 }
 
-#[inline(always)]
-fn add(q: [Register; EIGHT], key: &[Register; EIGHT]) -> [Register; EIGHT] {
-    std::array::from_fn(|i| q[i].xor(key[i]))
-}
+impl Eight for Register {
+    /// The round keys, as registers hold them, those of all rounds with SubBytes' constant in them.
+    type Schedule = [[Self; EIGHT]; ROUNDS + 1];
 
-/// π of eight blocks.
-fn permute(keys: &Schedule, mut q: [Register; EIGHT]) -> [Register; EIGHT] {
-    transpose(&mut q);
-    q = add(q, &keys[0]);
-    for key in &keys[1..ROUNDS] {
-        q = add(mix_columns(sub_bytes(q)), key);
+    fn schedule(keys: [[Block; EIGHT]; ROUNDS + 1]) -> Self::Schedule {
+        let mut round = 0;
+        keys.map(|keys| {
+            let constant = Self::bytes(if round == 0 { 0 } else { 0x63 });
+            round += 1;
+            let mut q = keys.map(|key| Self::of(key).xor(constant));
+            transpose(&mut q);
+            q
+        })
     }
-    q = add(sub_bytes(q).map(Register::shift_rows), &keys[ROUNDS]);
-    transpose(&mut q);
-    q
-}
 
-/// π(σ(x)) ⊕ σ(x) of eight blocks.
-#[inline(always)]
-fn hash(keys: &Schedule, x: [Register; EIGHT]) -> [Register; EIGHT] {
-    let s = x.map(Register::sigma);
-    add(permute(keys, s), &s)
-}
-
-/// The first of up to eight blocks, zeros behind them.
-#[inline(always)]
-fn load(blocks: &[Block]) -> [Register; EIGHT] {
-    match blocks.first_chunk::<EIGHT>() {
-        Some(eight) => eight.map(Register::of),
-        None => std::array::from_fn(|i| Register::of(blocks.get(i).copied().unwrap_or(Block::ZERO))),
-    }
-}
-
-/// As many of eight blocks as there is room for.
-#[inline(always)]
-fn store(blocks: &mut [Block], q: [Register; EIGHT]) {
-    match blocks.first_chunk_mut::<EIGHT>() {
-        Some(eight) => *eight = q.map(Register::block),
-        None => blocks.iter_mut().zip(q).for_each(|(block, q)| *block = q.block()),
-    }
-}
-
-/// The S-box, for keys.
-const S_BOX: [u8; 256] = s_box();
-
-const fn s_box() -> [u8; 256] {
-    let mut table = [0; 256];
-    // 3 generates the field's units: p runs over its powers, q over those of its inverse.
-    let (mut p, mut q) = (1u8, 1u8);
-    loop {
-        p ^= p << 1 ^ if p & 0x80 == 0 { 0 } else { 0x1b };
-        q ^= q << 1;
-        q ^= q << 2;
-        q ^= q << 4;
-        q ^= if q & 0x80 == 0 { 0 } else { 0x09 };
-        table[p as usize] =
-            q ^ q.rotate_left(1) ^ q.rotate_left(2) ^ q.rotate_left(3) ^ q.rotate_left(4) ^ 0x63;
-        if p == 1 {
-            break;
+    fn permute(keys: &Self::Schedule, mut q: [Self; EIGHT]) -> [Self; EIGHT] {
+        transpose(&mut q);
+        q = add(q, &keys[0]);
+        for key in &keys[1..ROUNDS] {
+            q = add(mix_columns(sub_bytes(q)), key);
         }
-    }
-    table[0] = 0x63;
-    table
-}
-
-/// The round keys of a key (FIPS 197, Section 5.2), those of all rounds with SubBytes' constant in them.
-fn round_keys(key: Block) -> [Block; ROUNDS + 1] {
-    let mut words: [u32; 4] = bytemuck::must_cast(key.0);
-    let mut constant = 1u8;
-    let mut keys = [key; ROUNDS + 1];
-    for out in &mut keys[1..] {
-        let last = words[3].rotate_right(8).to_le_bytes().map(|byte| S_BOX[usize::from(byte)]);
-        words[0] ^= u32::from_le_bytes(last) ^ u32::from(constant);
-        for i in 1..4 {
-            words[i] ^= words[i - 1];
-        }
-        constant = constant << 1 ^ if constant & 0x80 == 0 { 0 } else { 0x1b };
-        *out = Block(bytemuck::must_cast::<_, u128>(words) ^ u128::from_le_bytes([0x63; 16]));
-    }
-    keys
-}
-
-/// Round keys where block i has key i mod 4.
-fn quad(keys: [Block; QUAD]) -> Schedule {
-    let keys = keys.map(round_keys);
-    std::array::from_fn(|round| {
-        let mut q = std::array::from_fn(|i| Register::of(keys[i % QUAD][round]));
+        q = add(sub_bytes(q).map(Register::shift_rows), &keys[ROUNDS]);
         transpose(&mut q);
         q
-    })
-}
-
-impl Key {
-    pub(super) fn new(key: Block) -> Self {
-        Self(quad([key; QUAD]))
     }
 
-    pub(super) fn expand(&self, nodes: &mut [Block], patch: Patch) -> Block {
-        let (front, back) = nodes.split_at_mut(nodes.len() / 2);
-        let mut sum = Block::ZERO;
-        for (c, (lefts, rights)) in front.chunks_mut(EIGHT).zip(back.chunks_mut(EIGHT)).enumerate() {
-            for (i, left) in lefts.iter_mut().enumerate() {
-                *left = portable::patched(*left, (c * EIGHT + i) as u64, patch);
-            }
-            let children = hash(&self.0, load(lefts));
-            for ((left, right), child) in lefts.iter_mut().zip(rights).zip(children) {
-                let child = child.block();
-                *right = *left ^ child;
-                *left = child;
-                sum ^= child;
-            }
-        }
-        sum
+    #[inline(always)]
+    fn of(block: Block) -> Self {
+        Self::of(block)
     }
 
-    pub(super) fn leaves(&self, blocks: &mut [Block], lanes: usize, clear: u128) -> [Block; LANES] {
-        let n = blocks.len() / lanes;
-        let mut sums = [Block::ZERO; LANES];
-        // Nodes are read before leaves are written where they lie: those of eight leaves are behind what was written.
-        for at in (0..blocks.len()).step_by(EIGHT) {
-            let count = EIGHT.min(blocks.len() - at);
-            let input = |i: usize| {
-                let leaf = at + i.min(count - 1);
-                blocks[(lanes - 1) * n + leaf / lanes] ^ portable::tweak(leaf % lanes)
-            };
-            let hashed = hash(&self.0, std::array::from_fn(|i| Register::of(input(i))));
-            for (i, hashed) in hashed.into_iter().enumerate().take(count) {
-                let leaf = Block(hashed.block().0 & !clear);
-                blocks[at + i] = leaf;
-                sums[(at + i) % lanes] ^= leaf;
-            }
-        }
-        sums
+    #[inline(always)]
+    fn block(self) -> Block {
+        self.block()
     }
 
-    pub(super) fn draw(&self, first: u128, bound: u32, out: &mut [Block]) {
-        for (c, out) in out.chunks_mut(EIGHT).enumerate() {
-            let counter = |i: usize| Register::of(portable::add_low(first, (c * EIGHT + i) as u64));
-            let drawn = permute(&self.0, std::array::from_fn(counter));
-            store(out, drawn.map(|drawn| drawn.below(bound)));
-        }
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        self.xor(other)
     }
-}
 
-/// Calls `f` with the round keys for each run of inputs under the same keys, and where that run begins and ends.
-fn each_run(keys: PadKeys, n: usize, mut f: impl FnMut(&Schedule, std::ops::Range<usize>)) {
-    let size = QUAD * keys.per_key;
-    for (block, start) in (0..n).step_by(size).enumerate() {
-        f(&quad(keys.keys_from(block as u64, 0)), start..n.min(start + size));
+    #[inline(always)]
+    fn sigma(self) -> Self {
+        self.sigma()
     }
-}
 
-pub(super) fn pads(keys: PadKeys, shifts: &[Block], x: &[Block], out: &mut [Block]) {
-    each_run(keys, x.len(), |keys, run| {
-        for (s, shift) in shifts.iter().enumerate() {
-            let shift = Register::of(*shift);
-            let out = &mut out[s * x.len()..][run.clone()];
-            for (out, x) in out.chunks_mut(EIGHT).zip(x[run.clone()].chunks(EIGHT)) {
-                store(out, hash(keys, load(x).map(|x| x.xor(shift))));
-            }
-        }
-    });
-}
-
-pub(super) fn tables(keys: PadKeys, shifts: &[Block; 16], bits: u32, x: &[Block], words: &mut [u64]) {
-    each_run(keys, x.len(), |keys, run| {
-        for (words, x) in words[run.clone()].chunks_mut(EIGHT).zip(x[run].chunks(EIGHT)) {
-            words.fill(0);
-            let x = load(x);
-            for (v, shift) in shifts.iter().enumerate() {
-                let shift = Register::of(*shift);
-                for (word, hashed) in words.iter_mut().zip(hash(keys, x.map(|x| x.xor(shift)))) {
-                    *word |= (hashed.block().0 as u64 & ((1 << bits) - 1)) << (v * bits as usize);
-                }
-            }
-        }
-    });
+    #[inline(always)]
+    fn below(self, bound: u32) -> Self {
+        self.below(bound)
+    }
 }

@@ -55,7 +55,6 @@ pub fn declassify<T: Copy>(public: &mut [T]) {
 
 /// Memcheck's requests, from the interface in `memcheck.h`: `MC` in the two highest bytes, and a number.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no request is made there"))]
 enum Request {
     MakeUndefined = 0x4d43_0001,
     MakeDefined = 0x4d43_0002,

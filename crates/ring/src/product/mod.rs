@@ -250,6 +250,7 @@ impl Multiplier {
 }
 
 /// The kernel for transforms of length `n` where `kernel` is wanted, and its lanes. A transform works on pairs of vectors.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "one lane, whatever the length"))]
 fn lanes_of(kernel: Kernel, n: usize) -> (Kernel, usize) {
     match kernel.0 {
         Set::Scalar => (kernel, 1),
