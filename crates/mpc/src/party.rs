@@ -367,12 +367,18 @@ impl<S: CotSource + ?Sized> Party<S> {
         // (Some may have been drawn for several that have not asked for all of them.)
         let owed = self.ahead.promised.saturating_sub(self.stocks[1][Width::Bit as usize].left() as u64);
         let want = AHEAD.min(usize::try_from(owed).unwrap_or(usize::MAX));
-        let more = want - self.ahead.left();
+        let more = want.saturating_sub(self.ahead.left());
         if more > want / 2 {
-            let blocks = self.fill(chan, true, Width::Bit, more)?;
-            let stock = self.stock_of(blocks, more);
-            self.ahead.stocks.push_back(stock);
+            self.make_ahead(chan, more)?;
         }
+        Ok(())
+    }
+
+    /// Makes `n` more bits ahead of their use.
+    fn make_ahead(&mut self, chan: &mut Channel, n: usize) -> Result<(), MpcError> {
+        let blocks = self.fill(chan, true, Width::Bit, n)?;
+        let stock = self.stock_of(blocks, n);
+        self.ahead.stocks.push_back(stock);
         Ok(())
     }
 
@@ -418,7 +424,13 @@ impl<S: CotSource + ?Sized> Party<S> {
         }
         let sends = sender == self.role;
         match (sends, width) {
-            (true, Width::Bit) if self.ahead.left() > 0 => {}
+            // The peer takes all of them now, before it says what this party waits for.
+            (true, Width::Bit) if self.ahead.left() > 0 => {
+                let missing = n.saturating_sub(self.ahead.left());
+                if missing > 0 {
+                    self.make_ahead(chan, missing)?;
+                }
+            }
             (true, Width::Bit) => self.keep(chan, sends, width, n)?,
             (true, Width::Vector) => {
                 // Their trees take bits, which would be those behind the ones made ahead: the peer takes the next.
@@ -460,7 +472,8 @@ impl<S: CotSource + ?Sized> Party<S> {
         }
         let sends = sender == self.role;
         let of = |party: &Self| party.stocks[usize::from(sends)][width as usize].left();
-        if of(self) == 0 {
+        let ahead = sends && width == Width::Bit && self.ahead.left() > 0;
+        if of(self) == 0 && !ahead {
             self.stock(chan, sender, width, n)?;
         }
         let (halves, start) = if of(self) == 0 && sends && width == Width::Bit {
@@ -577,8 +590,12 @@ mod tests {
         }
         let mut got = Vec::new();
         let mut held = Vec::new();
+        let mut taken = 0;
         for &(own, theirs) in draws {
             party.stock(&mut chan, Role::Client, Width::Bit, own).unwrap();
+            // The peer draws as many now, and says nothing before it has them.
+            taken += own;
+            assert!(party.source.1.iter().sum::<usize>() >= taken, "{taken} bits, of {:?}", party.source.1);
             let own = [own / 3, own - own / 3];
             for (sender, n) in [(Role::Client, own[0]), (Role::Server, theirs), (Role::Client, own[1])] {
                 let drawn = party.draw(&mut chan, sender, Width::Bit, n).unwrap();
