@@ -48,7 +48,7 @@ impl LimbPlanes {
     }
 
     /// Limbs of a word.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", test))]
     pub(crate) fn limbs(&self) -> usize {
         self.limbs
     }

@@ -102,6 +102,24 @@ fn straight_ends_agree_with_the_reference() {
     }
 }
 
+/// A curve of several blocks takes more bits than are made ahead at once, and its last block fewer than half of them.
+#[test]
+fn curves_of_many_blocks_come_to_their_end() {
+    let many = || {
+        let mut b = Builder::new([3, 196, 176]);
+        let first = b.conv(0, 2, 1, 1, 0, 1); // [2, 196, 176]: four blocks and a part
+        let silu = b.add(curve(&Function::swish(1.0)), &[first], [2, 196, 176]);
+        let window = Window { kernel: [196, 176], stride: [1, 1], pads: [0; 4] };
+        let sum = b.add(Op::new(SumPool { window, count_real_places: None }), &[silu], [2, 1, 1]);
+        b.conv_shifted(sum, 10, 1, 1, 0, 1, 18);
+        b.bundle()
+    };
+    let choices = Choices::standard(&many().model.network, Kit::JAGUAR);
+    let x = input(0, 3 * 196 * 176);
+    let checks = verify(many(), choices, Reveal::Logits, &[x], HintPlace::Memory).unwrap();
+    assert!(checks[0].layers.iter().all(|layer| layer.wrong == 0), "{checks:?}");
+}
+
 /// Several images; and a kit's comparisons beside curves, whose own stay as they are.
 #[test]
 fn curves_in_batches_and_beside_other_comparisons() {
