@@ -97,6 +97,22 @@ class Zoo(unittest.TestCase):
         with self.assertRaises(ValueError):
             zoo.put("no marks", zoo.BEGIN, zoo.END, told)
 
+    def test_a_sample_counts_tags_not_networks(self):
+        networks = {
+            "a": {"state": "compiles", "off": 0.5, "tags": ["a.one", "a.two"]},
+            "b": {"state": "compiles", "off": 1.5, "tags": ["b.one"]},
+            "c": {"state": "refused", "kinds": ["exponentials, logarithms"], "tags": ["c.one", "c.two", "c.three"]},
+            "d": {"state": zoo.OTHER_KIND, "tags": ["d.one", "d.two"]},
+            "e": {"state": zoo.UNTRIED, "tags": ["e.one", "e.two"]},
+            "f": {"state": "compiles", "off": float("nan"), "tags": ["f.one"]},
+        }
+        told = zoo.sampled({"seed": 5, "of": 1826, "networks": networks})
+        self.assertIn("11 of timm's 1826 pretrained tags, drawn with the seed 5; 9 were tried, and 2 of these (22 %) compile", told)
+        for line in ("| compiles, within 1 % | 2 |", "| refused | 3 |", "| compiles, off by more | 2 |", "| not tried | 2 |"):
+            self.assertIn(line, told)
+        self.assertIn("Of what was refused: exponentials, logarithms 3.", told)
+        self.assertIn("`b` 1.5 %", told)
+
 
 class Packaging(unittest.TestCase):
     def test_dashboards_and_alerts_use_figures_that_are_documented(self):

@@ -4,6 +4,10 @@
     .venv/torch/bin/python tools/zoo.py timm --jaguar target/release/jaguar --out zoo-timm.json    # needs timm
     .venv/torch/bin/python tools/zoo.py timm --import target/release/examples/import --out zoo-timm.json    # an hour, not a night
     .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json --write docs/models.md
+    .venv/torch/bin/python tools/zoo.py timm --sample 200 --seed 29 --import target/release/examples/import --out zoo-sample.json
+    .venv/torch/bin/python tools/zoo.py --sampled zoo-sample.json --write docs/models.md
+
+`--sample` draws pretrained tags of timm instead, of all kinds, and tries the architecture of each, in the order drawn: weights are not fetched.
 
 Every convolutional network is exported with random weights (its batch norms see some noise first), and compiled with two
 samples of noise, of 64 or 96 pixels a side where the network takes such. With `--import` nothing is measured of what hidden
@@ -23,6 +27,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import random
 import re
 import resource
 import struct
@@ -78,6 +83,18 @@ def family(name):
     """A name up to its first number (`v2`, and numbers within a word, are none), without sizes and words of one or two letters."""
     stem = re.split(r"(?<!v)\d(?![a-z]{3})", name)[0]
     return "_".join(word for word in stem.split("_") if len(word) > 2 and word not in SIZES) or name
+
+
+def timm_tags(count, seed):
+    """So many of timm's pretrained tags, drawn at random, by the architectures that they are of, in the order drawn; and of how many. (Not
+    those that timm tests itself with.)"""
+    import timm
+
+    tags = sorted(name for name in timm.list_pretrained() if not name.startswith("test_"))
+    drawn = {}
+    for tag in random.Random(seed).sample(tags, count):
+        drawn.setdefault(tag.split(".")[0], []).append(tag)
+    return drawn, len(tags)
 
 
 def timm_names():
@@ -333,8 +350,39 @@ def table(results):
     return "\n".join(lines)
 
 
+def sampled(drawn):
+    """Markdown: of the tags of a sample how many compile and come near, and why others do not."""
+    of = collections.Counter()
+    far, refused = [], collections.Counter()
+    for name, found in drawn["networks"].items():
+        state, tags = found["state"], len(found["tags"])
+        if state == "compiles" and not found["off"] <= NEAR:
+            state = "compiles, off by more"
+            far.append(f"`{name}` {found['off']:.3g} %")
+        of[state] += tags
+        if found["state"] == "refused":
+            for kind in found["kinds"]:
+                refused[kind] += tags
+    all_drawn = sum(of.values())
+    tried = all_drawn - of[UNTRIED]
+    near = of["compiles"]
+    lines = [
+        f"{all_drawn} of timm's {drawn['of']} pretrained tags, drawn with the seed {drawn['seed']}; {tried} were tried, and {near} of these "
+        f"({100 * near / max(tried, 1):.0f} %) compile and are off by at most {NEAR:g} % of their logits' spread.\n",
+        "| what came of it | tags |\n|---|---:|",
+    ]
+    words = {"compiles": f"compiles, within {NEAR:g} %", OTHER_KIND: f"{OTHER_KIND}: attention, recurrence, or hardly a convolution", "refused": "refused"}
+    lines += [f"| {words.get(state, state)} | {count} |" for state, count in of.most_common()]
+    if refused:
+        lines.append("\nOf what was refused: " + ", ".join(f"{kind} {count}" for kind, count in refused.most_common()) + ".")
+    if far:
+        lines.append("\nOff by more: " + ", ".join(far) + ".")
+    return "\n".join(lines)
+
+
 # Between these lines of a page the table stands.
 BEGIN, END = "<!-- zoo: begin (tools/zoo.py --table) -->", "<!-- zoo: end -->"
+SAMPLE_BEGIN, SAMPLE_END = "<!-- sample: begin (tools/zoo.py --sampled) -->", "<!-- sample: end -->"
 
 
 def main():
@@ -348,35 +396,55 @@ def main():
     parser.add_argument("--seconds", type=float, default=900, help="that one network may take")
     parser.add_argument("--again", action="store_true", help="also try what did not compile")
     parser.add_argument("--table", nargs="+", type=Path, help="print these results as a table")
-    parser.add_argument("--write", type=Path, help="with --table: put it into this page")
+    parser.add_argument("--sample", type=int, help="of timm: so many pretrained tags, drawn at random")
+    parser.add_argument("--seed", type=int, default=1, help="of --sample")
+    parser.add_argument("--sampled", type=Path, help="print what came of a sample")
+    parser.add_argument("--write", type=Path, help="with --table or --sampled: put it into this page")
     args = parser.parse_args()
-    if args.table:
-        text = table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table})
+    if args.table or args.sampled:
+        if args.table:
+            text = table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table})
+        else:
+            text = sampled(json.loads(args.sampled.read_text()))
+        marks = (BEGIN, END) if args.table else (SAMPLE_BEGIN, SAMPLE_END)
         if args.write:
-            args.write.write_text(put(args.write.read_text(), BEGIN, END, f"\n\n{text.strip()}\n\n"))
+            args.write.write_text(put(args.write.read_text(), *marks, f"\n\n{text.strip()}\n\n"))
         else:
             print(text)
         return
     if args.library is None or args.out is None:
         parser.error("a library and --out are needed")
+    if args.sample and args.library != "timm":
+        parser.error("--sample is of timm's tags")
     warnings.filterwarnings("ignore")
     import torch
 
     torch.set_num_threads(1)
     # Once, and not in each process that is forked.
     importlib.import_module(args.library)
-    names = args.names or (torchvision_names() if args.library == "torchvision" else timm_names())
-    results = json.loads(args.out.read_text()) if args.out.exists() else {}
+    tags, of = timm_tags(args.sample, args.seed) if args.sample else ({}, 0)
+    names = args.names or list(tags) or (torchvision_names() if args.library == "torchvision" else timm_names())
+    kept = json.loads(args.out.read_text()) if args.out.exists() else {}
+    results = kept.get("networks", {}) if tags else kept
     for name in names:
         results.setdefault(name, {"state": UNTRIED})
+    for name, own in tags.items():
+        results[name]["tags"] = own
+
+    def save():
+        whole = {"seed": args.seed, "of": of, "networks": results} if tags else results
+        args.out.write_text(json.dumps(whole, indent=1))
+
+    save()
     for name in names:
         if results[name]["state"] not in (AGAIN if args.again else RETRIED):
             continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(dir=args.out.resolve().parent) as folder:
             program = ("import", args.importer) if args.importer else ("compile", args.jaguar)
-            results[name] = bounded(args.library, name, program, Path(folder), int(args.memory * 2**30), args.seconds)
-        args.out.write_text(json.dumps(results, indent=1))
+            found = bounded(args.library, name, program, Path(folder), int(args.memory * 2**30), args.seconds)
+        results[name] = {**found, "tags": tags[name]} if tags else found
+        save()
         about = results[name].get("kinds") or results[name].get("why", "")
         print(f"{name}: {results[name]['state']} {about} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
 
