@@ -142,9 +142,9 @@ pub struct Args {
     /// Its name and a number, or a .npy file of numbers.
     #[arg(long, help_heading = FILE, hide = true, value_name = "NAME=NUMBER|FILE", value_parser = parse_constant)]
     constant: Vec<(String, Vec<f32>)>,
-    /// Which outputs to compute, with commas between.
+    /// Which outputs to compute, with commas between; without it, all.
     ///
-    /// For models that have several.
+    /// Values inside may be named too: that cuts off what follows them.
     #[arg(long, help_heading = FILE, value_name = "NAME", value_delimiter = ',')]
     output_name: Vec<String>,
     /// Give clients the names that the file has for nodes and outputs.

@@ -32,14 +32,6 @@ fn load(name: &str) -> Fixture {
     load_with(name, &ImportOptions::new(&Operators::standard()))
 }
 
-/// A fixture with all its outputs.
-fn several(name: &str) -> Fixture {
-    let bytes = std::fs::read(folder().join(format!("{name}.onnx"))).expect("the fixture");
-    let graph = jaguar_graph::onnx::decode(&bytes).expect("decodes").graph.expect("a graph");
-    let outputs = graph.output.iter().map(|o| o.name().to_owned()).collect();
-    load_with(name, &ImportOptions { outputs, ..ImportOptions::new(&Operators::standard()) })
-}
-
 fn load_with(name: &str, options: &ImportOptions) -> Fixture {
     let data = std::fs::read(folder().join(format!("{name}.io"))).expect("the fixture's values");
     let words: Vec<[u8; 4]> = data.as_chunks::<4>().0.to_vec();
@@ -61,7 +53,7 @@ fn all() -> Vec<Fixture> {
         .collect();
     names.sort();
     assert!(names.len() > 50, "only {} fixtures found", names.len());
-    names.iter().map(|name| several(name)).collect()
+    names.iter().map(|name| load(name)).collect()
 }
 
 /// ONNX's output from logits: models that end in a softmax or its logarithm say which by their values.
@@ -118,7 +110,7 @@ fn quantised_models_compute_nearly_the_same() {
 /// boxes beside them are as near to ONNX Runtime's. A model whose output says another scale than its values have is refused.
 #[test]
 fn a_small_output_beside_a_large_one_keeps_its_bits() {
-    let fixture = several("uneven_outputs_13");
+    let fixture = load("uneven_outputs_13");
     let cpu = Cpu::detect();
     let (mut model, _) =
         calibrate(cpu, &fixture.graph, std::slice::from_ref(&fixture.input), &Options::default())
@@ -404,7 +396,7 @@ fn outputs_say_what_they_are() {
 /// taken inside is the network's own.
 #[test]
 fn each_output_ends_in_its_own_way() {
-    let graph = several("softmax_by_place_13").graph;
+    let graph = load("softmax_by_place_13").graph;
     let finishes: Vec<Finish> = graph.outputs.iter().map(|part| part.finish).collect();
     let softmaxes = |size, apart| Finish::Softmaxes { size, apart };
     let want = [
@@ -421,15 +413,16 @@ fn each_output_ends_in_its_own_way() {
     let curves: Vec<&Node> = graph.nodes.iter().filter(|node| node.op.is::<Curve>()).collect();
     assert_eq!(curves.len(), 1, "the gate: {curves:?}");
     // Of the first sizes (softmax, whether by place), as the file was of an older opset.
-    let old = several("softmax_by_place_11").graph;
+    let old = load("softmax_by_place_11").graph;
     assert_eq!(
         old.outputs.iter().map(|part| part.finish).take(3).collect::<Vec<_>>(),
         [softmaxes(5, 1), softmaxes(5, 36), softmaxes(3, 1)]
     );
 }
 
+/// Nobody needs to name outputs: all are taken, in the file's order.
 #[test]
-fn several_outputs_are_chosen_by_name() {
+fn several_outputs_are_all_taken_or_chosen_by_name() {
     let path = folder().join("several_outputs_13.onnx");
     let import = |names: &[String]| {
         import_file(
@@ -437,11 +430,11 @@ fn several_outputs_are_chosen_by_name() {
             &ImportOptions { outputs: names.to_vec(), ..ImportOptions::new(&Operators::standard()) },
         )
     };
-    let text = import(&[]).expect_err("none is chosen").to_string();
-    assert!(text.contains("--output-name"), "{text}");
-    let all = several("several_outputs_13");
-    let names: Vec<String> = all.graph.outputs.iter().map(|p| p.name.clone()).collect();
-    assert!(names.len() == 4 && names.iter().all(|n| text.contains(n)), "{text}");
+    let file = jaguar_graph::onnx::read(&path).expect("a file").graph.expect("a graph");
+    let names: Vec<String> = file.output.iter().map(|output| output.name().to_owned()).collect();
+    let all = load("several_outputs_13");
+    let taken: Vec<&str> = all.graph.outputs.iter().map(|part| part.name.as_str()).collect();
+    assert_eq!(taken, names);
     let dims: Vec<_> = all.graph.outputs.iter().map(|p| p.dims.clone()).collect();
     assert_eq!(dims, [vec![1, 5], vec![1, 5], vec![1, 6, 6, 3], vec![1, 2]]);
     // In another order, and alone.
@@ -452,6 +445,24 @@ fn several_outputs_are_chosen_by_name() {
     assert_eq!(values(&names[2..3]).len(), 108);
     let twice = import(&[names[0].clone(), names[0].clone()]).expect_err("named twice");
     assert!(twice.to_string().contains("twice"));
+    // One that is constant stands in the way of all, and says what helps; so do too many.
+    let mut model = jaguar_graph::onnx::read(&path).expect("a file");
+    let graph = model.graph.as_mut().expect("a graph");
+    let (known, first) = (graph.initializer[0].name().to_owned(), graph.output[0].clone());
+    graph.output.push(ValueInfoProto { name: Some(known.clone()), ..first.clone() });
+    let text = |model: &ModelProto| {
+        let options = ImportOptions::new(&Operators::standard());
+        import_model(model, "outputs", &options).expect_err("refused").to_string()
+    };
+    let constant = text(&model);
+    assert!(
+        constant.contains(&known) && constant.contains("name the others with --output-name"),
+        "{constant}"
+    );
+    let many = (0..65).map(|i| ValueInfoProto { name: Some(format!("y{i}")), ..first.clone() });
+    model.graph.as_mut().expect("a graph").output = many.collect();
+    let many = text(&model);
+    assert!(many.contains("there are 65, and at most 64") && many.contains("--output-name"), "{many}");
 }
 
 /// A factor of zeros and ones is no layer, whatever it varies along; another one that varies within a channel is still refused.

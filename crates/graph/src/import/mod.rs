@@ -105,8 +105,8 @@ pub struct Options {
     pub operators: Operators,
     /// The input's ONNX shape, batch included, for models that leave sizes open.
     pub input_shape: Option<Vec<usize>>,
-    /// Which outputs to compute, in this order, for models that have several. They are flattened and put one after
-    /// the other. Empty: the only one.
+    /// Which outputs to compute, in this order. They are flattened and put one after the other. Empty: all that the
+    /// model has.
     pub outputs: Vec<String>,
     /// Inputs that are always the same, by name: their values in C order, or a single one that fills them.
     pub constants: Vec<(String, Vec<f32>)>,
@@ -115,7 +115,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Those for a model with one input and one output, whose sizes are all said.
+    /// Those for a model with one input, whose sizes are all said.
     pub fn new(operators: &Operators) -> Self {
         let (operators, outputs, constants) = (operators.clone(), Vec::new(), Vec::new());
         Self { operators, input_shape: None, outputs, constants, cpu: Cpu::default() }
@@ -377,6 +377,10 @@ fn translate(
                 blocks.give(proto, &mut builder.nodes[before..])?;
                 made
             }
+            // What was refused before says more of the model than that the rest is too large.
+            Err(Reject::TooLarge(_)) if !unsupported.is_empty() => {
+                return Err(ImportError::Unsupported(unsupported));
+            }
             Err(Reject::TooLarge(what)) => return Err(ImportError::TooLarge(what)),
             // Behind a refused node it may be the stand-in that does not fit.
             Err(Reject::Invalid(problem)) if unsupported.is_empty() => {
@@ -403,7 +407,8 @@ fn translate(
     let mut parts = Vec::with_capacity(outputs.len());
     for &name in &outputs {
         let Some(Value::Activation(last)) = values.get(name) else {
-            return Err(ImportError::Output(format!("{name:?} does not depend on the input")));
+            let others = if outputs.len() > 1 { ": name the others with --output-name" } else { "" };
+            return Err(ImportError::Output(format!("{name:?} does not depend on the input{others}")));
         };
         let dims = last.view.sizes();
         if name.len() > limits::MAX_NAME || dims.len() > limits::MAX_RANK {
@@ -445,11 +450,20 @@ fn finish_output(
 fn choose_outputs<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<Vec<&'a str>, ImportError> {
     let names: Vec<&str> = graph.output.iter().map(|o| o.name()).collect();
     let wanted: Vec<&str> = options.outputs.iter().map(String::as_str).collect();
+    let wanted = if wanted.is_empty() { names.clone() } else { wanted };
+    if wanted.is_empty() {
+        return Err(ImportError::Output("there is none".into()));
+    }
+    if wanted.len() > limits::MAX_OUTPUTS {
+        return Err(ImportError::Output(format!(
+            "there are {}, and at most {} are taken: name some with --output-name, of {}",
+            wanted.len(),
+            limits::MAX_OUTPUTS,
+            shown(&names)
+        )));
+    }
     // Values inside may be named too: that cuts the rest off.
     let made = |name: &str| graph.node.iter().any(|node| node.output.iter().any(|o| o == name));
-    if wanted.len() > limits::MAX_OUTPUTS {
-        return Err(ImportError::TooLarge("outputs"));
-    }
     for (index, name) in wanted.iter().enumerate() {
         if name.is_empty() || !names.contains(name) && !made(name) {
             return Err(ImportError::Output(format!(
@@ -461,15 +475,7 @@ fn choose_outputs<'a>(graph: &'a GraphProto, options: &'a Options) -> Result<Vec
             return Err(ImportError::Output(format!("{name:?} is named twice")));
         }
     }
-    match (&wanted[..], &names[..]) {
-        ([], [_]) => Ok(names),
-        ([], []) => Err(ImportError::Output("there is none".into())),
-        ([], names) => Err(ImportError::Output(format!(
-            "there are several: name one with --output-name, or more, with commas between: {}",
-            shown(names)
-        ))),
-        _ => Ok(wanted),
-    }
+    Ok(wanted)
 }
 
 /// Names for a message, and how many more there are.

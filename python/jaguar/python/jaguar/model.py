@@ -442,7 +442,7 @@ def compile(
 
     `model`: a `torch.nn.Module`, the path of an ONNX file, or its bytes. `preprocessing`: how pictures become tensors, as the network
     was trained. `labels`: names of the classes, or a file with one a line. `input_shape`: with the batch, as (1, 3, 224, 224), where
-    neither the network nor the calibration tells it. `outputs`: which to compute, of a network that has several. `constants`: inputs
+    neither the network nor the calibration tells it. `outputs`: which to compute; all, where none is named. `constants`: inputs
     besides the picture that are always the same, by name: a number, or an array.
 
     `activation_bits`: 8 to 24, "auto" for 16 or as many as keep `accuracy_bound`, "fewest" for 12 or as many as keep it.
