@@ -117,7 +117,7 @@ pub fn agreement_heard(
     images: &[Vec<f32>],
     heard: &mut dyn FnMut(usize),
 ) -> Result<Agreement, ReferenceError> {
-    compare(cpu, graph, model, images, None, heard)
+    compare(cpu, model, beside(cpu, graph, images), None, heard)
 }
 
 /// As [`agreement`], but with the integer network as a private run may turn out; every image has chances of its own,
@@ -132,35 +132,50 @@ pub fn private_agreement(
     images: &[Vec<f32>],
     seed: u64,
 ) -> Result<Agreement, ReferenceError> {
-    private_agreement_heard(cpu, graph, model, images, seed, &mut |_| ())
+    compare(cpu, model, beside(cpu, graph, images), Some(seed), &mut |_| ())
 }
 
-/// As [`private_agreement`]; `heard` is told how many images are done, after each.
+/// As [`private_agreement`], of images with what the float network makes of each; `heard` is told how many are done, after each.
 ///
 /// # Errors
 /// As [`agreement`].
-pub(crate) fn private_agreement_heard(
+pub(crate) fn private_agreement_beside(
     cpu: Cpu,
-    graph: &Graph,
     model: &Model,
-    images: &[Vec<f32>],
+    images: &[[Vec<f32>; 2]],
     seed: u64,
     heard: &mut dyn FnMut(usize),
 ) -> Result<Agreement, ReferenceError> {
-    compare(cpu, graph, model, images, Some(seed), heard)
+    let images = images.iter().map(|[image, output]| Ok((image.as_slice(), output.clone())));
+    compare(cpu, model, images, Some(seed), heard)
 }
 
-fn compare(
+/// An image and what the float network makes of it.
+type Beside<'a> = Result<(&'a [f32], Vec<f32>), ReferenceError>;
+
+fn beside<'a>(
     cpu: Cpu,
-    graph: &Graph,
+    graph: &'a Graph,
+    images: &'a [Vec<f32>],
+) -> impl ExactSizeIterator<Item = Beside<'a>> {
+    images.iter().map(move |image| {
+        let expected = graph.input_shape().iter().product();
+        let output = graph.forward(cpu, image);
+        Ok((image.as_slice(), output.ok_or(ReferenceError::Input { found: image.len(), expected })?))
+    })
+}
+
+fn compare<'a>(
+    cpu: Cpu,
     model: &Model,
-    images: &[Vec<f32>],
+    images: impl ExactSizeIterator<Item = Beside<'a>>,
     seed: Option<u64>,
     heard: &mut dyn FnMut(usize),
 ) -> Result<Agreement, ReferenceError> {
     let network = &model.network;
+    let count = images.len();
     let mut result = Agreement {
-        images: images.len(),
+        images: count,
         same_class: 0,
         max_error: 0.0,
         mean_error: 0.0,
@@ -169,15 +184,13 @@ fn compare(
         outputs: Vec::new(),
         overflows: 0,
         tight: 0,
-        classes: Vec::with_capacity(images.len()),
+        classes: Vec::with_capacity(count),
     };
     let heads = Heads::new(network);
     let mut outputs: Vec<Judge<'_>> = heads.all().iter().map(Judge::new).collect();
     let mut logits = 0usize;
-    for (index, image) in images.iter().enumerate() {
-        let expected = graph.input_shape().iter().product();
-        let wrong = ReferenceError::Input { found: image.len(), expected };
-        let float = graph.forward(cpu, image).ok_or(wrong)?;
+    for (index, image) in images.enumerate() {
+        let (image, float) = image?;
         let input = network.input.quantise(image, network.activation_bits);
         let run = match seed {
             None => reference::run(cpu, model, &input)?,

@@ -10,6 +10,7 @@ use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut};
 
 use jaguar_ring::cpu::Cpu;
+use rayon::prelude::*;
 
 use crate::network::{self, NodeId, OutputPart, Shape};
 pub use crate::ops::float::*;
@@ -306,6 +307,9 @@ pub enum Growth {
     Alike,
 }
 
+/// At least so many values go to one thread.
+const EACH: usize = 1 << 12;
+
 /// What an operation is applied to.
 #[derive(Clone, Copy, Debug)]
 pub struct FloatOperands<'a> {
@@ -321,6 +325,11 @@ impl<'a> FloatOperands<'a> {
     /// The first input's shape and values.
     pub fn first(&self) -> (Shape, &'a [f32]) {
         self.inputs[0]
+    }
+
+    /// What `function` makes of each of the first input's values.
+    pub fn each(&self, function: impl Fn(f32) -> f32 + Sync) -> Vec<f32> {
+        self.first().1.par_iter().with_min_len(EACH).map(|&x| function(x)).collect()
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jaguar_mpc::Nonlinear;
 use jaguar_mpc::share::Modulus;
 use jaguar_ring::cpu::Cpu;
+use rayon::prelude::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -387,6 +388,9 @@ pub trait Operator: Parameters + Any + Debug + Send + Sync {
     fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>>;
 }
 
+/// At least so many values go to one thread.
+const EACH: usize = 1 << 12;
+
 /// What an operator is applied to: at least one input, each with as many values as its shape says.
 pub struct Operands<'a> {
     shapes: Vec<Shape>,
@@ -424,8 +428,9 @@ impl<'a> Operands<'a> {
     }
 
     /// [`Operator::pull_back`] of what works element by element on one input, `slope` being its derivative.
-    pub fn pull_back_each(&self, by: &[f32], slope: impl Fn(i64) -> f32) -> Vec<Vec<f32>> {
-        vec![self.first().1.iter().zip(by).map(|(&x, by)| slope(x) * by).collect()]
+    pub fn pull_back_each(&self, by: &[f32], slope: impl Fn(i64) -> f32 + Sync) -> Vec<Vec<f32>> {
+        let values = self.first().1.par_iter().zip(by).with_min_len(EACH);
+        vec![values.map(|(&x, by)| slope(x) * by).collect()]
     }
 }
 
@@ -444,7 +449,7 @@ impl Chance {
     }
 
     /// What `of` makes of each value and the client's share of it.
-    pub fn each(&self, x: &[i64], of: impl Fn(i64, u64) -> i64) -> Vec<i64> {
-        x.iter().enumerate().map(|(i, &v)| of(v, self.share(i))).collect()
+    pub fn each(&self, x: &[i64], of: impl Fn(i64, u64) -> i64 + Sync) -> Vec<i64> {
+        x.par_iter().enumerate().with_min_len(EACH).map(|(i, &v)| of(v, self.share(i))).collect()
     }
 }

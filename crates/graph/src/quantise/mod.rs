@@ -325,21 +325,32 @@ pub fn measure(cpu: Cpu, graph: &Graph, images: &[Vec<f32>]) -> Result<ChannelRa
     }
     let mut ranges: ChannelRanges = graph.nodes.iter().map(|node| vec![0.0; node.shape[0]]).collect();
     for (index, image) in images.iter().enumerate() {
-        let expected = graph.input_shape().iter().product();
-        let values =
-            graph.run(cpu, image).ok_or(QuantiseError::Image { index, found: image.len(), expected })?;
-        for ((ranges, values), node) in ranges.iter_mut().zip(&values).zip(&graph.nodes) {
-            for (range, plane) in ranges.iter_mut().zip(values.chunks_exact(node.shape[1] * node.shape[2])) {
-                // `f32::max` would pass over a NaN.
-                let largest = plane.iter().fold(0f32, |m, v| if v.abs() <= m { m } else { v.abs() });
-                if !largest.is_finite() {
-                    return Err(QuantiseError::NotFinite(node.name.clone()));
-                }
-                *range = range.max(f64::from(largest));
-            }
-        }
+        widen(cpu, graph, (index, image), &mut ranges)?;
     }
     Ok(ranges)
+}
+
+/// Widens ranges by the values on one image, which has this number; gives the network's output.
+fn widen(
+    cpu: Cpu,
+    graph: &Graph,
+    (index, image): (usize, &[f32]),
+    ranges: &mut ChannelRanges,
+) -> Result<Vec<f32>, QuantiseError> {
+    let expected = graph.input_shape().iter().product();
+    let mut values =
+        graph.run(cpu, image).ok_or(QuantiseError::Image { index, found: image.len(), expected })?;
+    for ((ranges, values), node) in ranges.iter_mut().zip(&values).zip(&graph.nodes) {
+        for (range, plane) in ranges.iter_mut().zip(values.chunks_exact(node.shape[1] * node.shape[2])) {
+            // `f32::max` would pass over a NaN.
+            let largest = plane.iter().fold(0f32, |m, v| if v.abs() <= m { m } else { v.abs() });
+            if !largest.is_finite() {
+                return Err(QuantiseError::NotFinite(node.name.clone()));
+            }
+            *range = range.max(f64::from(largest));
+        }
+    }
+    Ok(values.pop().unwrap_or_default())
 }
 
 /// Quantises a graph whose ranges (as [`measure`] gives them) are known.

@@ -14,8 +14,8 @@
 use jaguar_ring::cpu::Cpu;
 
 use super::samples::{Oddity, by_node, oddities};
-use super::{ChannelRanges, Options, QuantiseError, Report, measure, quantise};
-use crate::agreement::{Agreement, private_agreement_heard};
+use super::{ChannelRanges, Options, QuantiseError, Report, quantise, widen};
+use crate::agreement::{Agreement, private_agreement_beside};
 use crate::float::Graph;
 use crate::network::{Hiding, Model};
 
@@ -24,9 +24,9 @@ use crate::network::{Hiding, Model};
 pub struct Samples<'a> {
     cpu: Cpu,
     graph: &'a Graph,
-    /// Two parts: ranges, and the samples that are tried with them, which are the other part's. One part if there is only one
-    /// sample, which then has to do for both.
-    parts: Vec<(ChannelRanges, Vec<Vec<f32>>)>,
+    /// Two parts: ranges, and the samples that are tried with them, which are the other part's, each with what the float network makes of
+    /// it. One part if there is only one sample, which then has to do for both.
+    parts: Vec<(ChannelRanges, Vec<[Vec<f32>; 2]>)>,
     /// The ranges over all samples.
     all: ChannelRanges,
     /// By sample and node, the largest absolute value.
@@ -47,21 +47,16 @@ impl<'a> Samples<'a> {
     ) -> Result<Self, QuantiseError> {
         let mut all: Option<ChannelRanges> = None;
         let mut ranges: [Option<ChannelRanges>; 2] = [None, None];
-        let mut others: [Vec<Vec<f32>>; 2] = [Vec::new(), Vec::new()];
+        let mut others: [Vec<[Vec<f32>; 2]>; 2] = [Vec::new(), Vec::new()];
         let mut each = Vec::with_capacity(images.len());
         for (index, image) in images.iter().enumerate() {
-            let one = measure(cpu, graph, std::slice::from_ref(image)).map_err(|error| {
-                if let QuantiseError::Image { found, expected, .. } = error {
-                    QuantiseError::Image { index, found, expected }
-                } else {
-                    error
-                }
-            })?;
+            let mut one: ChannelRanges = graph.nodes.iter().map(|node| vec![0.0; node.shape[0]]).collect();
+            let output = widen(cpu, graph, (index, image), &mut one)?;
             each.push(by_node(&one));
             join(&mut all, &one);
             join(&mut ranges[index % 2], &one);
             let other = if images.len() == 1 { 0 } else { 1 - index % 2 };
-            others[other].push(image.clone());
+            others[other].push([image.clone(), output]);
             done(index + 1);
         }
         let Some(all) = all else { return Err(QuantiseError::NoImages) };
@@ -111,9 +106,9 @@ impl<'a> Samples<'a> {
             // With its guard bits, and so with the noise that answers will have.
             let model = quantise(self.graph, ranges, options)?.0.guarded(options.hiding)?;
             let mut done = |done| heard(before + done, all);
-            let one = private_agreement_heard(self.cpu, self.graph, &model, others, SEED, &mut done);
+            let one = private_agreement_beside(self.cpu, &model, others, SEED, &mut done);
             before += others.len();
-            let one = one.expect("`measure` has run on these images");
+            let one = one.expect("the float network has run on these images");
             found = Some(found.map_or(one.clone(), |found| found.and(&one)));
         }
         Ok(found.expect("there are samples"))

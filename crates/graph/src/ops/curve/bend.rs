@@ -102,7 +102,7 @@ impl FloatOperator for Power {
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
-        of.first().1.iter().map(|&x| self.at(x.into()) as f32).collect()
+        of.each(|x| self.at(x.into()) as f32)
     }
 
     fn is_non_negative(&self, _: &[NodeId], _: &dyn Fn(NodeId) -> bool) -> bool {
@@ -203,7 +203,7 @@ impl FloatOperator for Band {
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
-        of.first().1.iter().map(|&x| self.at(x.into(), 1.0, f64::INFINITY).0 as f32).collect()
+        of.each(|x| self.at(x.into(), 1.0, f64::INFINITY).0 as f32)
     }
 
     fn seen(&mut self, largest: f64, bits: u32) -> bool {

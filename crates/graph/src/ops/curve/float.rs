@@ -60,7 +60,7 @@ impl FloatOperator for Curve {
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
-        of.first().1.iter().map(|&x| self.function.at(x.into()) as f32).collect()
+        of.each(|x| self.function.at(x.into()) as f32)
     }
 
     fn is_non_negative(&self, _: &[NodeId], _: &dyn Fn(NodeId) -> bool) -> bool {

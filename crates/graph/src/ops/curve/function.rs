@@ -72,7 +72,12 @@ fn erf(x: f64) -> f64 {
         let (mut term, mut sum) = (x, x);
         for n in 1..60 {
             term *= -x * x / f64::from(n);
-            sum += term / f64::from(2 * n + 1);
+            let next = sum + term / f64::from(2 * n + 1);
+            // (Terms fall from the sixth on at the latest, and change signs: what follows is less than the last one.)
+            if next == sum {
+                break;
+            }
+            sum = next;
         }
         return 2.0 / PI.sqrt() * sum;
     }

@@ -49,9 +49,13 @@ pub(super) fn apply(
     let mut apart = vec![0.0; spec.out_channels * size[0] * size[1]];
     apart.par_chunks_mut(size[0] * size[1]).zip(values.par_chunks(h * w)).enumerate().for_each(
         |(d, (plane, values))| {
-            for (at, value) in values.iter().enumerate() {
-                if let (Some(row), Some(column)) = (place(0, at / w), place(1, at % w)) {
-                    plane[row * size[1] + column] = unit(d) * value;
+            let unit = unit(d);
+            for (at, line) in values.chunks_exact(w).enumerate() {
+                let Some(row) = place(0, at) else { continue };
+                for (at, value) in line.iter().enumerate() {
+                    if let Some(column) = place(1, at) {
+                        plane[row * size[1] + column] = unit * value;
+                    }
                 }
             }
         },
