@@ -367,7 +367,7 @@ def sampled(drawn):
     tried = all_drawn - of[UNTRIED]
     near = of["compiles"]
     lines = [
-        f"{all_drawn} of timm's {drawn['of']} pretrained tags, drawn with the seed {drawn['seed']}; {tried} were tried, and {near} of these "
+        f"{all_drawn} of timm's {drawn['of']} pretrained tags, drawn with the seed {drawn['seed']}; {tried} were looked at, and {near} of these "
         f"({100 * near / max(tried, 1):.0f} %) compile and are off by at most {NEAR:g} % of their logits' spread.\n",
         "| what came of it | tags |\n|---|---:|",
     ]
