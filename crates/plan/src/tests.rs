@@ -1,8 +1,10 @@
 //! Predictions and choices under constants that are made up, so that what must come out is known.
 
 use jaguar_cheetah::RnsRings;
+use jaguar_graph::float::{self, Function, Known};
 use jaguar_graph::network::{
-    Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Product, Relu, Relu6, SumPool, Window,
+    Hiding, Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Product, Relu, Relu6, Straight,
+    SumPool, Window,
 };
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
@@ -755,4 +757,69 @@ fn an_operation_without_its_protocol_is_refused() {
     // Nor is anything else taken for local that has a protocol.
     assert_eq!(refused(0, relu.clone()), Some(("input".into(), "Input")));
     assert_eq!(refused(3, relu.clone()), None);
+}
+
+/// What each value of `node` costs, in bytes, with the making of its correlations: before the input, and with it.
+fn bytes_a_value(network: &Network, node: usize) -> [f64; 2] {
+    let instances = Instances { bits: Bin::B4096, vectors: Bin::B4096, noise: Noise::Fresh };
+    let plan = Plan::new(network, Choices { instances, ..Choices::standard(network, Kit::JAGUAR) }).unwrap();
+    let cost = predict(&plan, &Session::default(), None).nodes[node];
+    [cost.offline, cost.online].map(|s| (s.bytes_up + s.bytes_down) as f64 / plan.steps[node].values as f64)
+}
+
+/// A layer with these behind it, each of which takes what is named.
+fn behind_a_layer(ops: Vec<(Op, Vec<usize>)>) -> Network {
+    let mut network = network();
+    network.nodes.truncate(2);
+    let shape = network.nodes[1].shape;
+    let nodes = ops.into_iter().map(|(op, inputs)| Node { name: "behind".into(), op, inputs, shape });
+    network.nodes.extend(nodes);
+    network
+}
+
+/// The curve that calibration makes of a function, where 1 is so many units of the value and of what is made of it.
+fn curve(function: Function, one: f64) -> Op {
+    let known = Known { bits: 16, scales: Some((&[one], one)), ..Known::default() };
+    float::Op::from(function).integer(&known).unwrap()
+}
+
+/// A SiLU and a GELU of 16 bits, of values up to 4 or more (with fourfold headroom 1,024 units are one then), cost at most 160 bytes a value in
+/// all, and 60 of them online: the goal for curves. In 64 pieces with straight ends it is 61 online.
+#[test]
+fn curves_cost_few_bytes() {
+    let mut all = Vec::new();
+    for function in [Function::swish(1.0), Function::gelu(false), Function::gelu(true)] {
+        for one in [1024.0, 512.0, 256.0, 128.0, 16.0] {
+            let op = curve(function.clone(), one);
+            let most = if op.is::<Straight>() { 61.0 } else { 60.0 };
+            let what = op.describe();
+            let [before, online] = bytes_a_value(&behind_a_layer(vec![(op, vec![1])]), 2);
+            println!("{one} units, {what}: {before:.1} and {online:.1}");
+            all.push((one, what, before, online, most));
+        }
+    }
+    assert!(
+        all.iter().any(|(_, what, ..)| what.contains("256")) && all.iter().any(|a| a.4 > 60.0),
+        "{all:?}"
+    );
+    for (one, what, before, online, most) in all {
+        assert!(online <= most && before + online <= 160.0, "{one} units, {what}: {before} and {online}");
+    }
+}
+
+/// With eight guard bits a HardSwish takes at most 0.6 of what a clip and a product took before the input, as which it was made before.
+#[test]
+fn a_hard_swish_is_cheaper_than_a_product() {
+    const HIDING: Hiding = Hiding { guard_bits: 8, noise_bits: 8 };
+    let clip = Op::new(Relu6 { log2_six: 12, ignored: 0 });
+    let product = Op::new(Product { shift: 12, offsets: [-2048, 0] });
+    let former = behind_a_layer(vec![(clip, vec![1]), (product, vec![1, 2])]).guarded(HIDING).unwrap();
+    let former = bytes_a_value(&former, 2)[0] + bytes_a_value(&former, 3)[0];
+    for one in [1024.0, 512.0, 256.0, 128.0, 16.0] {
+        let op = curve(Function::hard_swish(), one);
+        let what = format!("{one} units: {}", op.describe());
+        let [before, _] = bytes_a_value(&behind_a_layer(vec![(op, vec![1])]).guarded(HIDING).unwrap(), 2);
+        println!("{what}: {before:.1} of {former:.1}");
+        assert!(before <= 0.6 * former, "{what}: {before} of {former}");
+    }
 }
