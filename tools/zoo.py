@@ -358,7 +358,7 @@ def sampled(drawn):
         state, tags = found["state"], len(found["tags"])
         if state == "compiles" and not found["off"] <= NEAR:
             state = "compiles, off by more"
-            far.append(f"`{name}` {found['off']:.3g} %")
+            far.append(f"{name} {found['off']:.3g} %")
         of[state] += tags
         if found["state"] == "refused":
             for kind in found["kinds"]:
