@@ -24,8 +24,10 @@ mod x86;
 
 use std::sync::OnceLock;
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use jaguar_ring::cpu::Cpu;
+#[cfg(target_arch = "aarch64")]
+use jaguar_ring::cpu::Feature;
 
 use crate::Block;
 use crate::block::LANES;
@@ -65,7 +67,7 @@ impl Kernel {
             Self::Sliced,
         ];
         #[cfg(target_arch = "aarch64")]
-        if arm::there() {
+        if Cpu::detect().has(Feature::ArmAes) {
             kernels.push(Self::Arm);
         }
         #[cfg(target_arch = "x86_64")]

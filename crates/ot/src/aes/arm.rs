@@ -5,15 +5,12 @@ use std::arch::aarch64::{
     vget_low_u32, vmull_u32, vreinterpretq_u8_u32, vreinterpretq_u32_u8, vshrn_n_u64,
 };
 
+use jaguar_ring::cpu::Feature;
+
 use super::eight::{EIGHT, Eight, ROUNDS};
 use crate::Block;
 
-/// Whether this processor has them.
-pub(super) fn there() -> bool {
-    std::arch::is_aarch64_feature_detected!("aes")
-}
-
-/// A register that exists only where the processor has AES ([`there`]).
+/// A register that exists only where the processor has AES.
 #[derive(Clone, Copy)]
 pub(crate) struct Register(uint8x16_t);
 
@@ -24,7 +21,7 @@ impl Eight for Register {
     type Schedule = [[Self; EIGHT]; ROUNDS + 1];
 
     fn schedule(keys: [[Block; EIGHT]; ROUNDS + 1]) -> Self::Schedule {
-        assert!(there(), "chosen where it is there");
+        assert!(Feature::ArmAes.is_there(), "chosen where it is there");
         keys.map(|keys| keys.map(Self::of))
     }
 

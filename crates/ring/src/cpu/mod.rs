@@ -27,7 +27,7 @@ const _: () = {
     );
 };
 
-/// A set of instructions that a kernel may need. All of them are of x86-64; other processors have none.
+/// A set of instructions that a kernel may need, of x86-64 but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Feature {
@@ -53,10 +53,12 @@ pub enum Feature {
     Aes,
     /// AES, a vector of blocks an instruction.
     Vaes,
+    /// AES of 64-bit Arm, one block in two instructions a round.
+    ArmAes,
 }
 
 impl Feature {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Sse41,
         Self::Avx2,
         Self::Fma,
@@ -68,6 +70,7 @@ impl Feature {
         Self::Avx512Ifma,
         Self::Aes,
         Self::Vaes,
+        Self::ArmAes,
     ];
 
     const fn bit(self) -> u16 {
@@ -90,11 +93,18 @@ impl Feature {
             Self::Avx512Ifma => is_x86_feature_detected!("avx512ifma"),
             Self::Aes => is_x86_feature_detected!("aes"),
             Self::Vaes => is_x86_feature_detected!("vaes"),
+            Self::ArmAes => false,
         }
     }
 
+    /// Whether this processor, and its operating system, have it.
+    #[cfg(target_arch = "aarch64")]
+    pub fn is_there(self) -> bool {
+        matches!(self, Self::ArmAes) && std::arch::is_aarch64_feature_detected!("aes")
+    }
+
     /// Whether this processor has it: no.
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     pub(crate) fn is_there(self) -> bool {
         false
     }
@@ -102,7 +112,7 @@ impl Feature {
     /// The lowest level that has it.
     const fn level(self) -> Level {
         match self {
-            Self::Sse41 | Self::Avx2 | Self::Fma | Self::Aes | Self::Vaes => Level::Avx2,
+            Self::Sse41 | Self::Avx2 | Self::Fma | Self::Aes | Self::Vaes | Self::ArmAes => Level::Avx2,
             Self::Avx512F
             | Self::Avx512Bw
             | Self::Avx512Dq
