@@ -76,6 +76,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long to wait before the server is dialled again: first, and at most.
 const PAUSE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
+/// How long a session that was cut may take to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// After how many seconds who was turned away may come back.
 const COME_BACK: u64 = 5;
 
@@ -139,7 +142,7 @@ impl Asker {
         let stop = Stop::default();
         let connected = dial(&stop, true)?;
         let about = Arc::new(About::new(&connected));
-        let now = Now { about: about.clone(), away: None, prepared: false, stock: Stock::default() };
+        let now = Now { about, away: None, prepared: false, stock: Stock::default() };
         let now = Arc::new(Mutex::new(now));
         let stop = Arc::new(Mutex::new(stop));
         let (most, patience) = (options.waiting, options.patience);
@@ -211,17 +214,17 @@ impl Asker {
         }
     }
 
-    /// Ends the session: in order within `grace`, else at once.
+    /// Ends the session: in order within `grace`, else at once. (A thread that waits for the system is left to the process's end.)
     pub fn end(&self, grace: Duration) {
         drop(lock(&self.line).take());
         let Some(thread) = lock(&self.thread).take() else { return };
-        let until = Instant::now() + grace;
-        while !thread.is_finished() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(10));
+        for wait in [grace, FAREWELL] {
+            let until = Instant::now() + wait;
+            while !thread.is_finished() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(10));
+            }
+            lock(&self.stop).now();
         }
-        lock(&self.stop).now();
-        // (What it panicked with was reported.)
-        let _ = thread.join();
     }
 }
 
@@ -333,6 +336,8 @@ impl Session {
             }
             Err(why) => {
                 let text = in_one_line(&why);
+                // (Who is told so and looks finds it so.)
+                self.is_away(&text);
                 for job in jobs {
                     let text = format!("the connection to the server broke: {text}");
                     let _ = job.reply.send(Err(Refusal::later(text, COME_BACK)));
@@ -364,13 +369,15 @@ impl Session {
         Ok(predictions)
     }
 
+    fn is_away(&self, why: &str) {
+        let mut now = lock(&self.now);
+        (now.away, now.prepared, now.stock) = (Some(why.to_owned()), false, Stock::default());
+    }
+
     /// Drops the session, of which no more is to be had. Those who wait are told.
     fn leave(&mut self, why: &EngineError) {
         let text = in_one_line(why);
-        {
-            let mut now = lock(&self.now);
-            (now.away, now.prepared, now.stock) = (Some(text.clone()), false, Stock::default());
-        }
+        self.is_away(&text);
         self.metrics.kept(Stock::default());
         self.metrics.broke();
         while let Ok(job) = self.jobs.try_recv() {

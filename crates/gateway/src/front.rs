@@ -22,11 +22,11 @@ use tokio::time::timeout;
 
 use crate::asker::{Asker, Now};
 use crate::metrics::{Metrics, Protocol};
-use crate::model::About;
+use crate::model::{About, PLATFORM};
 use crate::output::outputs;
 use crate::refusal::Refusal;
 use crate::wiped::Wiped;
-use crate::{PLATFORM, grpc, rest};
+use crate::{grpc, rest};
 
 /// Bytes that a request may have.
 pub const LONGEST: usize = 64 << 20;

@@ -8,7 +8,7 @@ use prost::{Message, Oneof};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::input::{Data, Given, Inputs, inputs};
-use crate::model::{About, TensorInfo};
+use crate::model::{About, PLATFORM, TensorInfo};
 use crate::output::{Tensor, Values, check_wanted};
 use crate::refusal::Refusal;
 use crate::wiped::Wiped;
@@ -208,7 +208,7 @@ pub fn metadata(name: &str, about: &About) -> impl Message + use<> {
     ModelMetadata {
         name: name.to_owned(),
         versions: vec![about.version()],
-        platform: crate::PLATFORM.to_owned(),
+        platform: PLATFORM.to_owned(),
         inputs: tensors(about.inputs()),
         outputs: tensors(about.outputs()),
         properties: about.properties().into_iter().map(|(name, text)| (name.to_owned(), text)).collect(),
@@ -223,6 +223,7 @@ pub struct Asked {
 }
 
 /// As the inputs came, so the outputs go.
+#[derive(Default)]
 pub struct Form {
     id: String,
     raw: bool,

@@ -40,6 +40,18 @@ pub struct Inputs {
     pub warning: Option<String>,
 }
 
+/// A picture or a tensor that is wiped at its end.
+struct Held(Source);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        match &mut self.0 {
+            Source::Pixels { rgb, .. } => rgb.zeroize(),
+            Source::Tensor { values, .. } => values.zeroize(),
+        }
+    }
+}
+
 macro_rules! invalid {
     ($($text:tt)*) => { Refusal::Invalid(format!($($text)*)) };
 }
@@ -68,13 +80,9 @@ pub fn inputs(about: &About, tensors: Vec<Given<'_>>, most: usize) -> Result<Inp
         return Err(invalid!("input '{}' has nothing in it", about.input()));
     }
     let (mut integers, mut warning) = (Vec::new(), None);
-    for mut source in sources {
-        let input = source.input(&about.network).map_err(|e| invalid!("input '{}': {e}", about.input()));
-        match &mut source {
-            Source::Pixels { rgb, .. } => rgb.zeroize(),
-            Source::Tensor { values, .. } => values.zeroize(),
-        }
-        let input = input?;
+    for Held(source) in &sources {
+        let input = source.input(&about.network);
+        let input = input.map_err(|e| invalid!("input '{}': {e}", about.input()))?;
         integers.push(Zeroizing::new(input.integers));
         warning = warning.or(input.warning);
     }
@@ -104,7 +112,7 @@ fn check_batch(name: &str, found: usize, most: usize) -> Result<(), Refusal> {
     Err(invalid!("input '{name}' has {found} inputs in it; a request may have {most}"))
 }
 
-fn tensors_of(about: &About, tensor: Given<'_>, most: usize) -> Result<Vec<Source>, Refusal> {
+fn tensors_of(about: &About, tensor: Given<'_>, most: usize) -> Result<Vec<Held>, Refusal> {
     let Given { name, shape, data, .. } = tensor;
     let values: Wiped<f32> = match data {
         Data::Numbers(values) => values,
@@ -128,18 +136,18 @@ fn tensors_of(about: &About, tensor: Given<'_>, most: usize) -> Result<Vec<Sourc
         invalid!("input '{name}' has shape {shape:?}: {:?} is expected", [&[-1], &layout[..]].concat())
     };
     if values.len() == each {
-        return Ok(vec![Source::Tensor { shape: dims, values: values.to_vec() }]);
+        return Ok(vec![Held(Source::Tensor { shape: dims, values: values.to_vec() })]);
     }
     let Some((&count, part)) = dims.split_first() else { return Err(wanted()) };
     if count == 0 || values.len() != (count as usize).saturating_mul(each) {
         return Err(wanted());
     }
     check_batch(&name, count as usize, most)?;
-    let of = |values: &[f32]| Source::Tensor { shape: part.to_vec(), values: values.to_vec() };
+    let of = |values: &[f32]| Held(Source::Tensor { shape: part.to_vec(), values: values.to_vec() });
     Ok(values.chunks_exact(each).map(of).collect())
 }
 
-fn pictures(tensor: Given<'_>, most: usize) -> Result<Vec<Source>, Refusal> {
+fn pictures(tensor: Given<'_>, most: usize) -> Result<Vec<Held>, Refusal> {
     let Given { name, shape, data, .. } = tensor;
     let numbers: Wiped<u8>;
     let bytes: &[u8] = match &data {
@@ -168,11 +176,11 @@ fn pictures(tensor: Given<'_>, most: usize) -> Result<Vec<Source>, Refusal> {
     // (Their product is part of the volume, which was counted.)
     let (height, width) = (height as usize, width as usize);
     check_batch(&name, bytes.len() / (3 * height * width), most)?;
-    let of = |rgb: &[u8]| Source::Pixels { rgb: rgb.to_vec(), width, height };
+    let of = |rgb: &[u8]| Held(Source::Pixels { rgb: rgb.to_vec(), width, height });
     Ok(bytes.chunks_exact(3 * height * width).map(of).collect())
 }
 
-fn files(tensor: Given<'_>, most: usize) -> Result<Vec<Source>, Refusal> {
+fn files(tensor: Given<'_>, most: usize) -> Result<Vec<Held>, Refusal> {
     let Given { name, shape, data, .. } = tensor;
     let decoded: Vec<Zeroizing<Vec<u8>>>;
     let files: Vec<&[u8]> = match &data {
@@ -195,7 +203,8 @@ fn files(tensor: Given<'_>, most: usize) -> Result<Vec<Source>, Refusal> {
     check_count(&name, &shape, files.len())?;
     check_batch(&name, files.len(), most)?;
     let open = |(index, file): (usize, &&[u8])| {
-        Source::encoded(file).map_err(|e| invalid!("input '{name}', number {index}: {}", in_one_line(&e)))
+        let opened = Source::encoded(file).map(Held);
+        opened.map_err(|e| invalid!("input '{name}', number {index}: {}", in_one_line(&e)))
     };
     files.iter().enumerate().map(open).collect()
 }

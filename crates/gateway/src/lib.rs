@@ -38,9 +38,6 @@ use crate::metrics::Metrics;
 pub use crate::asker::{Dial, Event, Hear, Options};
 pub use crate::front::LONGEST;
 
-/// What this is called where servers of models say what they are.
-const PLATFORM: &str = "jaguar-gateway";
-
 /// Connections at once. Who comes beyond it waits.
 const CONNECTIONS: usize = 256;
 

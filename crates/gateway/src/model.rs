@@ -10,6 +10,9 @@ use jaguar::network::Network;
 use jaguar::report::caveat;
 use serde::Serialize;
 
+/// What a gateway is called where servers of models say what they are.
+pub const PLATFORM: &str = "jaguar-gateway";
+
 /// A tensor's name, type and shape; -1 is any number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TensorInfo {
@@ -44,6 +47,12 @@ impl About {
             reveal: connected.reveal(),
             network,
         }
+    }
+
+    /// Of a network that nobody serves.
+    #[cfg(test)]
+    pub fn of(network: Network, reveal: Reveal) -> Self {
+        Self { network, reveal, model: ModelId([7; 32]), protocol: "none".into(), leaks: None }
     }
 
     /// The name of the model for who asks here, where its server's name for it is not known.

@@ -200,7 +200,7 @@ fn what_cannot_be_answered_says_what_is_expected() {
         (tensor("input", "BYTES", json!([1]), json!(["AAAA"])), "neither an image"),
         (tensor("input", "BYTES", json!([2]), json!(["AAAA"])), "has 1 values in it, not 2"),
         (tensor("input", "FP32", json!([65, 1, 4, 4]), json!(vec![0.5; 65 * 16])), "a request may have 64"),
-        (tensor("input", "FP32", json!([1, 1, 4, 4]), json!([[1e39; 4]; 4])), "finite"),
+        (tensor("input", "FP32", json!([1, 1, 4, 4]), json!(vec![1e39; 16])), "finite"),
         (json!({ "inputs": [] }), "the model takes one"),
         (json!({}), "missing field `inputs`"),
         (json!({ "inputs": [{ "name": "input", "datatype": "FP32", "shape": [1, 1, 4, 4] }] }), "no data"),
@@ -282,8 +282,11 @@ fn a_server_that_dies_is_missed_and_found_again() {
     assert!(reply.text().contains("the server is away"), "{}", reply.text());
     let reply = grpc::call(&site, "ModelInfer", &grpc::infer("small", &[1, 1, 4, 4], &[0; 64]));
     assert_eq!(reply.status, "14", "{}", reply.message);
+    let version = |site: &Site| get(site, "/v2/models/small").json()["versions"][0].clone();
+    let before = version(&site);
     site.serve_again();
     wait_ready(&site);
+    assert_ne!(version(&site), before, "it is another model");
     let reply = infer_at(&site, "/v2/models/small/infer");
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert!(get(&site, "/metrics").text().contains("jaguar_gateway_breaks_total 1"));

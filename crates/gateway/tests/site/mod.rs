@@ -58,6 +58,8 @@ pub struct Site {
     /// Where the gateway is.
     pub address: SocketAddr,
     model: Model,
+    /// As it is served: with what hides its hidden units.
+    served: Model,
     server: Address,
     control: Control,
     gate: Gate,
@@ -89,7 +91,13 @@ fn serve(model: &Model, address: &Address) -> (Address, Control, JoinHandle<()>)
     let listener = Listener::bind(address).unwrap();
     let server = Server::new(Models::from(service), listener, jaguar::serve::Limits::default()).unwrap();
     let (address, control) = (server.bound().to_string().parse().unwrap(), server.control());
-    (address, control, thread::spawn(move || drop(server.run(|_| ()).unwrap())))
+    (
+        address,
+        control,
+        thread::spawn(move || {
+            server.run(|_| ()).unwrap();
+        }),
+    )
 }
 
 impl Site {
@@ -100,6 +108,7 @@ impl Site {
 
     pub fn with(keep: u32, change: impl FnOnce(&mut Options)) -> Self {
         let model = model();
+        let served = Bundle::new(model.clone()).unwrap().model;
         let (server, control, serving) = serve(&model, &"127.0.0.1:0".parse().unwrap());
         let gate = Gate::default();
         let (dialer, shared) = (Dialer::new(server.clone()), gate.clone());
@@ -114,7 +123,7 @@ impl Site {
         let gateway = Gateway::start(listener, None, Arc::new(dial), options, Arc::new(|_| ())).unwrap();
         let (address, ending) = (gateway.address().unwrap(), gateway.ending());
         let running = thread::spawn(move || gateway.run().unwrap());
-        Self { address, model, server, control, gate, ending, threads: vec![serving, running] }
+        Self { address, model, served, server, control, gate, ending, threads: vec![serving, running] }
     }
 
     /// Nothing reaches the server from now on.
@@ -133,7 +142,7 @@ impl Site {
         self.threads.remove(0).join().unwrap();
     }
 
-    /// The same model at the same address.
+    /// The same network at the same address, compiled anew: another model.
     pub fn serve_again(&mut self) {
         let (_, control, serving) = serve(&self.model, &self.server);
         self.control = control;
@@ -142,7 +151,7 @@ impl Site {
 
     /// What `predict` makes of a picture.
     pub fn preprocessed(&self, rgb: &[u8], width: usize, height: usize) -> Vec<f32> {
-        let network = &self.model.network;
+        let network = &self.served.network;
         image_input::tensor(&network.input.image, network.nodes[0].shape, rgb, width, height).unwrap()
     }
 }
@@ -166,9 +175,9 @@ pub fn input(seed: usize) -> Vec<f32> {
 /// run may be.
 #[track_caller]
 pub fn close(site: &Site, answer: &[f32], input: &[f32]) {
-    let network = &site.model.network;
+    let network = &site.served.network;
     let run =
-        reference::run(Cpu::detect(), &site.model, &network.input.quantise(input, network.activation_bits))
+        reference::run(Cpu::detect(), &site.served, &network.input.quantise(input, network.activation_bits))
             .unwrap();
     let plan = Plan::new(network, Choices::among(network, &[Kit::JAGUAR]).unwrap()).unwrap();
     let bound = 0.5 + plan.steps[1].error_ulps() + f64::from(2u32 << network.noise_bits);
