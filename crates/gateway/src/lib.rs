@@ -65,6 +65,9 @@ pub enum GatewayError {
         /// The operating system's word.
         source: io::Error,
     },
+    /// This is none.
+    #[error("listening on {0}: that is no address and port (HOST:PORT)")]
+    Address(String),
     /// The address can be reached from other machines.
     #[error(
         "{0} can be reached from other machines, and what is asked there is in the clear: pictures would go over the network, and whoever \
@@ -85,7 +88,13 @@ pub enum GatewayError {
 /// When the address is none, not free, or not of this machine alone.
 pub fn listen(address: &str, remote: bool) -> Result<TcpListener, GatewayError> {
     let at = |source| GatewayError::Listen { address: address.to_owned(), source };
-    let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(at)?.collect();
+    let found: Vec<SocketAddr> = match address.to_socket_addrs() {
+        Ok(found) => found.collect(),
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+            return Err(GatewayError::Address(address.to_owned()));
+        }
+        Err(e) => return Err(at(e)),
+    };
     if let Some(&other) = found.iter().find(|found| !found.ip().is_loopback())
         && !remote
     {

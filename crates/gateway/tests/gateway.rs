@@ -9,16 +9,28 @@ use asking::{Reply, binary, get, grpc, infer, post, send};
 use serde_json::{Value, json};
 use site::{Site, close, input, logits_of};
 
-/// The server is there, and queries are prepared.
+/// Waits until it is so.
 #[track_caller]
-fn wait_ready(site: &Site) {
+fn until(what: &str, so: impl Fn() -> bool) {
     for _ in 0..6000 {
-        if get(site, "/v2/health/ready").status == 200 {
+        if so() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("not ready: {}", get(site, "/v2/health/ready").text());
+    panic!("not {what}");
+}
+
+/// The server is there, and queries are prepared.
+#[track_caller]
+fn wait_ready(site: &Site) {
+    until("ready", || get(site, "/v2/health/ready").status == 200);
+}
+
+/// An input waits for its answer.
+#[track_caller]
+fn wait_asked(site: &Site) {
+    until("asked", || get(site, "/metrics").text().contains("jaguar_gateway_waiting_inputs 1\n"));
 }
 
 fn body(shape: &[i64], data: &[f32]) -> Value {
@@ -260,9 +272,7 @@ fn a_server_that_dies_is_missed_and_found_again() {
         let text = body(&[1, 1, 4, 4], &input(1)).to_string();
         asking::post_to(address, "/v2/models/small/infer", &[], text.as_bytes())
     });
-    while !get(&site, "/metrics").text().contains("jaguar_gateway_waiting_inputs 1\n") {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_asked(&site);
     site.kill();
     site.open();
     let reply = asking.join().unwrap();
@@ -293,9 +303,7 @@ fn a_server_that_dies_is_missed_and_found_again() {
 
     // While nobody asks.
     site.kill();
-    while get(&site, "/v2/health/ready").status == 200 {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("away", || get(&site, "/v2/health/ready").status == 503);
     site.serve_again();
     wait_ready(&site);
 }
@@ -313,9 +321,7 @@ fn who_comes_when_the_line_is_full_is_told_to_come_back() {
         let text = body(&[1, 1, 4, 4], &input(1)).to_string();
         asking::post_to(address, "/v2/models/small/infer", &[], text.as_bytes())
     });
-    while !get(&site, "/metrics").text().contains("jaguar_gateway_waiting_inputs 1\n") {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_asked(&site);
     let reply = infer_at(&site, "/v2/models/small/infer");
     assert_eq!(reply.status, 503);
     assert!(reply.text().contains("1 inputs wait already"), "{}", reply.text());

@@ -49,7 +49,7 @@ fn programs_are_answered_as_predict_answers() {
     let drawing = it.folder.path("drawing.png");
     std::fs::write(&drawing, tiny::png()).unwrap();
     let alone = &it.ask("cache", &[&drawing])[0];
-    let (mut process, address) = gateway(&it, &["--keep", "1"]);
+    let (process, address) = gateway(&it, &["--keep", "1"]);
     let (status, about) = ask(&address, "GET", "/v2/models/tiny", &Value::Null);
     assert_eq!(status, 200, "{about}");
     assert_eq!(about["inputs"][0]["shape"], json!([-1, 3, tiny::SIDE, tiny::SIDE]));
@@ -100,7 +100,7 @@ fn a_label_is_all_where_no_more_is_revealed() {
 #[test]
 fn what_a_gateway_cannot_do_is_said() {
     fails(&["gateway", "--listen", "0.0.0.0:0"], &["0.0.0.0:0", "in the clear", "--allow-remote"]);
-    fails(&["gateway", "--listen", "127.0.0.1"], &["127.0.0.1", "port"]);
+    fails(&["gateway", "--listen", "127.0.0.1"], &["127.0.0.1", "HOST:PORT"]);
     fails(&["gateway", "--listen", "127.0.0.1:0", "--server", "127.0.0.1:1"], &["127.0.0.1:1"]);
     fails(&["gateway", "--batch", "4", "--max-waiting", "2"], &["--max-waiting 2", "--batch 4"]);
 }
