@@ -128,7 +128,8 @@ class Predict:
 
 
 def measure(predict: Predict, address: str, count: int) -> None:
-    """By turns: a picture to predict, and the same to the gateway by each protocol, each with a query that was prepared before."""
+    """By turns: a picture to predict, and the same to the gateway by each protocol, each with a query that was prepared before. What comes
+    on top of the query itself is told apart, since queries scatter by more than that."""
     import numpy
     import tritonclient.grpc
     import tritonclient.http
@@ -138,32 +139,41 @@ def measure(predict: Predict, address: str, count: int) -> None:
         input_ = json.load(said)["inputs"][0]["name"]
     clients = {"http": tritonclient.http, "grpc": tritonclient.grpc}
     there = {name: kind.InferenceServerClient(address) for name, kind in clients.items()}
-    seconds: dict[str, list[float]] = {"predict": [], "predict, online": [], **{name: [] for name in clients}}
+    seconds: dict[str, list[tuple[float, float]]] = {"predict": [], **{name: [] for name in clients}}
+
+    def queries() -> float:
+        with urllib.request.urlopen(f"http://{address}/metrics") as said:
+            return float(re.search(r"_query_seconds_sum (\S+)", said.read().decode())[1])
 
     def asked(name: str) -> None:
         # What all of them prepare is through by then.
         time.sleep(PAUSE)
+        before = queries()
         begun = time.perf_counter()
         if name == "predict":
             answer = predict.ask()
+            passed = time.perf_counter() - begun
             assert answer["cost"]["kept"] is not None, "no kept query was there"
-            seconds["predict, online"].append(answer["cost"]["online_seconds"])
+            query = answer["cost"]["online_seconds"]
         else:
             given = clients[name].InferInput(input_, [1], "BYTES")
             given.set_data_from_numpy(file)
             there[name].infer(NAME, [given])
-        seconds[name].append(time.perf_counter() - begun)
+            passed = time.perf_counter() - begun
+            query = queries() - before
+        seconds[name].append((passed, passed - query))
 
     for _ in range(count):
-        for name in ("predict", "http", "grpc"):
+        for name in seconds:
             asked(name)
-    print(f"ms, of {count} by turns, with a query that was prepared:")
+    print(f"ms, medians (quartiles) of {count} by turns, with a query that was prepared:")
+
+    def line(values: list[float]) -> str:
+        low, middle, high = statistics.quantiles(values, n=4)
+        return f"{1e3 * middle:.1f} ({1e3 * low:.1f} to {1e3 * high:.1f})"
+
     for name, all_ in seconds.items():
-        low, _, high = statistics.quantiles(all_, n=4)
-        print(f"  {name}: median {1e3 * statistics.median(all_):.1f} (quartiles {1e3 * low:.1f} to {1e3 * high:.1f})")
-    for name in clients:
-        apart = [1e3 * (a - b) for a, b in zip(seconds[name], seconds["predict"], strict=True)]
-        print(f"  {name} less predict: median {statistics.median(apart):.1f}")
+        print(f"  {name}: {line([passed for passed, _ in all_])}, on top of the query {line([rest for _, rest in all_])}")
 
 
 def main() -> int:

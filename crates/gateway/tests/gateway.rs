@@ -244,10 +244,7 @@ fn what_cannot_be_answered_says_what_is_expected() {
         let reply = post(&site, path, &headers, text.as_bytes());
         assert_eq!(reply.status, status, "{headers:?}: {}", reply.text());
     }
-    let reply = send(
-        &site,
-        format!("GET /v2 HTTP/1.1\r\nHost: attacker.example\r\nConnection: close\r\n\r\n").as_bytes(),
-    );
+    let reply = send(&site, b"GET /v2 HTTP/1.1\r\nHost: attacker.example\r\nConnection: close\r\n\r\n");
     assert_eq!(reply.status, 403);
     let long = "x".repeat(1 << 20);
     let reply = send(&site, format!("GET /v2 HTTP/1.1\r\nHost: localhost\r\nX: {long}\r\n\r\n").as_bytes());
