@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import http.client
 import json
 import re
 import statistics
@@ -139,7 +140,14 @@ def measure(predict: Predict, address: str, count: int) -> None:
         input_ = json.load(said)["inputs"][0]["name"]
     clients = {"http": tritonclient.http, "grpc": tritonclient.grpc}
     there = {name: kind.InferenceServerClient(address) for name, kind in clients.items()}
-    seconds: dict[str, list[tuple[float, float]]] = {"predict": [], **{name: [] for name in clients}}
+    names = ["predict", *clients, "bare"]
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    # Python's own client, with the file behind the JSON: what Triton's clients do themselves is left out.
+    bare = http.client.HTTPConnection(address)
+    file_ = PHOTO.read_bytes()
+    head = {"inputs": [{"name": input_, "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 4 + len(file_)}}]}
+    body = json.dumps(head).encode() + len(file_).to_bytes(4, "little") + file_
+    headers = {"Inference-Header-Content-Length": str(len(json.dumps(head)))}
 
     def queries() -> float:
         with urllib.request.urlopen(f"http://{address}/metrics") as said:
@@ -155,6 +163,13 @@ def measure(predict: Predict, address: str, count: int) -> None:
             passed = time.perf_counter() - begun
             assert answer["cost"]["kept"] is not None, "no kept query was there"
             query = answer["cost"]["online_seconds"]
+        elif name == "bare":
+            bare.request("POST", f"/v2/models/{NAME}/infer", body, headers)
+            answered = bare.getresponse()
+            answered.read()
+            passed = time.perf_counter() - begun
+            assert answered.status == 200, answered.status
+            query = queries() - before
         else:
             given = clients[name].InferInput(input_, [1], "BYTES")
             given.set_data_from_numpy(file)
