@@ -40,7 +40,9 @@ pub struct Args {
     /// Pictures go over the network in the clear then, and whoever reaches the address may ask: for a network that you trust.
     #[arg(long, help_heading = ASKED)]
     allow_remote: bool,
-    /// Pictures that may wait for their answers; who comes beyond it is told to come back.
+    /// Pictures that may wait for their answers.
+    ///
+    /// Who comes beyond it is told to come back.
     #[arg(long, help_heading = ASKED, value_name = "PICTURES", default_value_t = 64, value_parser = jaguar::reports::terminal::at_least_one)]
     max_waiting: usize,
     /// Seconds that a request waits for its answer at most.

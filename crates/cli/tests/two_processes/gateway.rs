@@ -97,6 +97,38 @@ fn a_label_is_all_where_no_more_is_revealed() {
     assert_eq!(about["outputs"].as_array().unwrap().len(), 2);
 }
 
+/// Three pictures in queries of two are two queries, and each has its own answer.
+#[test]
+fn pictures_share_queries() {
+    let it = Deployment::new("gateway-batch", &["--max-batch", "2"]);
+    let (_process, address) = gateway(&it, &["--keep", "1", "--batch", "2"]);
+    let (_, about) = ask(&address, "GET", "/v2/models/tiny", &Value::Null);
+    let (_, values) = tiny::tensor();
+    let other = vec![1.9; values.len()];
+    let request = json!({ "inputs": [{
+        "name": about["inputs"][0]["name"], "datatype": "FP32", "shape": [3, 3, tiny::SIDE, tiny::SIDE],
+        "data": [values, other, values],
+    }] });
+    let (status, answer) = ask(&address, "POST", "/v2/models/tiny/infer", &request);
+    assert_eq!(status, 200, "{answer}");
+    let output = &answer["outputs"][0];
+    assert_eq!(output["shape"], json!([3, tiny::CLASSES]));
+    let data: Vec<f64> = output["data"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    let rows: Vec<&[f64]> = data.chunks(tiny::CLASSES).collect();
+    let bundle = Bundle::read(Path::new(&it.model), &Operators::standard()).unwrap();
+    let bound = 2.0 * tiny::worst_error(&bundle.model, Kit::JAGUAR) / bundle.model.network.output.scales[0];
+    let apart = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(apart(rows[0], rows[2]) <= bound + 1e-5, "{rows:?}");
+    assert!(apart(rows[0], rows[1]) > 2.0 * bound, "another picture: {rows:?}");
+    let mut stream = TcpStream::connect(&address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    for line in ["jaguar_gateway_inputs_total 3\n", "jaguar_gateway_queries_total 2\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
 #[test]
 fn what_a_gateway_cannot_do_is_said() {
     fails(&["gateway", "--listen", "0.0.0.0:0"], &["0.0.0.0:0", "in the clear", "--allow-remote"]);
