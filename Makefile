@@ -15,7 +15,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test web test-web fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
+.PHONY: help demo test web test-web test-gateway fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
   lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
@@ -28,6 +28,7 @@ help:
 	@echo 'make example-resnet18, make example-fashion-mnist   from a network of torch to private answers (need torch; the latter trains for two minutes)'
 	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
 	@echo 'make test-web       the page of `serve --web` in headless Chromium, where it is installed (part of make test)'
+	@echo 'make test-gateway   `jaguar gateway`, asked by curl and by Triton'"'"'s clients over HTTP and gRPC, which pip fetches once'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
@@ -148,6 +149,15 @@ example-resnet18: | $(PYTHON_TARGET)/site
 
 example-fashion-mnist: | $(PYTHON_TARGET)/site
 	$(EXAMPLE)/fashion_mnist.py
+
+# Programs that others wrote, with a release build. Where pip cannot get them, the script says so and tries curl alone.
+GATEWAY_VENV := $(CURDIR)/target/gateway/venv
+
+test-gateway: toolchain
+	$(CARGO) build --release --locked --package jaguar-cli
+	@test $(GATEWAY_VENV)/ready -nt tools/requirements-gateway.txt || { $(PYTHON) -m venv --clear $(GATEWAY_VENV) && \
+	  $(GATEWAY_VENV)/bin/pip install --quiet --requirement tools/requirements-gateway.txt && touch $(GATEWAY_VENV)/ready; } 2>/dev/null || true
+	$(GATEWAY_VENV)/bin/python tools/try_gateway.py "$${CARGO_TARGET_DIR:-target}/release/jaguar"
 
 # The site. Where its tools cannot be had (no network, an older Python), it is left out and that is said.
 DOCS_VENV := $(CURDIR)/target/docs/venv

@@ -55,8 +55,9 @@ ARROWS: dict[str, set[str]] = {
         "ring", "wire", "ot", "mpc", "graph", "linear", "cheetah", "fregata", "hyena", "plan", "compile", "profile",
         "engine", "convfhe", "report",
     },
+    "gateway": {"jaguar"},
     # Programs: of what is below the facade, only papers, which it does not name.
-    "cli": {"fregata", "hyena", "convfhe", "jaguar"},
+    "cli": {"fregata", "hyena", "convfhe", "jaguar", "gateway"},
     # The client for browsers, in `web`.
     "web": {"wire", "graph", "plan", "engine"},
     # Foreign bytes for every reader, in `fuzz`.

@@ -65,7 +65,7 @@ class Layers(Planted):
 
     def test_a_program_that_goes_by_the_facade_and_a_crate_that_needs_it_are_found(self):
         found = self.violations(cli="[dependencies]\njaguar-engine.workspace = true\n")
-        self.finds(found, "cli must not depend on engine (it may use convfhe, fregata, hyena, jaguar)")
+        self.finds(found, "cli must not depend on engine (it may use convfhe, fregata, gateway, hyena, jaguar)")
         for text in ("jaguar.workspace = true", "whole = { package = 'jaguar', path = '../jaguar' }"):
             self.finds(self.violations(serve=f"[dependencies]\n{text}\n"), "serve must not depend on jaguar")
 

@@ -17,6 +17,7 @@ mod config;
 mod doctor;
 mod dumps;
 mod fetch;
+mod gateway;
 mod help;
 mod hide;
 mod kit;
@@ -87,6 +88,8 @@ enum Command {
     ///
     /// The first query would fetch it on its way.
     Fetch(fetch::Args),
+    /// Answer programs of this machine in the Open Inference Protocol (KServe, Triton), and ask the server privately.
+    Gateway(gateway::Args),
     /// Look for what would keep a server or a client from working here, and say what to do.
     Doctor(doctor::Args),
 }
@@ -122,6 +125,7 @@ fn main() -> std::process::ExitCode {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Fetch(args) => fetch::run(&args),
+        Command::Gateway(args) => gateway::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     match result {

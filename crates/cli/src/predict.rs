@@ -486,7 +486,7 @@ impl Inputs<'_> {
 }
 
 /// How long another process that fetches the same hint is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What to say where [`cache`] knows none.
 pub const NO_CACHE: &str =

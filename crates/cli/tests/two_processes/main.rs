@@ -22,6 +22,7 @@
 //! - [`security`]: what a compiled model rests on.
 //! - [`replicas`]: two servers of one model behind a balancer.
 //! - [`websockets`]: the same over WebSockets, through a proxy, and hostile frames.
+//! - [`gateway`]: programs that ask over HTTP.
 //! - [`doctor`]: what it finds wrong, and what it says to do.
 //! - [`interruptions`]: strangers on the port, and peers that die or stop in the middle of a query.
 
@@ -39,6 +40,8 @@ mod convfhe;
 mod doctor;
 mod environment;
 mod failures;
+#[cfg(unix)]
+mod gateway;
 mod inputs;
 mod interruptions;
 mod kept;

@@ -9,6 +9,7 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use jaguar_graph::float::Graph;
 use jaguar_graph::image_input::{self, ImageError};
 use jaguar_graph::network::{ImageSpec, Network, Shape};
+use zeroize::Zeroizing;
 
 use crate::samples::KNOWN;
 use crate::samples::npy::{self, NpyError};
@@ -343,6 +344,7 @@ impl Source {
     pub fn input(&self, network: &Network) -> Result<Input, FitError> {
         let (input, bits) = (&network.input, network.activation_bits);
         let tensor = self.tensor(&input.image, network.nodes[0].shape, Axes::of_network(network))?;
+        let tensor = Zeroizing::new(tensor);
         Ok(Input {
             integers: input.quantise(&tensor, bits),
             warning: input.unusual(&tensor, bits).map(|u| u.to_string()),

@@ -237,6 +237,18 @@ impl Keeper {
         state.kept.len()
     }
 
+    /// Says why a connection has failed since the last call, for who wants to know before an input is there. All that was prepared is
+    /// dropped then, and the next [`predict`](Self::predict) connects anew.
+    ///
+    /// # Errors
+    /// When one has.
+    pub fn check(&mut self) -> Result<(), EngineError> {
+        let failure = self.live.as_ref().and_then(|live| live.shared.lock().failure.take());
+        let Some(failure) = failure else { return Ok(()) };
+        self.ending = self.live.take().and_then(Live::give_up);
+        Err(failure)
+    }
+
     /// One query fewer will be asked for than [`Options::total`] said.
     pub fn one_less(&mut self) {
         self.options.total = self.options.total.map(|total| total.saturating_sub(1));
