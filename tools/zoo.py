@@ -382,7 +382,7 @@ def sampled(drawn):
 
 # Between these lines of a page the table stands.
 BEGIN, END = "<!-- zoo: begin (tools/zoo.py --table) -->", "<!-- zoo: end -->"
-SAMPLE_BEGIN, SAMPLE_END = "<!-- sample: begin (tools/zoo.py --sampled) -->", "<!-- sample: end -->"
+SAMPLE_BEGIN, SAMPLE_END = "<!-- sample: begin (tools/zoo.py) -->", "<!-- sample: end -->"
 
 
 def main():

@@ -33,8 +33,8 @@ pub struct Trace {
     clocks: Vec<Value>,
     /// By party: when the last query of each lane ends.
     lanes: [Vec<u64>; 2],
-    /// By party: how many threads worked for it.
-    threads: [usize; 2],
+    /// By party: when each thread that worked for it had done so.
+    threads: [Vec<u64>; 2],
 }
 
 /// The first thread of a pool has this number in the trace, behind all lanes.
@@ -158,15 +158,15 @@ impl Trace {
         }
     }
 
-    /// What a party's threads did, behind its query.
+    /// What a party's threads did, behind its query. (As with [`lane`](Self::lane), queries may overlap at the server: what comes
+    /// later begins behind what was there.)
     fn pool(&mut self, process: u32, threads: &[Vec<Span>], began: f64) {
-        let known = &mut self.threads[process as usize - 1];
-        *known = threads.len().max(*known);
-        for (thread, worked) in threads.iter().enumerate() {
-            let mut end = 0;
+        let ends = &mut self.threads[process as usize - 1];
+        ends.resize(threads.len().max(ends.len()), 0);
+        for (thread, (worked, end)) in threads.iter().zip(ends).enumerate() {
             for span in worked {
-                let time = stretch(span, began, end);
-                end = time.end;
+                let time = stretch(span, began, *end);
+                *end = time.end;
                 self.events.push(json!({
                     "name": "working", "cat": "thread", "ph": "X", "pid": process, "tid": POOL + thread,
                     "ts": time.start, "dur": time.end - time.start, "args": {},
@@ -194,7 +194,7 @@ impl Trace {
             for lane in 1..=self.lanes[process as usize - 1].len() {
                 events.push(named("thread_name", lane, format!("queries, lane {lane}")));
             }
-            for thread in 0..self.threads[process as usize - 1] {
+            for thread in 0..self.threads[process as usize - 1].len() {
                 events.push(named("thread_name", POOL + thread, format!("thread {}", thread + 1)));
             }
         }
@@ -310,6 +310,30 @@ mod tests {
             client_peak_kib: 0,
             server_peak_kib: 0,
             timeline: Some(timeline),
+        }
+    }
+
+    /// The server's clock is known to within a round trip: of two queries, a thread's work may seem to overlap.
+    #[test]
+    fn a_threads_work_for_two_queries_does_not_overlap() {
+        let mut trace = Trace::new();
+        let work = [
+            Span { start: 0.0, length: 0.5 },
+            Span { start: 0.5, length: 0.25 },
+            Span { start: 1.0, length: 0.5 },
+        ];
+        for _ in 0..2 {
+            trace.add("picture", &report(trace.origin + Duration::from_millis(5), &work));
+        }
+        for process in [CLIENT, SERVER] {
+            let of = |e: &&Value| e["pid"] == process && e["cat"] == "thread";
+            let mut end = 0;
+            for event in trace.events.iter().filter(of) {
+                let (start, length) = (event["ts"].as_u64().unwrap(), event["dur"].as_u64().unwrap());
+                assert!(start >= end, "{event} before {end}");
+                end = start + length;
+            }
+            assert_eq!(trace.events.iter().filter(of).count(), 6);
         }
     }
 

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use jaguar_graph::import::{Options as ImportOptions, import_file};
 use jaguar_graph::network::{Operators, Product};
-use jaguar_graph::onnx;
 use jaguar_graph::quantise::{Options, calibrate};
 
 use super::stream::alternate;
