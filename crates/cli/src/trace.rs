@@ -317,11 +317,8 @@ mod tests {
     #[test]
     fn a_threads_work_for_two_queries_does_not_overlap() {
         let mut trace = Trace::new();
-        let work = [
-            Span { start: 0.0, length: 0.5 },
-            Span { start: 0.5, length: 0.25 },
-            Span { start: 1.0, length: 0.5 },
-        ];
+        let span = |start, length| Span { start, length, waited: 0.0 };
+        let work = [span(0.0, 0.5), span(0.5, 0.25), span(1.0, 0.5)];
         for _ in 0..2 {
             trace.add("picture", &report(trace.origin + Duration::from_millis(5), &work));
         }
