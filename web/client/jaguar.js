@@ -113,8 +113,8 @@ export class Client extends EventTarget {
         if (data.event === 'sent') return this.#tell('sent', data.bytes);
         const lost = new JaguarError('connection', data.text);
         reject(lost);
-        // (A call that runs hears of it from the module, which knows more.)
-        if (!this.#pending) this.#end(lost);
+        // (A call that runs, or will when the threads are there, hears of it from the module, which knows more.)
+        if (!this.#pending && this.model) this.#end(lost);
       };
       this.#socket.onerror = () => reject(new JaguarError('internal', 'a worker cannot be started'));
     });
