@@ -14,6 +14,7 @@ import base64
 import http.client
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -72,6 +73,20 @@ def by_curl(address: str, want: list[float]) -> None:
     check("curl", answer["outputs"][0]["data"], want)
     for path in ("/v2/health/live", "/v2/health/ready", "/openapi.json", "/metrics"):
         subprocess.run(["curl", "-sS", "--fail", "-o", "/dev/null", f"http://{address}{path}"], check=True)
+
+
+def by_page(address: str, kind: str, folder: str) -> None:
+    """What docs/gateway.md tells people to run: its block of this kind that asks, beside a photo.jpg, at this gateway."""
+    page = (ROOT / "docs/gateway.md").read_text()
+    (block,) = (block for block in re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) if "photo.jpg" in block)
+    for there in ("localhost:8000", "127.0.0.1:8000"):
+        block = block.replace(there, address)
+    block = block.replace("squeezenet1_1", NAME)
+    shutil.copy(PHOTO, f"{folder}/photo.jpg")
+    command = ["bash", "-ec", block] if kind == "sh" else [sys.executable, "-c", block]
+    said = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+    assert "espresso" in said, said
+    print(f"docs/gateway.md, {kind}: as it stands there")
 
 
 def by_triton(address: str, want: list[float]) -> None:
@@ -223,8 +238,10 @@ def main() -> int:
                 predict.end()
                 return 0
             by_curl(address, want)
+            by_page(address, "sh", folder)
             try:
                 by_triton(address, want)
+                by_page(address, "python", folder)
             except ImportError as error:
                 print(f"skip: {error} (pip install 'tritonclient[http,grpc]'): Triton's clients are not tried")
         finally:

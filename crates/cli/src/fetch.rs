@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use jaguar::hint::HintPlace;
-use jaguar::machine::Imitated;
+use jaguar::machine::{Imitated, store};
 use jaguar::reports::terminal::say;
 use jaguar::reports::terminal::table::bytes;
 
 use crate::batch;
-use crate::predict::{Dial, NO_CACHE, cache};
+use crate::cache::NO_CACHE;
+use crate::predict::Dial;
 use crate::progress::Bars;
 use crate::reach::Reach;
 
@@ -45,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
         // A hint is public, and no correlation is drawn for it.
         stationary_noise: true,
     };
-    let cache = cache(args.cache.as_ref()).context(NO_CACHE)?;
+    let cache = store::cache(args.cache.as_deref()).context(NO_CACHE)?;
     let connected = args.reach.advised(dial.connect())?;
     let model = format!("{} ({})", connected.network().name, connected.model());
     let mut bars = Bars::new(false);

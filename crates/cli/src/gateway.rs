@@ -1,12 +1,10 @@
 //! `jaguar gateway`: answers other programs of this machine, in the protocol that they ask public models in.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 use jaguar::client::{Limits, connect_for};
-use jaguar::hint::HintPlace;
 use jaguar::reports::terminal::table::count;
 use jaguar::reports::terminal::{say, size};
 use jaguar::stop::Stop;
@@ -15,15 +13,14 @@ use jaguar::wire::framed::Options as Connection;
 use jaguar_gateway::{Ending, Event, Gateway, GatewayError, Options, listen};
 
 use crate::batch::size as batch_size;
+use crate::cache::Cache;
 use crate::kit::kit;
-use crate::predict::{NO_CACHE, PATIENCE, cache};
 use crate::protocol::LpnNoise;
 use crate::reach::Reach;
 
 /// Groups of the options in `--help`.
 const ASKED: &str = "Who may ask";
 const SPEED: &str = "How fast";
-const FILES: &str = "Files";
 
 #[derive(clap::Args)]
 #[command(next_help_heading = ASKED)]
@@ -71,12 +68,8 @@ pub struct Args {
     /// Threads that compute (0: one per core).
     #[arg(long, help_heading = SPEED, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
     threads: usize,
-    /// Where the hint is kept between runs (default: the user's cache folder).
-    #[arg(long, help_heading = FILES, value_name = "FOLDER")]
-    cache: Option<PathBuf>,
-    /// Keep nothing: the hint is fetched for this run alone, and held in memory.
-    #[arg(long, help_heading = FILES, hide = true, conflicts_with = "cache")]
-    no_cache: bool,
+    #[command(flatten)]
+    cache: Cache,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -91,11 +84,7 @@ pub fn run(args: &Args) -> Result<()> {
         GatewayError::Remote(_) => anyhow!("--listen {}: {error} (`--allow-remote` allows it)", args.listen),
         error => error.into(),
     })?;
-    let folder = if args.no_cache { None } else { cache(args.cache.as_ref()) };
-    if folder.is_none() && !args.no_cache {
-        eprintln!("warning: {NO_CACHE}; the hint is kept in memory for this run");
-    }
-    let place = folder.map_or(HintPlace::Memory, |folder| HintPlace::FolderOrMemory(folder, PATIENCE));
+    let place = args.cache.place(|warning| eprintln!("warning: {warning}"));
     let mut options = Options::new(args.keep, place);
     options.memory = args.keep_memory.unwrap_or(options.memory);
     options.waiting = args.max_waiting;
@@ -127,7 +116,6 @@ fn tell(event: Event) {
         Event::Ready(queries) => say!("ready: {} prepared", count(queries.into())),
         Event::Note(note) => eprintln!("note: {note}"),
         Event::Away(why) => eprintln!("warning: the server is away ({why}); trying again"),
-        _ => {}
     }
 }
 

@@ -11,6 +11,7 @@ macro_rules! eprintln {
 
 mod accuracy;
 mod batch;
+mod cache;
 mod commas;
 mod compile;
 mod config;

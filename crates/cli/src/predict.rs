@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io::{Lines, StdinLock, stdin};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use jaguar::answer::{Class, Output, class_name};
@@ -28,6 +27,7 @@ use jaguar::{Cpu, EngineError, Stock, prepared_bytes};
 use serde::Serialize;
 
 use crate::batch::{Shared, size as batch_size};
+use crate::cache::Cache;
 use crate::kit::kit;
 use crate::notes::{collect, warn, warning_of_memory};
 use crate::one_round::{self, Protocol};
@@ -101,12 +101,8 @@ pub struct Args {
     /// Imitate a slower link, for measurements (the server must too).
     #[arg(long, help_heading = SPEED, hide = true, value_enum)]
     link: Option<Imitated>,
-    /// Where the hint is kept between runs (default: the user's cache folder).
-    #[arg(long, help_heading = FILES, value_name = "FOLDER")]
-    cache: Option<PathBuf>,
-    /// Keep nothing: the hint is fetched for this run alone, and held in memory.
-    #[arg(long, help_heading = FILES, hide = true, conflicts_with = "cache")]
-    no_cache: bool,
+    #[command(flatten)]
+    cache: Cache,
     /// Write one row an input into this CSV file, as the answers come.
     ///
     /// For many pictures: one bar is shown for all. An input that cannot be used has a row with its error.
@@ -158,7 +154,7 @@ pub fn run(args: &Args) -> Result<()> {
         let request = one_round::Request {
             reach: &args.reach,
             inputs: &args.inputs,
-            cache: if args.no_cache { None } else { cache(args.cache.as_ref()) },
+            cache: args.cache.folder(),
             top: args.top,
             json: args.json,
             link: args.link,
@@ -209,14 +205,7 @@ pub fn run(args: &Args) -> Result<()> {
         return inputs.end();
     }
 
-    let cache = if args.no_cache { None } else { cache(args.cache.as_ref()) };
-    if cache.is_none() && !args.no_cache {
-        bars.warning(&format!("{NO_CACHE}; the hint is kept in memory for this run"));
-    }
-    let place = match &cache {
-        None => HintPlace::Memory,
-        Some(folder) => HintPlace::FolderOrMemory(folder.clone(), PATIENCE),
-    };
+    let (cache, place) = (args.cache.folder(), args.cache.place(|warning| bars.warning(warning)));
     let dial = Dial {
         dialer: args.reach.dialer()?,
         model: args.reach.model.clone(),
@@ -483,18 +472,6 @@ impl Inputs<'_> {
             (failed, true) => bail!("{failed} of {} inputs could not be used", self.all),
         }
     }
-}
-
-/// How long another process that fetches the same hint is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What to say where [`cache`] knows none.
-pub const NO_CACHE: &str =
-    "no cache folder is known (neither HOME nor XDG_CACHE_HOME is set; --cache names one)";
-
-/// The folder that hints are kept in: the named one, or the user's.
-pub fn cache(named: Option<&PathBuf>) -> Option<PathBuf> {
-    store::cache(named.map(PathBuf::as_path))
 }
 
 /// How to reach the server again and again, always for the same.

@@ -24,14 +24,13 @@ use zeroize::Zeroizing;
 
 use crate::metrics::Metrics;
 use crate::model::About;
-use crate::refusal::Refusal;
+use crate::refusal::{COME_BACK, Refusal};
 
 /// Connects to the server; the session ends at once when the `Stop` says so. `true`: it may wait for a place, else not.
 pub type Dial = dyn Fn(&Stop, bool) -> Result<Connected, EngineError> + Send + Sync;
 
 /// What happened, for a log.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Event {
     /// The server is there: the model's name and version.
     Connected(String, String),
@@ -78,9 +77,6 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10
 
 /// How long a session that was cut may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// After how many seconds who was turned away may come back.
-const COME_BACK: u64 = 5;
 
 /// Inputs of one request, and who waits for their answers.
 struct Job {
@@ -191,7 +187,7 @@ impl Asker {
         inputs: Vec<Zeroizing<Vec<i64>>>,
     ) -> Result<Vec<Prediction>, Refusal> {
         if let Some(why) = lock(&self.now).away.clone() {
-            return Err(Refusal::later(format!("the server is away: {why}"), COME_BACK));
+            return Err(Refusal::away(&why));
         }
         let count = inputs.len();
         let before = self.waiting.fetch_add(count, Ordering::SeqCst);
@@ -381,8 +377,7 @@ impl Session {
         self.metrics.kept(Stock::default());
         self.metrics.broke();
         while let Ok(job) = self.jobs.try_recv() {
-            let text = format!("the server is away: {text}");
-            let _ = job.reply.send(Err(Refusal::later(text, COME_BACK)));
+            let _ = job.reply.send(Err(Refusal::away(&text)));
         }
         (self.hear)(Event::Away(text));
         lock(&self.stop).now();
@@ -401,8 +396,7 @@ impl Session {
                 match self.jobs.recv_timeout(left) {
                     Ok(job) => {
                         let why = lock(&self.now).away.clone().unwrap_or_default();
-                        let text = format!("the server is away: {why}");
-                        let _ = job.reply.send(Err(Refusal::later(text, COME_BACK)));
+                        let _ = job.reply.send(Err(Refusal::away(&why)));
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return false,

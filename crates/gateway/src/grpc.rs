@@ -9,8 +9,8 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::input::{Data, Given, Inputs, inputs};
 use crate::model::{About, PLATFORM, TensorInfo};
-use crate::output::{Tensor, Values, check_wanted};
-use crate::refusal::Refusal;
+use crate::output::{Tensor, Values, check_wanted, no_classification};
+use crate::refusal::{Refusal, invalid};
 use crate::wiped::Wiped;
 
 /// Where the service's methods are.
@@ -103,8 +103,9 @@ struct Contents {
     texts: Vec<Bytes>,
 }
 
+/// A tensor with its values, given or answered.
 #[derive(Clone, PartialEq, Message)]
-struct GivenTensor {
+struct InferTensor {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "2")]
@@ -132,23 +133,11 @@ pub struct Request {
     #[prost(string, tag = "3")]
     id: String,
     #[prost(message, repeated, tag = "5")]
-    inputs: Vec<GivenTensor>,
+    inputs: Vec<InferTensor>,
     #[prost(message, repeated, tag = "6")]
     outputs: Vec<WantedTensor>,
     #[prost(bytes = "bytes", repeated, tag = "7")]
     raw: Vec<Bytes>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct AnsweredTensor {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    datatype: String,
-    #[prost(int64, repeated, tag = "3")]
-    shape: Vec<i64>,
-    #[prost(message, optional, tag = "5")]
-    contents: Option<Contents>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -162,13 +151,9 @@ struct Response {
     #[prost(map = "string, message", tag = "4")]
     parameters: HashMap<String, Parameter>,
     #[prost(message, repeated, tag = "5")]
-    outputs: Vec<AnsweredTensor>,
+    outputs: Vec<InferTensor>,
     #[prost(bytes = "vec", repeated, tag = "6")]
     raw: Vec<Vec<u8>>,
-}
-
-macro_rules! invalid {
-    ($($text:tt)*) => { Refusal::Invalid(format!($($text)*)) };
 }
 
 /// The one message that `body` frames.
@@ -251,9 +236,7 @@ pub fn read(about: &About, request: Request, most: usize) -> Result<Asked, Refus
         tensors.push(Given { name, datatype, shape: tensor.shape.clone(), data });
     }
     if outputs.iter().any(|output| output.parameters.contains_key("classification")) {
-        return Err(invalid!(
-            "classification is not known here: the outputs 'label' and 'class' name the class"
-        ));
+        return Err(no_classification());
     }
     let wanted: Vec<String> = outputs.into_iter().map(|output| output.name).collect();
     check_wanted(about, &wanted)?;
@@ -291,12 +274,7 @@ pub fn write(
             }
         });
         let datatype = values.datatype().to_owned();
-        response.outputs.push(AnsweredTensor {
-            name: name.clone(),
-            datatype,
-            shape: shape.clone(),
-            contents,
-        });
+        response.outputs.push(InferTensor { name: name.clone(), datatype, shape: shape.clone(), contents });
         if form.raw {
             response.raw.push(values.raw().to_vec());
         }

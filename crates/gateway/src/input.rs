@@ -9,7 +9,7 @@ use jaguar::reports::terminal::in_one_line;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::model::About;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, invalid};
 use crate::wiped::Wiped;
 
 /// A tensor as a request has it.
@@ -50,10 +50,6 @@ impl Drop for Held {
             Source::Tensor { values, .. } => values.zeroize(),
         }
     }
-}
-
-macro_rules! invalid {
-    ($($text:tt)*) => { Refusal::Invalid(format!($($text)*)) };
 }
 
 /// The inputs among `tensors`, of which a model takes one, with up to `most` inputs in it.

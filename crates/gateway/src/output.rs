@@ -85,6 +85,13 @@ pub fn check_wanted(about: &About, wanted: &[String]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// A parameter of outputs that other servers know.
+pub fn no_classification() -> Refusal {
+    let text =
+        format!("classification is not known here: the outputs '{LABEL}' and '{CLASS}' name the class");
+    Refusal::Invalid(text)
+}
+
 fn all(about: &About, predictions: &[Prediction]) -> Vec<Tensor> {
     let (network, count) = (&about.network, predictions.len() as i64);
     let mut tensors = Vec::new();

@@ -36,7 +36,21 @@ pub enum Refusal {
     },
 }
 
+/// A request that is not as expected, in the words of `format!`.
+macro_rules! invalid {
+    ($($text:tt)*) => { $crate::refusal::Refusal::Invalid(format!($($text)*)) };
+}
+pub(crate) use invalid;
+
+/// After how many seconds who was turned away may come back.
+pub(crate) const COME_BACK: u64 = 5;
+
 impl Refusal {
+    /// The server cannot be asked, and why.
+    pub(crate) fn away(why: &str) -> Self {
+        Self::later(format!("the server is away: {why}"), COME_BACK)
+    }
+
     pub(crate) fn later(why: impl Into<String>, seconds: u64) -> Self {
         Self::Later { why: why.into(), seconds }
     }

@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 
 use crate::input::{Data, Given, Inputs, inputs};
 use crate::model::About;
-use crate::output::{Tensor, Values, check_wanted};
-use crate::refusal::Refusal;
+use crate::output::{Tensor, Values, check_wanted, no_classification};
+use crate::refusal::{Refusal, invalid};
 use crate::wiped::Wiped;
 
 /// The header that tells how long the JSON is, where tensors follow it.
@@ -128,10 +128,6 @@ impl<'de> Visitor<'de> for Into<'_> {
     }
 }
 
-macro_rules! invalid {
-    ($($text:tt)*) => { Refusal::Invalid(format!($($text)*)) };
-}
-
 /// What `body` asks, whose first `json_length` bytes are JSON (all, where that is not told).
 pub fn read(about: &About, body: &[u8], json_length: Option<usize>, most: usize) -> Result<Asked, Refusal> {
     let json = json_length.unwrap_or(body.len());
@@ -164,9 +160,7 @@ pub fn read(about: &About, body: &[u8], json_length: Option<usize>, most: usize)
     }
     let flag = |parameters: &Parameters, name: &str| parameters.get(name).and_then(Value::as_bool);
     if request.outputs.iter().any(|output| output.parameters.contains_key("classification")) {
-        return Err(invalid!(
-            "classification is not known here: the outputs 'label' and 'class' name the class"
-        ));
+        return Err(no_classification());
     }
     let binary = flag(&request.parameters, "binary_data_output").unwrap_or(false);
     let of = |output: &Output| {

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::network::{self, NodeId, OutputPart, Shape};
 pub use crate::ops::float::*;
 pub use crate::ops::operator::Known;
-use crate::ops::operator::Sign;
+use crate::ops::operator::{EACH, Sign};
 
 /// An imported network in floating point. The default is empty: no nodes, no map before them, and nothing left out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -306,9 +306,6 @@ pub enum Growth {
     /// The same, by one function for all channels.
     Alike,
 }
-
-/// At least so many values go to one thread.
-const EACH: usize = 1 << 12;
 
 /// What an operation is applied to.
 #[derive(Clone, Copy, Debug)]

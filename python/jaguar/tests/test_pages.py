@@ -91,7 +91,7 @@ def test_pages_have_no_snippet_that_nothing_runs() -> None:
     """Whoever adds one has to say here what runs it."""
     run_here = {"python/jaguar/README.md", "docs/start.md"}
     run_by_test_torch = {"docs/start.md", "docs/circulant.md"}
-    run_by_try_gateway = {"docs/gateway.md"}  # tools/try_gateway.py (make test-gateway) asks in the same words
+    run_by_try_gateway = {"docs/gateway.md"}  # tools/try_gateway.py (make test-gateway) runs it
     found = {
         str(path.relative_to(ROOT))
         for path in [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("python/*/README.md"), *ROOT.glob("*/README.md")]

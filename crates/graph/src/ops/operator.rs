@@ -389,7 +389,7 @@ pub trait Operator: Parameters + Any + Debug + Send + Sync {
 }
 
 /// At least so many values go to one thread.
-const EACH: usize = 1 << 12;
+pub(crate) const EACH: usize = 1 << 12;
 
 /// What an operator is applied to: at least one input, each with as many values as its shape says.
 pub struct Operands<'a> {
