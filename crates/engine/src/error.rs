@@ -21,15 +21,15 @@ pub struct QueriesSpent(pub String);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The connection, or what came over it.
+    /// The connection, or what came over it, whatever protocol ran then.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// What failed in oblivious transfer.
     #[error("oblivious transfer: {0}")]
-    Ot(#[from] OtError),
+    Ot(OtError),
     /// What failed in a nonlinear layer.
     #[error("nonlinear layer: {0}")]
-    Mpc(#[from] MpcError),
+    Mpc(MpcError),
     /// The network cannot be run with these parameters.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -126,6 +126,28 @@ pub enum EngineError {
 /// Seconds of a time, rounded up.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+// A connection that fails is said to be one, not what ran over it: by this the user's program knows that it may ask again.
+// What the peer sent wrongly stays what a protocol found: the peer is not told which value that was (`for_peer`).
+
+impl From<OtError> for EngineError {
+    fn from(error: OtError) -> Self {
+        match error {
+            OtError::Wire(error) if !matches!(error, WireError::PeerMisbehaved { .. }) => Self::Wire(error),
+            other => Self::Ot(other),
+        }
+    }
+}
+
+impl From<MpcError> for EngineError {
+    fn from(error: MpcError) -> Self {
+        match error {
+            MpcError::Wire(error) if !matches!(error, WireError::PeerMisbehaved { .. }) => Self::Wire(error),
+            MpcError::Ot(error) => error.into(),
+            other => Self::Mpc(other),
+        }
+    }
 }
 
 impl From<BackendError> for EngineError {

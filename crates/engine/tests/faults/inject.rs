@@ -99,6 +99,12 @@ pub fn wrong(way: &Way, outcome: &Outcome, fault: Fault) -> Vec<String> {
         if errors.is_empty() {
             wrong.push("nobody noticed".into());
         }
+        // Programs tell their users by the kind of the error what to do: here, to ask again.
+        let lost =
+            |error: &&&EngineError| !matches!(error.root(), EngineError::Wire(_) | EngineError::Idle { .. });
+        for error in errors.iter().filter(lost) {
+            wrong.push(format!("a lost connection that is said to be something else: {error}"));
+        }
         for (query, prediction) in outcome.predictions.iter().enumerate() {
             if !way.is_right(prediction, query) {
                 wrong.push(format!("query {query} was answered with {prediction:?}"));
