@@ -17,6 +17,9 @@ use crate::stream::{ByteStream, is_timeout};
 use crate::time::Instant;
 use crate::{Transport, WireError};
 
+/// How long what the peer said last is looked for, once the connection takes nothing more.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// The frame that says that this side lives.
 pub const KEEP_ALIVE: [u8; HEAD] = [FrameKind::KeepAlive as u8, 0, 0, 0, 0];
 
@@ -187,6 +190,19 @@ impl Unthreaded {
         Ok(())
     }
 
+    /// Why the connection takes nothing more: what the peer said before it closed, if it did; else `closed`.
+    fn why_closed(&mut self, closed: WireError) -> WireError {
+        let start = Instant::now();
+        while let Some(left) = LAST_WORDS.checked_sub(start.elapsed()) {
+            match self.next(left, "sending") {
+                Ok(Some(Came::Data(_) | Came::Place(_))) => {}
+                Err(said @ (WireError::PeerAborted(_) | WireError::PeerBusy(_))) => return said,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        closed
+    }
+
     /// The error of a peer that breaks the framing, which is told so.
     fn misbehaved(&mut self, what: &'static str, found: &str, expected: &str) -> WireError {
         self.end(&Farewell::new(
@@ -207,7 +223,11 @@ impl Unthreaded {
 
 impl Transport for Unthreaded {
     fn send(&mut self, chunk: Vec<u8>) -> Result<(), WireError> {
-        chunk.chunks(MAX_DATA).try_for_each(|part| self.write(FrameKind::Data, part))
+        let sent = chunk.chunks(MAX_DATA).try_for_each(|part| self.write(FrameKind::Data, part));
+        sent.map_err(|error| match error {
+            WireError::Closed { .. } => self.why_closed(error),
+            other => other,
+        })
     }
 
     fn recv(&mut self) -> Result<Vec<u8>, WireError> {

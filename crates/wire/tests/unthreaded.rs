@@ -1,6 +1,7 @@
 //! The connection of one thread, with one of threads at the other end.
 
-use std::net::{TcpListener, TcpStream};
+use std::io::IoSlice;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -87,6 +88,58 @@ fn both_sides_hear_why_the_other_gives_up() {
     assert!(matches!(server.recv(), Err(WireError::PeerAborted(why)) if why == "enough"));
 }
 
+/// As a WebSocket that has closed: what came can be read, and nothing can be written.
+struct Shut(TcpStream);
+
+impl ByteStream for Shut {
+    fn read(&self, buf: &mut [u8]) -> std::io::Result<usize> {
+        ByteStream::read(&self.0, buf)
+    }
+
+    fn write(&self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        let greets = parts.iter().any(|part| part.starts_with(b"JAGUAR/"));
+        if greets { ByteStream::write(&self.0, parts) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
+    }
+
+    fn set_read_timeout(&self, timeout: Duration) -> std::io::Result<()> {
+        ByteStream::set_read_timeout(&self.0, timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Duration) -> std::io::Result<()> {
+        ByteStream::set_write_timeout(&self.0, timeout)
+    }
+
+    fn shutdown(&self, how: Shutdown) -> std::io::Result<()> {
+        ByteStream::shutdown(&self.0, how)
+    }
+}
+
+/// A server that is busy says so and closes, perhaps before the client has said anything.
+#[test]
+fn who_cannot_send_any_more_hears_why() {
+    let frames: [&[&[u8]]; 3] = [
+        &[&[4, 4, 0, 0, 0], b"busy"],
+        // Something of the session came before it.
+        &[&KEEP_ALIVE, &[1, 2, 0, 0, 0, 7, 7], &[4, 4, 0, 0, 0], b"busy"],
+        &[&KEEP_ALIVE],
+    ];
+    let heard = frames.map(|frames| {
+        let (near, far) = sockets();
+        let words = [&b"JAGUAR/0003 \r\n\r\n"[..], &[0; 36], &frames.concat()].concat();
+        ByteStream::write(&far, &[IoSlice::new(&words)]).unwrap();
+        far.shutdown(Shutdown::Write).unwrap();
+        let introduction = Introduction { token: b"token", unbound: true, wait: 0 };
+        let mut client =
+            Unthreaded::connect_as(Box::new(Shut(near)), "the server", &introduction, Options::default())
+                .unwrap();
+        client.send(vec![1; 100]).expect_err("it takes nothing")
+    });
+    let [busy, later, closed] = heard;
+    assert!(matches!(&busy, WireError::PeerBusy(why) if why == "busy"), "{busy}");
+    assert!(matches!(&later, WireError::PeerBusy(why) if why == "busy"), "{later}");
+    assert!(matches!(closed, WireError::Closed { .. }), "{closed}");
+}
+
 #[test]
 fn silence_is_told_from_a_peer_that_lives() {
     let mut options = Options::default();
@@ -95,7 +148,7 @@ fn silence_is_told_from_a_peer_that_lives() {
     let accepting = thread::spawn(move || {
         // A server's greeting, a sign of life, and then nothing.
         let greeting = [&b"JAGUAR/0003 \r\n\r\n"[..], &[0; 36], &KEEP_ALIVE].concat();
-        ByteStream::write(&far, &[std::io::IoSlice::new(&greeting)]).unwrap();
+        ByteStream::write(&far, &[IoSlice::new(&greeting)]).unwrap();
         far
     });
     let mut client = connect(near, 0, options).unwrap();
@@ -114,7 +167,7 @@ fn frames_that_break_the_rules_end_it() {
     ] {
         let (near, far) = sockets();
         let greeting = [&b"JAGUAR/0003 \r\n\r\n"[..], &[0; 36], bad].concat();
-        ByteStream::write(&far, &[std::io::IoSlice::new(&greeting)]).unwrap();
+        ByteStream::write(&far, &[IoSlice::new(&greeting)]).unwrap();
         let mut client = connect(near, 0, Options::default()).unwrap();
         let got = client.recv();
         assert!(matches!(got, Err(WireError::PeerMisbehaved { .. })), "{bad:?}");
