@@ -28,7 +28,7 @@ help:
 	@echo 'make example-resnet18, make example-fashion-mnist   from a network of torch to private answers (need torch; the latter trains for two minutes)'
 	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
 	@echo 'make test-web       the page of `serve --web` in headless Chromium, where it is installed (part of make test)'
-	@echo 'make test-gateway   `jaguar gateway`, asked by curl and by Triton'"'"'s clients over HTTP and gRPC, which pip fetches once'
+	@echo 'make test-gateway   `jaguar gateway`, asked by curl, and by Triton'"'"'s and KServe'"'"'s clients over HTTP and gRPC, which pip fetches once'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'

@@ -1,10 +1,10 @@
-"""Asks a gateway as programs do that know nothing of it: by Triton's client over HTTP and gRPC, and by curl.
+"""Asks a gateway as programs do that know nothing of it: by Triton's and KServe's clients over HTTP and gRPC, and by curl.
 
     python3 tools/try_gateway.py target/release/jaguar               # SqueezeNet of demo/: the answers are predict's
     python3 tools/try_gateway.py target/release/jaguar --measure 40  # a small network: how much longer a kept query takes than predict's
 
-Needs `tritonclient[http,grpc]` of PyPI and curl; where they are not there it says so and leaves them out. Server, gateway and predict run on
-this machine, by turns.
+Needs `tritonclient[http,grpc]` and `kserve` of PyPI, and curl; where they are not there it says so and leaves them out. Server, gateway and
+predict run on this machine, by turns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import base64
 import http.client
+import importlib.util
 import json
+import multiprocessing
 import re
 import shutil
 import statistics
@@ -123,6 +125,49 @@ def by_triton(address: str, want: list[float]) -> None:
         else:
             raise AssertionError("a wrong shape was answered")
         client.close()
+
+
+def by_kserve(address: str, want: list[float]) -> None:
+    """By the client that KServe's own users have: both protocols, the picture as bytes and as a tensor."""
+    import asyncio
+
+    import numpy
+    from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
+
+    with urllib.request.urlopen(f"http://{address}/v2/models/{NAME}") as said:
+        about = json.load(said)
+    input_, output = about["inputs"][0], about["outputs"][0]["name"]
+
+    def request(given: InferInput) -> InferRequest:
+        return InferRequest(model_name=NAME, infer_inputs=[given])
+
+    def picture() -> InferRequest:
+        given = InferInput(input_["name"], [1], "BYTES")
+        given.set_data_from_numpy(numpy.array([PHOTO.read_bytes()], dtype=object))
+        return request(given)
+
+    def zeros() -> InferRequest:
+        shape = [1, *[int(side) for side in input_["shape"][1:]]]
+        given = InferInput(input_["name"], shape, "FP32")
+        given.set_data_from_numpy(numpy.zeros(shape, dtype=numpy.float32))
+        return request(given)
+
+    async def ask() -> None:
+        rest = InferenceRESTClient(RESTConfig(protocol="v2", timeout=600))
+        url = f"http://{address}"
+        assert await rest.is_server_live(url) and await rest.is_server_ready(url) and await rest.is_model_ready(url, NAME)
+        grpc = InferenceGRPCClient(address, timeout=600)
+        assert await grpc.is_server_live() and await grpc.is_server_ready() and await grpc.is_model_ready(NAME)
+        for name, infer in [("HTTP", lambda it: rest.infer(url, it, model_name=NAME)), ("gRPC", grpc.infer)]:
+            answer = await infer(picture())
+            (values,) = (it for it in answer.outputs if it.name == output)
+            check(f"KServe's client, {name}", values.as_numpy().ravel().tolist(), want)
+            (values,) = (it for it in (await infer(zeros())).outputs if it.name == output)
+            assert values.as_numpy().size == len(want), values.shape
+        await rest.close()
+        await grpc.close()
+
+    asyncio.run(ask())
 
 
 class Predict:
@@ -244,6 +289,14 @@ def main() -> int:
                 by_page(address, "python", folder)
             except ImportError as error:
                 print(f"skip: {error} (pip install 'tritonclient[http,grpc]'): Triton's clients are not tried")
+            if importlib.util.find_spec("kserve"):
+                # In a process of its own: each of the two packages describes the protocol anew, and one process takes one description.
+                asking = multiprocessing.get_context("spawn").Process(target=by_kserve, args=(address, want))
+                asking.start()
+                asking.join()
+                assert asking.exitcode == 0, "KServe's client failed"
+            else:
+                print("skip: no module named kserve (pip install kserve): KServe's client is not tried")
         finally:
             for process in reversed(running):
                 process.terminate()

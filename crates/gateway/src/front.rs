@@ -203,16 +203,16 @@ impl Front {
             (_, Some((name, version)), Some("ready")) => {
                 get()?;
                 self.find(name, version)?;
-                ready(&self.asker.now()).map(|()| told(&json!({})))
+                ready(&self.asker.now()).map(|()| told(&json!({ "name": name, "ready": true })))
             }
             (["v2"], ..) => {
                 get()?;
                 Ok(told(&json!({ "name": PLATFORM, "version": VERSION, "extensions": EXTENSIONS })))
             }
-            (["v2", "health", "live"], ..) => get().map(|()| told(&json!({}))),
+            (["v2", "health", "live"], ..) => get().map(|()| told(&json!({ "live": true }))),
             (["v2", "health", "ready"], ..) => {
                 get()?;
-                ready(&self.asker.now()).map(|()| told(&json!({})))
+                ready(&self.asker.now()).map(|()| told(&json!({ "ready": true })))
             }
             (["openapi.json"], ..) => {
                 get()?;

@@ -176,6 +176,11 @@ fn what_is_told_of_the_model() {
         assert_eq!(reply.status, status, "{path}: {}", reply.text());
         assert_eq!(reply.json()["error"].is_string(), status != 200, "{path}: {}", reply.text());
     }
+    // KServe's client believes these words, and not the status alone.
+    let said = |path: &str| get(&site, path).json();
+    assert_eq!(said("/v2/health/live"), json!({ "live": true }));
+    assert_eq!(said("/v2/health/ready"), json!({ "ready": true }));
+    assert_eq!(said("/v2/models/small/ready"), json!({ "name": "small", "ready": true }));
     // Each path of the description is one that is known here.
     let description = get(&site, "/openapi.json").json();
     for (path, methods) in description["paths"].as_object().unwrap() {
