@@ -26,10 +26,12 @@ CLIENTS = ["alice", "clinic-north", "guest", "dora", "erik", "fay", "gus", "hana
 PATIENCE = 600.0
 
 # What is replaced in the files of packaging/.
+# Where the balancer's connections come from: another address of this machine than that of clients and of the tool itself.
+BALANCER = "127.0.0.9"
 REPLICAS = ("192.0.2.11:7447", "192.0.2.12:7447")
 TARGETS = '["192.0.2.11:9447", "192.0.2.12:9447"]'
 REPLACED = {
-    "haproxy.cfg": ("bind :7447", " check port 9447", "balance source", "inter 1s", *REPLICAS),
+    "haproxy.cfg": ("bind :7447", " check port 9447", "balance source", "inter 1s", "send-proxy-v2", *REPLICAS),
     "prometheus.yml": (TARGETS, "scrape_interval: 15s"),
 }
 
@@ -286,7 +288,7 @@ def balancer(place: Place, replicas: list[Server]) -> str:
     front = f"127.0.0.1:{free_port()}"
     servers = tuple(f"{server.address} check port {server.metrics.rsplit(':', 1)[1]}" for server in replicas)
     file = place.folder / "haproxy.cfg"
-    file.write_text(changed("haproxy.cfg", (f"bind {front}", "", "balance roundrobin", "inter 500ms", *servers)))
+    file.write_text(changed("haproxy.cfg", (f"bind {front}", "", "balance roundrobin", "inter 500ms", f"send-proxy-v2 source {BALANCER}", *servers)))
     place.start("haproxy", ["haproxy", "-db", "-f", str(file)])
     until("HAProxy", lambda: connect(front).close() is None)
     return front

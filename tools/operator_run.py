@@ -36,7 +36,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from operator_parts import (CLIENTS, PACKAGING, PATIENCE, ROOT, Client, Place, Prometheus, Relay, Server, balancer, connect, free_port,
+from operator_parts import (BALANCER, CLIENTS, PACKAGING, PATIENCE, ROOT, Client, Place, Prometheus, Relay, Server, balancer, connect, free_port,
                             until)
 
 
@@ -180,7 +180,7 @@ class Run:
     # 1. Eight clients at two replicas.
 
     def start(self) -> None:
-        config = ["--config", str(self.folder / "jaguar.toml")]
+        config = ["--config", str(self.folder / "jaguar.toml"), "--balancers", BALANCER]
         one = Server(self.place, "one", [*config, "--cache", str(self.folder / "one")], (free_port(), free_port()))
         self.pin = one.events("tls")[0]["fingerprint"]
         arguments = [*config, "--cache", str(self.folder / "two"), *self.certificate()]
@@ -533,7 +533,7 @@ class Run:
         self.row("a replica is killed", "three queries through the balancer", one, 'jaguar_queries_total{model="classify"}',
                  killed, "^$", 3)
         self.alert("JaguarDown")
-        arguments = ["--config", str(self.folder / "jaguar.toml"), "--cache", str(self.folder / "two"), *self.certificate()]
+        arguments = ["--config", str(self.folder / "jaguar.toml"), "--balancers", BALANCER, "--cache", str(self.folder / "two"), *self.certificate()]
         self.replicas[1] = two = Server(self.place, "two-again", arguments, two.ports)
         time.sleep(2)
         relay = Relay(two.address, "hold", self.halfway())

@@ -17,7 +17,7 @@ use clap::{ArgAction, ValueEnum};
 use jaguar::bundle::FileError;
 use jaguar::client::Reveal;
 use jaguar::machine::{Between, Imitated, When, link, store};
-use jaguar::net::{Bound, Listener, TokenFile, tls};
+use jaguar::net::{Bound, Listener, Network, TokenFile, tls};
 use jaguar::plan::memory::{Load, Room, memory as needs};
 use jaguar::prepared_bytes;
 use jaguar::reports::tables::event;
@@ -211,6 +211,11 @@ struct Admission {
     /// May be given more than once.
     #[arg(long, hide = true, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
+    /// Balancers, which say where each client comes from (PROXY protocol, version 2): addresses, or networks such as 192.0.2.0/24.
+    ///
+    /// Each connection of theirs must begin so (HAProxy: send-proxy-v2). Without it all their clients have the balancer's address.
+    #[arg(long, hide = true, value_name = "NETWORK,...", value_delimiter = ',')]
+    balancers: Vec<Network>,
 }
 
 /// What clients may take. Who is beyond it is told when to come back.
@@ -461,7 +466,7 @@ impl Admission {
             !(self.tls == Tls::Off && named),
             "--tls off leaves nothing for which --tls-cert or --client-ca would be needed"
         );
-        let listener = listener.with_origins(&self.allow_origin);
+        let listener = listener.with_origins(&self.allow_origin).with_balancers(&self.balancers);
         let bound = listener.bound()?;
         if !self.tls.is_on(named, bound.is_local()) {
             ensure!(

@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::advice::advised;
 use crate::pages::{self, Asked, Page};
+use crate::proxied::{self, Network};
 use crate::tls::{self, Failure, Fingerprint, HTTP, PROTOCOL, TlsStream};
 use crate::{Address, websocket};
 
@@ -27,6 +28,7 @@ pub struct Listener {
     tls: Option<tls::Server>,
     origins: Arc<[String]>,
     pages: &'static [Page],
+    balancers: Vec<Network>,
 }
 
 enum Socket {
@@ -136,7 +138,7 @@ impl Listener {
                 return Err(WireError::Io { what: format!("listening on {address}"), source });
             }
         };
-        Ok(Self { socket, tls: None, origins: Arc::default(), pages: &[] })
+        Ok(Self { socket, tls: None, origins: Arc::default(), pages: &[], balancers: Vec::new() })
     }
 
     /// Speaks TLS with everybody who comes.
@@ -158,6 +160,13 @@ impl Listener {
     #[must_use]
     pub fn with_pages(mut self, pages: &'static [Page]) -> Self {
         self.pages = pages;
+        self
+    }
+
+    /// Believes balancers at these addresses where their clients come from. They say so first, by version 2 of the PROXY protocol.
+    #[must_use]
+    pub fn with_balancers(mut self, balancers: &[Network]) -> Self {
+        self.balancers = balancers.to_vec();
         self
     }
 
@@ -197,7 +206,8 @@ impl Listener {
             }
         };
         let incoming = Incoming::over_line(stream, peer, self.tls.clone(), Arc::clone(&self.origins));
-        Ok(Incoming { pages: self.pages, ..incoming })
+        let balanced = peer.ip().is_some_and(|ip| self.balancers.iter().any(|network| network.contains(ip)));
+        Ok(Incoming { pages: self.pages, balanced, ..incoming })
     }
 }
 
@@ -302,6 +312,8 @@ pub struct Incoming {
     tls: Option<tls::Server>,
     origins: Arc<[String]>,
     pages: &'static [Page],
+    /// A balancer's, which has not said yet for whom.
+    balanced: bool,
 }
 
 /// What came of a connection.
@@ -342,7 +354,7 @@ impl Incoming {
         tls: Option<tls::Server>,
         origins: Arc<[String]>,
     ) -> Self {
-        Self { stream: Line::new(stream), peer, tls, origins, pages: &[] }
+        Self { stream: Line::new(stream), peer, tls, origins, pages: &[], balanced: false }
     }
 
     /// What is under it.
@@ -350,9 +362,27 @@ impl Incoming {
         self.stream.clone()
     }
 
-    /// Where the connection comes from.
+    /// Where the connection comes from. Of a balancer: where that is, until [`introduced`](Self::introduced).
     pub fn peer(&self) -> Peer {
         self.peer
+    }
+
+    /// Whether a balancer has yet to say for whom it comes ([`Listener::with_balancers`]).
+    pub fn is_balanced(&self) -> bool {
+        self.balanced
+    }
+
+    /// The same, once a balancer has said for whom it comes.
+    ///
+    /// # Errors
+    /// When it does not say so within the time for a greeting, or breaks the rules.
+    pub fn introduced(mut self, options: Options) -> Result<Self, WireError> {
+        if std::mem::take(&mut self.balanced)
+            && let Some(client) = proxied::read(&self.stream, &self.peer.to_string(), options.greeting)?
+        {
+            self.peer = Peer::Tcp(client);
+        }
+        Ok(self)
     }
 
     /// Shakes hands (TLS), takes a WebSocket if the peer opens one, exchanges greetings, and starts the connection. Each but the
@@ -362,8 +392,9 @@ impl Incoming {
     /// When the peer speaks no TLS where it must, shows no certificate that this side takes, is no Jaguar or one of another wire
     /// version (it is told), says nothing, or is gone.
     pub fn greet(self, options: Options) -> Result<Greeted, WireError> {
-        let peer = self.peer;
-        match self.receive(options)? {
+        let it = self.introduced(options)?;
+        let peer = it.peer;
+        match it.receive(options)? {
             Arrived::Client(greeted) => Ok(greeted),
             Arrived::Page => {
                 Err(WireError::Closed { waiting_for: format!("waiting for the greeting of {peer}") })
@@ -376,14 +407,15 @@ impl Incoming {
     /// # Errors
     /// As there; or when the page cannot be sent.
     pub fn receive(self, options: Options) -> Result<Arrived, WireError> {
-        let name = self.peer.to_string();
+        let it = self.introduced(options)?;
+        let name = it.peer.to_string();
         let (mut certificate, mut subject) = (None, None);
-        let secure = self.tls.is_some();
+        let secure = it.tls.is_some();
         let opened = |stream: Box<dyn ByteStream>, first, name: &str| {
-            let mut origins = Cow::Borrowed(&*self.origins);
+            let mut origins = Cow::Borrowed(&*it.origins);
             let mut first = first;
-            if !self.pages.is_empty() {
-                match pages::answer(&*stream, first, self.pages, (name, secure), options.greeting)? {
+            if !it.pages.is_empty() {
+                match pages::answer(&*stream, first, it.pages, (name, secure), options.greeting)? {
                     Asked::Page => return Ok(None),
                     Asked::WebSocket(head, own) => {
                         first = head;
@@ -394,8 +426,8 @@ impl Incoming {
             let opened = websocket::accept(stream, first, (name, &origins), options.greeting);
             opened.map(|stream| Some(Box::new(stream) as Box<dyn ByteStream>))
         };
-        let line = Box::new(self.stream);
-        let stream: Option<Box<dyn ByteStream>> = match self.tls {
+        let line = Box::new(it.stream);
+        let stream: Option<Box<dyn ByteStream>> = match it.tls {
             None => match Framed::accept_any(line, name.clone(), options)? {
                 Came::Greeted(connection, token) => {
                     return Ok(Arrived::Client(Greeted { connection, token, certificate, subject }));

@@ -347,11 +347,16 @@ impl<S: Hosted> Server<S> {
             if shared.ending.begun.load(Ordering::SeqCst) {
                 break;
             }
-            // Those that connect and say nothing are few at a time, and gone within seconds.
-            let (ip, limit) = (incoming.peer().ip(), shared.places.limits().ungreeted);
-            let Some(waiting) = shared.ungreeted.enter(ip, incoming.line(), limit) else {
-                hear(Event::TooManyUngreeted(incoming.peer()));
-                continue;
+            // Who comes by a balancer has its place once that has said where from: at once.
+            let waiting = match incoming.is_balanced() {
+                true => None,
+                false => match shared.wait_to_greet(&incoming) {
+                    None => {
+                        hear(Event::TooManyUngreeted(incoming.peer()));
+                        continue;
+                    }
+                    waiting => waiting,
+                },
             };
             let one = Connection {
                 service: service.clone(),
@@ -373,6 +378,11 @@ impl<S: Hosted> Server<S> {
 }
 
 impl Shared {
+    /// A place of those that connect and say nothing: they are few at a time, and gone within seconds.
+    fn wait_to_greet(&self, incoming: &Incoming) -> Option<Waiting> {
+        self.ungreeted.enter(incoming.peer().ip(), incoming.line(), self.places.limits().ungreeted)
+    }
+
     /// Waits until no client is served, or the time is over.
     fn wait_for_clients(&self, hear: &Hear) -> Drained {
         let mut deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
@@ -431,8 +441,16 @@ struct Connection {
 }
 
 impl Connection {
-    fn serve(&self, incoming: Incoming, ungreeted: Waiting) {
+    fn serve(&self, incoming: Incoming, waiting: Option<Waiting>) {
+        let balancer = incoming.peer();
+        let incoming = match incoming.introduced(self.options) {
+            Ok(incoming) => incoming,
+            Err(e) => return (self.hear)(Event::Ended(balancer, &ServeError::Wire(e))),
+        };
         let peer = incoming.peer();
+        let Some(ungreeted) = waiting.or_else(|| self.shared.wait_to_greet(&incoming)) else {
+            return (self.hear)(Event::TooManyUngreeted(peer));
+        };
         let arrived = incoming.receive(self.options);
         // Only who has greeted counts: one that says nothing must not keep a client out.
         if !ungreeted.leave() {

@@ -67,17 +67,27 @@ impl Relay {
 
 /// Relays to these servers by turns, a connection each. Returns where the client connects to.
 pub fn in_turn(servers: &[&str]) -> String {
+    begun(servers, Vec::new())
+}
+
+/// Relays to `server`, and says `first` before each client does. Returns where the client connects to.
+pub fn introducing(server: &str, first: Vec<u8>) -> String {
+    begun(&[server], first)
+}
+
+fn begun(servers: &[&str], first: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     let servers: Vec<String> = servers.iter().map(|&server| server.to_owned()).collect();
     thread::spawn(move || {
         for (client, server) in listener.incoming().zip(servers.iter().cycle()) {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { return };
+            let (Ok(client), Ok(mut server)) = (client, TcpStream::connect(server)) else { return };
             let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
             let back = (clone(&server), clone(&client));
             for socket in [&client, &server] {
                 socket.set_nodelay(true).expect("a socket");
             }
+            server.write_all(&first).expect("it is there");
             thread::spawn(move || copy(back.0, back.1, &AtomicU64::new(0), &mut |_| ()));
             thread::spawn(move || copy(client, server, &AtomicU64::new(0), &mut |_| ()));
         }

@@ -66,16 +66,17 @@ fn a_second_connection_that_meets_the_other_replica_is_done_without() {
     assert_eq!(finished.succeeded().lines().count(), 3);
 }
 
-/// The same behind HAProxy, with the file that comes with the project: other ports, by turns, and no check by port 9447.
+/// The same behind HAProxy, with the file that comes with the project: other ports, by turns, and no check by port 9447. The
+/// replicas have the clients' address, and not the balancer's.
 #[test]
 fn two_replicas_behind_haproxy() {
     if Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         println!("skip: haproxy is not installed (Debian: haproxy)");
         return;
     }
-    let metrics = ["--metrics", "127.0.0.1:0"];
-    let mut it = Deployment::new("haproxy", &metrics);
-    let mut other = second(&it, &metrics);
+    let options = ["--metrics", "127.0.0.1:0", "--balancers", BALANCER];
+    let mut it = Deployment::new("haproxy", &options);
+    let mut other = second(&it, &options);
     let (_balancer, address) = balancer(
         &it,
         &[
@@ -90,13 +91,51 @@ fn two_replicas_behind_haproxy() {
     let counts = (answered(&mut it.server), answered(&mut other));
     assert_eq!(counts.0 + counts.1, 4);
     assert!(counts.0 > 0 && counts.1 > 0, "{counts:?}");
+    for server in [&mut it.server, &mut other] {
+        let connected = server.process.line_with("connected", WATCHDOG);
+        assert!(connected.contains(" 127.0.0.1:"), "{connected}");
+    }
+}
+
+/// Where the balancer's connections come from. Clients and balancer are the same machine here: this is another of its addresses.
+const BALANCER: &str = "127.0.0.9";
+
+/// Limits by address are limits of each client's, and not of all that come by the balancer. Nobody else may say where clients are.
+#[test]
+fn a_balancer_says_where_clients_come_from_and_nobody_else_does() {
+    let options = ["--max-clients-per-address", "1", "--max-clients", "3", "--balancers", "127.0.0.0/8"];
+    let it = Deployment::new("proxied", &options);
+    let header = |client: u8| {
+        let addresses = [203, 0, 113, client, 192, 0, 2, 1, 0x1f, 0x90, 0x1d, 0x17];
+        [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &addresses].concat()
+    };
+    let [one, two] = [1, 2].map(|client| relay::introducing(&it.server.address, header(client)));
+    let photo = photo();
+    let ask = |address: &str| it.client(address, "cache", &["--keep", "0", &photo]);
+    // Each of the two may have one session at once.
+    let held = hold(&one, 1);
+    until("its place is taken", || ask(&one).finish(WATCHDOG).stderr.contains("clients from this address"));
+    answers(ask(&two), 1);
+    drop(held);
+    until("it has its place again", || ask(&one).finish(WATCHDOG).status.success());
+    // A balancer that does not say for whom it comes is not taken for a client.
+    assert!(!ask(&it.server.address).finish(WATCHDOG).status.success());
+    // What others say of themselves is no greeting.
+    let other = second(&it, &["--balancers", "203.0.113.1"]);
+    assert!(!ask(&relay::introducing(&other.address, header(3))).finish(WATCHDOG).status.success());
+    answers(ask(&other.address), 1);
 }
 
 /// HAProxy with the file of `packaging`, in which some words are others, and where it listens.
 fn balancer(it: &Deployment, changes: &[(&str, &str)]) -> (Process, String) {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
     let mut text = std::fs::read_to_string(repository("packaging/haproxy.cfg")).expect("the example");
-    for (from, to) in [&[("bind :7447", &*format!("bind {free}"))], changes].concat() {
+    let ours = [
+        ("bind :7447", format!("bind {free}")),
+        ("send-proxy-v2", format!("send-proxy-v2 source {BALANCER}")),
+    ];
+    let ours = ours.each_ref().map(|(from, to)| (*from, &**to));
+    for (from, to) in [&ours, changes].concat() {
         assert!(text.contains(from), "the example has no {from:?}");
         text = text.replace(from, to);
     }
@@ -125,7 +164,7 @@ fn who_comes_to_a_full_replica_is_sent_to_one_with_a_free_place() {
         println!("skip: haproxy is not installed (Debian: haproxy)");
         return;
     }
-    let options = ["--metrics", "127.0.0.1:0", "--max-clients", "2"];
+    let options = ["--metrics", "127.0.0.1:0", "--max-clients", "2", "--balancers", BALANCER];
     let mut it = Deployment::new("haproxy-full", &options);
     let mut other = second(&it, &options);
     let metrics = [metrics_of(&mut it.server), metrics_of(&mut other)];

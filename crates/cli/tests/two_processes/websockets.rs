@@ -83,7 +83,8 @@ fn a_proxy_in_http_mode_passes_it_on() {
         println!("skip: haproxy is not installed (Debian: haproxy)");
         return;
     }
-    let it = Deployment::new("http-mode", &[]);
+    // (Another address of this machine, from which the proxy comes.)
+    let it = Deployment::new("http-mode", &["--balancers", "127.0.0.9"]);
     let worst = worst(&it);
     ask(&it, &it.server.address, &[]);
     let want = ask(&it, &it.server.address, &[]);
@@ -97,6 +98,7 @@ fn a_proxy_in_http_mode_passes_it_on() {
     for (from, to) in [
         ("bind :443 ssl crt /etc/haproxy/jaguar.pem", format!("bind {free} ssl crt {both}")),
         ("192.0.2.11:7447", it.server.address.clone()),
+        ("send-proxy-v2", "send-proxy-v2 source 127.0.0.9".into()),
     ] {
         assert!(text.contains(from), "the example has no {from:?}");
         text = text.replace(from, &to);
