@@ -2,11 +2,11 @@
 //!
 //! A client that finds no place and says that it would wait stands in a line, where it is told its place in it and when its turn may
 //! come. The line is fair by client (by what it has shown of who it is, else by its address): whoever has fewer places, and fewer of
-//! its own ahead of it in the line, is served first; of two alike, who came first.
+//! its own ahead of it in the line, is served first; of two alike, who had a place longer ago or never; then who came first.
 //!
 //! While somebody waits, clients that ask for nothing give their places up, the one that is idle for the longest first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -83,6 +83,8 @@ struct State {
     given: u64,
     /// Who waits, by number: in the order in which they came.
     line: BTreeMap<u64, Coming>,
+    /// Of those who waited or had a place when the last place was given: the number of the last one that they had.
+    served: HashMap<Who, u64>,
     /// How long sessions last, in the mean of the last ones.
     mean: Option<Duration>,
     /// When a client was last told to come back since all places were taken.
@@ -222,6 +224,7 @@ impl Places {
             taken: BTreeMap::new(),
             given: 0,
             line: BTreeMap::new(),
+            served: HashMap::new(),
             mean: None,
             turned_away: None,
             memory: 0,
@@ -318,14 +321,16 @@ impl State {
         for taken in self.taken.values() {
             *ahead.entry(taken.coming.who()).or_default() += 1;
         }
-        let mut line: Vec<(usize, u64)> = Vec::new();
+        let mut line: Vec<(usize, u64, u64)> = Vec::new();
         for (number, coming) in &self.line {
-            let ahead = ahead.entry(coming.who()).or_default();
-            line.push((*ahead, *number));
+            let who = coming.who();
+            let served = self.served.get(&who).copied().unwrap_or(0);
+            let ahead = ahead.entry(who).or_default();
+            line.push((*ahead, served, *number));
             *ahead += 1;
         }
         line.sort_unstable();
-        line.into_iter().map(|(_, number)| number).collect()
+        line.into_iter().map(|(.., number)| number).collect()
     }
 
     fn free(&self) -> usize {
@@ -414,6 +419,10 @@ impl State {
         let number = self.number();
         let taken = Taken { coming: coming.clone(), since: now, idle: None, leaving: false };
         self.taken.insert(number, taken);
+        self.served.insert(coming.who(), number);
+        let there = self.line.values().chain(self.taken.values().map(|it| &it.coming));
+        let there: HashSet<Who> = there.map(Coming::who).collect();
+        self.served.retain(|who, _| there.contains(who));
         (number, hints)
     }
 
@@ -607,6 +616,28 @@ mod tests {
         line.iter().map(turn).collect()
     }
 
+    /// Who has waited with several sessions first does not have the only place for all of them before others have it once.
+    #[test]
+    fn one_place_goes_round() {
+        let places = Arc::new(Places::new(Limits { clients: 1, ..Limits::default() }));
+        let first = places.take(&known("alice"), Instant::now()).expect("free");
+        let mut line: Vec<(&str, InLine)> = ["alice", "alice", "bob", "alice", "carol", "bob"]
+            .map(|client| (client, places.line_up(&known(client)).expect("room")))
+            .into();
+        drop(first);
+        let mut order = Vec::new();
+        while !line.is_empty() {
+            let there =
+                line.iter().position(|(_, it)| it.places.lock().is_next(it.number)).expect("one is next");
+            let (client, waits) = line.remove(there);
+            let Ok(Turn::Place(place)) = waits.turn(Duration::ZERO) else { panic!("the turn of {client}") };
+            drop((waits, place));
+            order.push(client);
+        }
+        assert_eq!(order, ["bob", "carol", "alice", "bob", "alice", "alice"]);
+        assert_eq!(places.lock().served.len(), 1, "who does not wait is not remembered");
+    }
+
     #[test]
     fn the_line_is_fair_by_client_and_tells_places() {
         let places = Arc::new(Places::new(Limits { clients: 2, ..Limits::default() }));
@@ -632,9 +663,9 @@ mod tests {
             .collect();
         assert_eq!(places_now, [2, 4, 3, 1]);
         drop(two);
-        // Now she has none either, and came before carol.
-        assert!(matches!(carol.turn(Duration::ZERO), Ok(Turn::Waits(Queued { place: 2, .. }))));
-        assert!(matches!(alice.turn(Duration::ZERO), Ok(Turn::Place(_))));
+        // Now she has none either, but has had two, and carol none yet.
+        assert!(matches!(alice.turn(Duration::ZERO), Ok(Turn::Waits(Queued { place: 2, .. }))));
+        assert!(matches!(carol.turn(Duration::ZERO), Ok(Turn::Place(_))));
     }
 
     #[test]
