@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import pickle
+import random
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import capacity
 import docs_site
 import operator_parts
 import python_reference
@@ -393,3 +395,37 @@ def _pose_as(thing, module: str) -> None:
 
 _pose_as(FloatStorage, "torch")
 _pose_as(_rebuild_tensor_v2, "torch._utils")
+
+
+class Capacity(unittest.TestCase):
+    """The simulated line, beside what is known of lines."""
+
+    def test_one_thread_waits_as_long_as_theory_says(self) -> None:
+        # Poisson arrivals, one server, equal service: the mean wait is load * service / (2 (1 - load)) (Pollaczek and Khinchine).
+        chance, now, came = random.Random(5), 0.0, []
+        for _ in range(60_000):
+            now += chance.expovariate(0.35)
+            came.append((now, chance.randrange(1000)))
+        model = {"name": "", "seconds": 2.0, "down": 0, "up": 0, "memory": 0}
+        told = capacity.simulate(1, model, came, 1)
+        waits = [seconds - 2.0 for _, seconds, _ in told]
+        load = 0.7
+        self.assertEqual(len(told), len(came))
+        self.assertAlmostEqual(sum(waits) / len(waits), load * 2.0 / (2 * (1 - load)), delta=0.1)
+
+    def test_who_asks_much_waits_for_those_who_ask_little(self) -> None:
+        model = {"name": "", "seconds": 1.0, "down": 0, "up": 0, "memory": 0}
+        came = [(0.0, 0)] * 10 + [(0.5, 1), (0.6, 2)]
+        ends = {(client, came_at): came_at + seconds for came_at, seconds, client in capacity.simulate(1, model, came, 1)}
+        self.assertEqual((ends[1, 0.5], ends[2, 0.6]), (2.0, 3.0))
+
+    def test_sessions_share_threads_and_their_bytes_take_time(self) -> None:
+        # Two threads, 1 s of work and 1 s of bytes each: four places. The first two compute alone, the next two wait for none.
+        model = {"name": "", "seconds": 1.0, "down": 12_500_000, "up": 0, "memory": 0}
+        told = capacity.simulate(1, model, [(0.0, 0), (0.0, 1), (0.0, 2), (0.0, 3)], 2)
+        self.assertEqual([round(seconds, 6) for _, seconds, _ in told], [3.0] * 4)
+
+    def test_a_months_bytes_cost_less_the_more_they_are(self) -> None:
+        self.assertAlmostEqual(capacity.egress(10_000), 900)
+        self.assertAlmostEqual(capacity.egress(60_000), 900 + 40_000 * 0.085 + 10_000 * 0.07)
+        self.assertAlmostEqual(capacity.egress(1_000_000), 900 + 3400 + 7000 + 850_000 * 0.05)
