@@ -205,19 +205,21 @@ impl Waiting<'_> {
     /// Reads something into `buf`. `have` is what came before it.
     fn read(&self, buf: &mut [u8], have: &[u8]) -> Result<usize, (WireError, Stranger)> {
         let Self { stream, name, patience, deadline } = *self;
+        // (A part of our greeting is no stranger's.)
+        let cut = greeting(WIRE_VERSION).starts_with(have);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(match have {
-                    [] => {
-                        (WireError::Silent { silence: patience, waiting_for: self.what() }, Stranger::Other)
-                    }
-                    have => (stranger(name, have, "and then nothing"), Stranger::Other),
-                });
+                let error = if cut {
+                    WireError::Silent { silence: patience, waiting_for: self.what() }
+                } else {
+                    stranger(name, have, "and then nothing")
+                };
+                return Err((error, Stranger::Other));
             }
             stream.set_read_timeout(left).map_err(|e| (io_error(self.what(), e), Stranger::Gone))?;
             match stream.read(buf) {
-                Ok(0) if have.is_empty() => {
+                Ok(0) if cut => {
                     return Err((WireError::Closed { waiting_for: self.what() }, Stranger::Gone));
                 }
                 Ok(0) => return Err((stranger(name, have, "and the end"), Stranger::Gone)),

@@ -401,16 +401,17 @@ fn a_browser_is_told_in_http() {
 
 #[test]
 fn other_strangers_are_named_and_see_the_version() {
-    let cases: [(&[u8], bool, &str); 5] = [
+    let cases: [(&[u8], bool, &str); 6] = [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", false, "a TLS handshake"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", false, "SSH"),
         (b"\x00\x01\x02", false, "\\x00\\x01\\x02"),
         (b"JAGUAR/0004 \r\n\r\n", false, "another version"),
-        (b"JAGUAR/", false, "and then nothing"),
+        (b"JAGUAR/1", false, "and then nothing"),
+        (b"JAGUAR/1", true, "and the end"),
     ];
     for (bytes, ends, want) in cases {
         let (answer, error) = stranger(bytes, ends);
-        assert_eq!(answer, GREETING, "{want}");
+        assert_eq!(answer, if ends { &[][..] } else { &GREETING[..] }, "{want}");
         assert!(matches!(error, WireError::PeerMisbehaved { what: "the greeting", .. }), "{error}");
         assert!(error.to_string().contains(want), "{want}: {error}");
     }
@@ -420,15 +421,23 @@ fn other_strangers_are_named_and_see_the_version() {
 fn a_greeting_without_a_sound_second_part_is_refused() {
     let mut bound = NO_MORE.to_vec();
     bound[0] = 2;
-    for (second, ends, want) in
-        [(&NO_MORE[..20], false, "and then nothing"), (&[], true, "and the end"), (&bound, false, "found 2")]
-    {
-        let (answer, error) = stranger(&[&GREETING[..], second].concat(), ends);
-        assert!(answer.starts_with(GREETING), "{want}");
-        assert!(
-            matches!(error, WireError::PeerMisbehaved { .. }) && error.to_string().contains(want),
-            "{want}: {error}"
-        );
+    let (answer, error) = stranger(&[&GREETING[..], &bound].concat(), false);
+    assert!(answer.starts_with(GREETING));
+    assert!(
+        matches!(error, WireError::PeerMisbehaved { .. }) && error.to_string().contains("found 2"),
+        "{error}"
+    );
+}
+
+/// A part of a greeting is what a lost connection leaves, and no stranger's.
+#[test]
+fn a_greeting_that_was_cut_is_a_lost_connection() {
+    let whole = [&GREETING[..], NO_MORE].concat();
+    for len in [1, 7, 15, 16, 36] {
+        let (_, error) = stranger(&whole[..len], false);
+        assert!(matches!(error, WireError::Silent { .. }), "{len}: {error}");
+        let (_, error) = stranger(&whole[..len], true);
+        assert!(matches!(error, WireError::Closed { .. }), "{len}: {error}");
     }
 }
 
