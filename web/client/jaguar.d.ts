@@ -89,6 +89,15 @@ export interface ConnectOptions {
   wait?: number;
   /** Threads that compute. Without it: as many as the machine runs at once, but at most 8. */
   threads?: number;
+  /**
+   * Whether the model's hint (`hint_bytes` of {@link Model}) is kept in the origin's private file system, so that later connections do
+   * not fetch it. `'none'`, the default: it comes anew with each connection. `'keep'`: **the server recognises this browser** then,
+   * by the random name that belongs to the hint, as long as it is kept ({@link Client.forgetHints}). Where it cannot be kept (a
+   * private window, no room, another tab that has it open, Node), it comes anew, as without this option.
+   */
+  hints?: 'none' | 'keep';
+  /** Bytes of all kept hints together, at most; those that were written first go. Without it: 268,435,456. */
+  hintBytes?: number;
   /** Aborting ends the session. */
   signal?: AbortSignal | null;
   /** Hears of places in the server's line while `connect` waits. */
@@ -102,6 +111,8 @@ export interface ConnectOptions {
 export class Client extends EventTarget {
   /** Connects to `wss://…` (or `ws://` on this machine), and learns the model. */
   static connect(url: string | URL, options?: ConnectOptions): Promise<Client>;
+  /** Removes all kept hints of this origin, but those that a session has open. Says how many those are. */
+  static forgetHints(): Promise<number>;
   readonly model: Model;
   /** Whether a query is prepared: the next `predict` is quick then. */
   readonly prepared: boolean;

@@ -7,10 +7,14 @@
 //
 // Types and their meaning: jaguar.d.ts.
 
+import * as hints from './hints.js';
 import { SENT, RECEIVED, allocate, bytesOf, figures, newMemory } from './shared.js';
 
 // Threads that compute where nobody says how many: more bring little, and each holds some MB.
 const THREADS = Math.min(8, navigator.hardwareConcurrency);
+
+// Bytes of kept hints, if nobody says how many: those of several networks.
+const KEPT_BYTES = 1 << 28;
 
 export class JaguarError extends Error {
   constructor(kind, text) {
@@ -39,9 +43,10 @@ let eye = null;
 async function looker() {
   const none = () => 0, memory = newMemory();
   let told = null;
-  const jaguar = { now: () => performance.now(), random: none, read: none, write: none, close: none, tell: (from, len) => {
-    told = JSON.parse(new TextDecoder().decode(bytesOf(memory, from, len)));
-  } };
+  const jaguar = {
+    ...hints.imports(memory, none), now: () => performance.now(), random: none, read: none, write: none, close: none,
+    tell: (from, len) => { told = JSON.parse(new TextDecoder().decode(bytesOf(memory, from, len))); },
+  };
   const { exports } = await WebAssembly.instantiate(await load(), { jaguar, env: { memory } });
   const { room, look, give_back } = exports;
   const put = (data) => {
@@ -89,7 +94,10 @@ export class Client extends EventTarget {
   #last = Promise.resolve();
   #why = null;
 
-  static async connect(url, { token = '', model = null, wait = 0, threads = THREADS, signal = null, onqueued = null } = {}) {
+  static async connect(url, options = {}) {
+    const { token = '', model = null, wait = 0, threads = THREADS, hints: place = 'none', hintBytes = KEPT_BYTES, signal = null,
+      onqueued = null } = options;
+    if (place !== 'none' && place !== 'keep') throw new JaguarError('input', `hints are "none" or "keep", not "${place}"`);
     if (!globalThis.crossOriginIsolated) {
       throw new JaguarError('unsupported', 'the page is not cross-origin isolated: it must come by https (or from this machine), with ' +
         'the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp');
@@ -97,11 +105,16 @@ export class Client extends EventTarget {
     signal?.throwIfAborted();
     const client = new Client();
     if (onqueued) client.addEventListener('queued', onqueued);
-    await client.#until(signal, client.#open(String(url), threads, { token, model, wait }));
+    await client.#until(signal, client.#open(String(url), threads, place === 'keep' ? hintBytes : 0, { token, model, wait }));
     return client;
   }
 
-  async #open(url, threads, { token, model, wait }) {
+  // Removes the hints that were kept, but those of sessions that are open. Says how many those are.
+  static forgetHints() {
+    return hints.forget();
+  }
+
+  async #open(url, threads, keep, { token, model, wait }) {
     const module = await load();
     const shared = allocate(), { port1, port2 } = new MessageChannel();
     this.#figures = figures(shared);
@@ -125,7 +138,7 @@ export class Client extends EventTarget {
     this.#session.onmessage = ({ data }) => this.#hear(data);
     this.#session.onerror = () => this.#hear({ event: 'failed', failure: { kind: 'internal', text: 'a worker cannot be started' } });
     const memory = newMemory();
-    const started = await this.#answer(() => this.#session.postMessage({ module, memory, threads, shared, port: port2 }, [port2]));
+    const started = await this.#answer(() => this.#session.postMessage({ module, memory, threads, shared, port: port2, keep }, [port2]));
     await Promise.all(started.threads.map((room) => this.#thread(worker('./thread.js'), { module, memory, ...room })));
     await this.#ask({ call: 'begin' });
     this.model = (await this.#answer(() => this.#session.postMessage({ call: 'connect', wishes: { url, token, model, wait } }))).value;

@@ -1,6 +1,7 @@
 // The worker that computes: the WebAssembly module, whose calls block. What it reads comes out of shared memory, and what it writes
 // goes to the worker with the WebSocket.
 
+import * as hints from './hints.js';
 import { HEAD, TAIL, ENDED, FULL, RING, bytesOf, fault, indices, random, ring } from './shared.js';
 
 // Bytes of a thread's stack.
@@ -17,11 +18,12 @@ onmessage = async ({ data }) => {
 };
 
 // Says where the stacks of `threads` threads begin, and where their own variables lie.
-async function start({ module, memory, threads, shared, port }) {
+async function start({ module, memory, threads, shared, port, keep }) {
   const at = indices(shared), bytes = ring(shared);
   const decoder = new TextDecoder();
-  let panic = '';
+  let panic = '', model = null, file = null;
   const jaguar = {
+    ...hints.imports(memory, () => file),
     now: () => performance.now(),
     random: (to, len) => random(memory, to, len),
     read(to, len, milliseconds) {
@@ -49,6 +51,7 @@ async function start({ module, memory, threads, shared, port }) {
     close: () => port.postMessage('close'),
     tell(from, len) {
       const told = JSON.parse(decoder.decode(bytesOf(memory, from, len)));
+      if (told.event === 'done' && told.value?.id) model = told.value;
       if (told.event === 'panic') panic = told.text;
       else postMessage(told.event === 'done' ? { ...told, memory: memory.buffer.byteLength } : told);
     },
@@ -66,8 +69,11 @@ async function start({ module, memory, threads, shared, port }) {
     prepare: () => prepare(),
     predict: ({ pixels, width, height }) => predict(...put(pixels), width, height),
   };
-  call = (data) => {
+  call = async (data) => {
     try {
+      // (The module's calls do not wait, so the file must be open before it is needed: by the first call that knows the model.)
+      if (model && keep > 0) file = await hints.open(model.id, model.hint_bytes, keep);
+      model = null;
       calls[data.call](data);
     } catch (error) {
       postMessage(panic ? { event: 'failed', failure: { kind: 'internal', text: panic } } : fault(error));

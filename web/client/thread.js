@@ -11,6 +11,11 @@ onmessage = async ({ data: { module, memory, local, stack } }) => {
     read: never,
     write: never,
     close: never,
+    kept: never,
+    kept_read: never,
+    kept_write: never,
+    kept_cut: never,
+    kept_remove: never,
     tell(from, len) {
       const told = JSON.parse(new TextDecoder().decode(bytesOf(memory, from, len)));
       if (told.event === 'panic') panic = told.text;

@@ -17,6 +17,17 @@ let since = 0;
 let share = 0;
 let noise = null;
 
+// What was chosen of keeping hints, remembered where the browser remembers anything.
+const KEEP = 'keep-hints';
+const remembered = (work) => {
+  try {
+    return work(localStorage);
+  } catch {
+    return null;
+  }
+};
+$('keep').checked = remembered((store) => store.getItem(KEEP)) !== null;
+
 // ---- Words and figures ----
 
 const size = (bytes) => bytes < 1e3 ? `${Math.round(bytes)} B` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
@@ -84,7 +95,9 @@ async function start() {
     say('Loading the program, and connecting …');
     const queued = ({ detail: { place, seconds: left } }) =>
       say(`The server is busy. You are number ${place} in its line; your turn may come in ${seconds(left)}.`);
-    client = await Client.connect(url, { token, model, wait: WAIT, onqueued: queued });
+    const hints = $('keep').checked ? 'keep' : 'none';
+    if (hints === 'none') await Client.forgetHints();
+    client = await Client.connect(url, { token, model, wait: WAIT, hints, onqueued: queued });
     client.addEventListener('progress', ({ detail }) => { share = detail.share; });
     client.addEventListener('sent', ({ detail }) => draw(detail));
     const mine = client;
@@ -156,6 +169,9 @@ function showModel(card) {
     group.append(dt, dd);
     return group;
   }));
+  $('keep-text').textContent = `Keep the ${size(card.hint_bytes)} that come once on a connection in this browser, from the next connection ` +
+    'on: later visits begin sooner. The server recognises this browser then.';
+  $('keep-hint').hidden = card.hint_bytes === 0;
 }
 
 function put(canvas, image) {
@@ -256,6 +272,11 @@ for (const name of ['dragover', 'dragleave', 'drop']) {
 }
 addEventListener('paste', (event) => choose([...event.clipboardData.files][0]));
 $('ask').addEventListener('click', ask);
+$('keep').addEventListener('change', ({ target }) => {
+  remembered((store) => (target.checked ? store.setItem(KEEP, '1') : store.removeItem(KEEP)));
+  // (The session may have the file open: it ends, and the page that comes removes the file.)
+  if (!target.checked) location.reload();
+});
 $('again').addEventListener('click', () => { token = $('token').value; start(); });
 $('token-form').addEventListener('submit', (event) => { event.preventDefault(); $('again').click(); });
 start();

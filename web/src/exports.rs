@@ -1,13 +1,15 @@
 //! What JavaScript calls. One call at a time: each blocks until it is done, and its result is told before it returns.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use jaguar_engine::hint::HintPlace;
 use jaguar_graph::network::{ImageSpec, Shape};
 
-use crate::host::{Socket, say};
+use crate::host::{Socket, kept_file, say};
 use crate::picture::view;
 use crate::session::{Failure, Session, Wishes};
 use crate::threads;
@@ -66,7 +68,10 @@ extern "C" fn work() {
 extern "C" fn connect(from: *mut u8, len: usize) {
     let connected = serde_json::from_slice::<Wishes>(&filled(from, len))
         .map_err(|error| ill_formed(&error))
-        .and_then(|wishes| Session::connect(Box::new(Socket::new()), &wishes, &mut say));
+        .and_then(|wishes| {
+            let place = HintPlace::Opened(Arc::new(kept_file));
+            Session::connect(Box::new(Socket::new()), place, &wishes, &mut say)
+        });
     told(connected.map(|session| {
         let card = session.card();
         SESSION.set(Some(session));

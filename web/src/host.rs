@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use jaguar_engine::hint::HintFile;
 use jaguar_wire::ByteStream;
 
 #[link(wasm_import_module = "jaguar")]
@@ -18,6 +19,16 @@ unsafe extern "C" {
     fn write(from: *const u8, len: usize) -> i32;
     /// Ends the connection behind what was sent.
     safe fn close();
+    /// Whether there is a file for the hint, opened and nobody else's.
+    safe fn kept() -> i32;
+    /// Fills `len` bytes at `to` from the file's place `at`. Says 1; 0 if the file ends before; -1 if it fails.
+    fn kept_read(at: f64, to: *mut u8, len: usize) -> i32;
+    /// Writes `len` bytes to the file's place `at`. Says 1, or -1 if it fails.
+    fn kept_write(at: f64, from: *const u8, len: usize) -> i32;
+    /// Drops what is behind the file's first `len` bytes. Says 1, or -1 if it fails.
+    safe fn kept_cut(len: f64) -> i32;
+    /// Removes the file.
+    safe fn kept_remove();
     /// Tells who called what happens: `len` bytes of JSON at `from`.
     fn tell(from: *const u8, len: usize);
 }
@@ -63,6 +74,52 @@ impl ByteStream for Socket {
     fn shutdown(&self, _: Shutdown) -> io::Result<()> {
         close();
         Ok(())
+    }
+}
+
+/// The file for the hint, which JavaScript has opened in the origin's private file system.
+struct KeptFile;
+
+/// That file, if there is one.
+pub fn kept_file() -> Option<Box<dyn HintFile>> {
+    (kept() != 0).then(|| Box::new(KeptFile) as Box<dyn HintFile>)
+}
+
+/// What JavaScript said of something that it was to do.
+fn done(said: i32) -> io::Result<()> {
+    match said {
+        1 => Ok(()),
+        0 => Err(ErrorKind::UnexpectedEof.into()),
+        _ => Err(io::Error::other("the browser's storage fails")),
+    }
+}
+
+impl HintFile for KeptFile {
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        // SAFETY: JavaScript writes no more than `len` bytes, all of them within `bytes`.
+        done(unsafe { kept_read(at as f64, bytes.as_mut_ptr(), bytes.len()) })
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        // SAFETY: JavaScript reads `len` bytes, all of them within `bytes`, before it returns.
+        done(unsafe { kept_write(at as f64, bytes.as_ptr(), bytes.len()) })
+    }
+
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        done(kept_cut(len as f64))
+    }
+
+    fn complete(&mut self) -> io::Result<()> {
+        // (It stays this session's.)
+        Ok(())
+    }
+
+    fn remove(&mut self) {
+        kept_remove();
+    }
+
+    fn name(&self) -> String {
+        "the browser's storage".into()
     }
 }
 

@@ -84,8 +84,8 @@ pub struct Session {
 }
 
 enum State {
-    /// The model is known.
-    Connected(Box<Connected>),
+    /// The model is known, and where its hint is to be kept.
+    Connected(Box<Connected>, HintPlace),
     /// Between two queries.
     Ready(Box<Ready>),
     /// A query waits for its picture.
@@ -187,12 +187,17 @@ impl Progress for Told<'_> {
 }
 
 impl Session {
-    /// Greets the server at the other end of `stream`, waits for a place if it must, and learns the model. `say` hears of places in the
-    /// line.
+    /// Greets the server at the other end of `stream`, waits for a place if it must, and learns the model, whose hint will be kept at
+    /// `place`. `say` hears of places in the line.
     ///
     /// # Errors
     /// When there is no such server or model, or no place.
-    pub fn connect(stream: Box<dyn ByteStream>, wishes: &Wishes, say: Say<'_>) -> Result<Self, Failure> {
+    pub fn connect(
+        stream: Box<dyn ByteStream>,
+        place: HintPlace,
+        wishes: &Wishes,
+        say: Say<'_>,
+    ) -> Result<Self, Failure> {
         let Wishes { url, token, model, wait } = wishes;
         let options = Options::default();
         // (TLS is the browser's, which gives nothing to bind the session to.)
@@ -208,13 +213,13 @@ impl Session {
         let channel = Channel::with_clock(transport, Arc::new(SystemClock));
         let connected = connect_to(&Kit::standard(), channel, model.as_deref(), &Limits::default())?;
         let shares = Shares::new(connected.plan());
-        Ok(Self { state: State::Connected(Box::new(connected)), shares })
+        Ok(Self { state: State::Connected(Box::new(connected), place), shares })
     }
 
     /// What every client learns of the network.
     fn network(&self) -> &Network {
         match &self.state {
-            State::Connected(connected) => connected.network(),
+            State::Connected(connected, _) => connected.network(),
             State::Ready(ready) => ready.network(),
             State::Prepared(prepared) => prepared.network(),
         }
@@ -222,7 +227,7 @@ impl Session {
 
     /// What a person may want to know of the model; of a session that has done nothing yet.
     pub fn card(&self) -> Value {
-        let State::Connected(connected) = &self.state else { return Value::Null };
+        let State::Connected(connected, _) = &self.state else { return Value::Null };
         let (network, plan) = (connected.network(), connected.plan());
         let cost = predict::predict(plan, &predict::Session::default(), None);
         let both = |total: &predict::Total| total.bytes_up + total.bytes_down;
@@ -255,9 +260,9 @@ impl Session {
         let ready = match state {
             State::Prepared(prepared) => return Ok((prepared, shares)),
             State::Ready(ready) => *ready,
-            State::Connected(connected) => {
+            State::Connected(connected, place) => {
                 say(&json!({ "event": "progress", "stage": "client", "share": 0 }));
-                connected.prepare_client(HintPlace::Memory)?
+                connected.prepare_client(place)?
             }
         };
         let prepared = ready.prepare_query(&mut Told { say, shares: &shares, last: None })?;

@@ -1,4 +1,4 @@
-"""A six-layer network for pictures of 32 x 32 pixels, as an ONNX file: random weights, shapes as on CIFAR-10."""
+"""Small networks as ONNX files, with random weights."""
 
 import random
 import struct
@@ -42,12 +42,12 @@ def value(name, shape):
     return field(1, name) + field(2, field(1, field(1, 1) + field(2, dims)))
 
 
-def six_layers(seed=7):
-    """Five convolutions with ReLUs, three average pools, and a layer of ten classes."""
+def layers(name, size, convolutions, classes, seed):
+    """Convolutions of 3 x 3 with ReLUs, each by its channels and whether an average pool follows, and a layer of classes."""
     draw = random.Random(seed)
     nodes, constants = b"", b""
-    at, channels = "image", 3
-    for i, (out, pools) in enumerate([(32, False), (32, True), (64, False), (64, True), (128, True)]):
+    at, channels, side = "image", 3, size
+    for i, (out, pools) in enumerate(convolutions):
         spread = (2 / (9 * channels)) ** 0.5
         weights = [draw.gauss(0, spread) for _ in range(out * channels * 9)]
         constants += field(5, tensor(f"w{i}", [out, channels, 3, 3], weights))
@@ -57,11 +57,21 @@ def six_layers(seed=7):
         if pools:
             pool = integers("kernel_shape", [2, 2]) + integers("strides", [2, 2])
             nodes += node("AveragePool", [at], f"p{i}", pool)
-            at = f"p{i}"
-    wide = 128 * 4 * 4
-    weights = [draw.gauss(0, wide**-0.5) for _ in range(CLASSES * wide)]
-    constants += field(5, tensor("wf", [wide, CLASSES], weights))
+            at, side = f"p{i}", side // 2
+    wide = channels * side * side
+    weights = [draw.gauss(0, wide**-0.5) for _ in range(classes * wide)]
+    constants += field(5, tensor("wf", [wide, classes], weights))
     nodes += node("Flatten", [at], "flat") + node("MatMul", ["flat", "wf"], "logits")
-    graph = nodes + field(2, "six") + constants
-    graph += field(11, value("image", [1, 3, 32, 32])) + field(12, value("logits", [1, CLASSES]))
+    graph = nodes + field(2, name) + constants
+    graph += field(11, value("image", [1, 3, size, size])) + field(12, value("logits", [1, classes]))
     return field(1, 8) + field(8, field(1, "") + field(2, 13)) + field(7, graph)
+
+
+def six_layers(seed=7):
+    """Five convolutions, three pools, and a layer of ten classes, for pictures as of CIFAR-10."""
+    return layers("six", 32, [(32, False), (32, True), (64, False), (64, True), (128, True)], CLASSES, seed)
+
+
+def two_layers(seed=7):
+    """As little as has every kind of step, for pictures of 8 x 8 pixels."""
+    return layers("two", 8, [(4, True)], 4, seed)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -29,6 +30,35 @@ import webdriver  # noqa: E402
 
 CONNECT = "const { Client } = await import('/client/jaguar.js'); const url = location.origin.replace('http', 'ws');"
 BYTES = "const blob = new Blob([Uint8Array.from(atob(args[0]), (c) => c.charCodeAt(0))]);"
+
+# Of an answer about a picture, on a connection of its own: its class, the bytes that came, and those of the model's hint.
+ASKED = (
+    CONNECT
+    + BYTES
+    + """
+    window.asked = async (options, blob) => {
+        const client = await Client.connect(url, options);
+        await client.prepare();
+        const { label } = await client.predict(blob);
+        client.close();
+        return [label, client.traffic.received, client.model.hint_bytes];
+    };
+    window.hints = async () => {
+        const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle('jaguar-hints', { create: true });
+        const files = [];
+        for await (const file of folder.values()) files.push(file);
+        return { folder, files };
+    };
+    window.content = async (bytes) => {
+        const { files: [file] } = await hints();
+        if (!bytes) return new Uint8Array(await (await file.getFile()).arrayBuffer());
+        const stream = await file.createWritable();
+        await stream.write(bytes);
+        await stream.truncate(bytes.length);
+        await stream.close();
+    };
+"""
+)
 
 
 def program():
@@ -50,9 +80,37 @@ def png(width, height, pixel):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b""), b"".join(rows)
 
 
-def picture(number):
+def picture(number, side=32):
     """One of some pictures, all their pixels different from their neighbours."""
-    return png(32, 32, lambda x, y: ((7 * x + number) % 256, (5 * y + 3 * x) % 256, (x * y + 11 * number) % 256))
+    return png(side, side, lambda x, y: ((7 * x + number) % 256, (5 * y + 3 * x) % 256, (x * y + 11 * number) % 256))
+
+
+def ran(arguments):
+    """What the program prints."""
+    done = subprocess.run([program(), *map(str, arguments)], capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    return done.stdout
+
+
+def compiled(folder, onnx, side):
+    """A network's model, in this folder; it takes pictures of so many pixels."""
+    samples = folder / "samples"
+    samples.mkdir(parents=True)
+    (folder / "network.onnx").write_bytes(onnx)
+    for number in range(6):
+        (samples / f"{number}.png").write_bytes(picture(number, side)[0])
+    model = folder / "model.jaguar"
+    ran(["compile", folder / "network.onnx", "--calibrate", samples, "--pixel-scale", str(1 / 255), "-o", model])
+    return model
+
+
+def native_logits(server, path):
+    """The native client's logits."""
+    line = ran(["predict", "--json", "--no-cache", "--server", f"127.0.0.1:{server.port}", path])
+    said = json.loads(line)
+    (scale,) = said["logit_scales"]
+    return [logit / scale for logit in said["logits"]]
 
 
 class Server:
@@ -79,7 +137,13 @@ class Server:
 
 
 class Wire:
-    """Passes on what a browser and a server say, remembers what the browser sends, and cuts the connection when told."""
+    """Passes on what a browser and a server say, remembers what the browser sends, and cuts the connection when told.
+
+    `change`: what becomes of the server's bytes on a WebSocket; None cuts the connection. It hears how many came before, too, and what the
+    browser sends there.
+    """
+
+    change = None
 
     def __init__(self, port):
         self.target, self.sent, self.open, self.lock = port, [], [], threading.Lock()
@@ -98,15 +162,19 @@ class Wire:
             with self.lock:
                 self.sent.append(said)
                 self.open += [near, far]
-            threading.Thread(target=self.pump, args=(near, far, said), daemon=True).start()
-            threading.Thread(target=self.pump, args=(far, near, None), daemon=True).start()
+            threading.Thread(target=self.pump, args=(near, far, said, None), daemon=True).start()
+            threading.Thread(target=self.pump, args=(far, near, None, said), daemon=True).start()
 
-    @staticmethod
-    def pump(source, sink, said):
+    def pump(self, source, sink, said, asked):
+        passed = 0
         try:
             while data := source.recv(1 << 16):
                 if said is not None:
                     said += data
+                elif self.change and b"Upgrade: websocket" in asked:
+                    passed, data = passed + len(data), self.change(passed, data, asked)
+                    if data is None:
+                        break
                 sink.sendall(data)
         except OSError:
             pass
@@ -124,11 +192,14 @@ class Wire:
                 except OSError:
                     pass
 
+    def upgraded(self):
+        """What browsers sent on each connection that became a WebSocket."""
+        with self.lock:
+            return [said for said in self.sent if b"Upgrade: websocket" in said]
+
     def messages(self):
         """What browsers sent over WebSockets, unmasked, a string of bytes for each connection."""
-        with self.lock:
-            connections = [bytes(said) for said in self.sent]
-        return [unmasked(said) for said in connections if b"Upgrade: websocket" in said]
+        return [unmasked(bytes(said)) for said in self.upgraded()]
 
     def end(self):
         self.listener.close()
@@ -166,26 +237,12 @@ class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="jaguar-web-")
-        folder = pathlib.Path(cls.folder.name)
-        (folder / "six.onnx").write_bytes(network.six_layers())
-        samples = folder / "samples"
-        samples.mkdir()
-        for number in range(6):
-            (samples / f"{number}.png").write_bytes(picture(number)[0])
-        cls.model = folder / "six.jaguar"
-        cls.ran(["compile", folder / "six.onnx", "--calibrate", samples, "--pixel-scale", str(1 / 255), "-o", cls.model])
+        cls.model = compiled(pathlib.Path(cls.folder.name), network.six_layers(), 32)
         cls.server = Server(cls.model)
         cls.addClassCleanup(cls.folder.cleanup)
         cls.addClassCleanup(cls.server.end)
         cls.browser = webdriver.Browser()
         cls.addClassCleanup(cls.browser.__exit__)
-
-    @staticmethod
-    def ran(arguments):
-        done = subprocess.run([program(), *map(str, arguments)], capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr)
-        return done.stdout
 
     def wire(self, server=None):
         wire = Wire((server or self.server).port)
@@ -196,13 +253,6 @@ class Page(unittest.TestCase):
         path = pathlib.Path(self.folder.name) / f"shown-{number}.png"
         path.write_bytes(picture(number)[0])
         return path
-
-    def native(self, path):
-        """The native client's logits."""
-        line = self.ran(["predict", "--json", "--no-cache", "--server", f"127.0.0.1:{self.server.port}", path])
-        said = json.loads(line)
-        (scale,) = said["logit_scales"]
-        return [logit / scale for logit in said["logits"]]
 
     def ready(self):
         self.browser.wait("!document.getElementById('ask').disabled", 300)
@@ -222,7 +272,7 @@ class Page(unittest.TestCase):
         path = self.file(3)
         self.browser.choose_file("#file", path)
         self.ready()
-        native = self.native(path)
+        native = native_logits(self.server, path)
         best = max(range(len(native)), key=native.__getitem__)
         self.assertEqual(self.asked(), f"class {best}")
         # The same picture again, from the query that was prepared meanwhile.
@@ -244,7 +294,7 @@ class Page(unittest.TestCase):
         self.browser.open(f"http://127.0.0.1:{self.server.port}/")
         for number in (1, 4):
             path = self.file(number)
-            native, other = self.native(path), self.native(path)
+            native, other = native_logits(self.server, path), native_logits(self.server, path)
             script = CONNECT + BYTES + "const client = await Client.connect(url); await client.prepare();"
             script += "const answer = await client.predict(blob); client.close(); return answer;"
             answer = self.browser.run(script, base64.b64encode(path.read_bytes()).decode())
@@ -278,6 +328,171 @@ class Page(unittest.TestCase):
         self.browser.wait("document.querySelector('[data-stage=prepare]').className === 'now'")
         wire.cut()
         self.assertIn("The connection was lost", self.problem())
+
+    def test_a_connection_that_fails_anywhere_is_said_to_be_lost(self):
+        wire = self.wire()
+        self.browser.open(f"http://127.0.0.1:{wire.port}/client/nothing")
+        script = CONNECT + BYTES + """
+            let closed = null;
+            try {
+                const client = await Client.connect(url);
+                client.addEventListener('closed', ({ detail }) => { closed = detail.kind; });
+                await client.prepare();
+                const answer = await client.predict(blob);
+                const { received } = client.traffic;
+                return [answer.label, received];
+            } catch (error) {
+                return [error.kind, closed ?? error.kind];
+            }
+        """
+        data = base64.b64encode(picture(1)[0]).decode()
+        label, whole = self.browser.run(script, data)
+        self.assertIn(label, range(10))
+        for cut in [0, 60, *(whole * tenth // 10 for tenth in range(1, 10))]:
+            wire.change = lambda passed, data, _, cut=cut: data[: cut - passed] if passed < cut else None
+            self.assertEqual(self.browser.run(script, data), ["connection"] * 2, f"cut at {cut} of {whole}")
+
+        def insert(what):
+            return lambda passed, data, _: data if passed else data.replace(b"\r\n\r\n", b"\r\n\r\n" + what, 1)
+
+        for what in (b"\x81\x02no", b"\xff" * 40, b"\x88\x00", b"\x82\x00"):
+            wire.change = insert(what)
+            kind = self.browser.run(script, data)[0]
+            # (Nothing in a message is nothing.)
+            self.assertEqual(kind, label if what == b"\x82\x00" else "connection", what)
+
+    def test_who_looks_elsewhere_keeps_the_connection_and_a_silent_server_is_given_up(self):
+        wire = self.wire()
+        self.browser.open(f"http://127.0.0.1:{wire.port}/client/nothing")
+        script = CONNECT + BYTES + """
+            Object.assign(window, { blob, hidden: 0 });
+            window.alive = await Client.connect(url);
+            window.stalled = await Client.connect(url);
+            await alive.prepare();
+        """
+        self.browser.run(script, base64.b64encode(picture(1)[0]).decode())
+        # The second connection brings nothing from here on, and nobody sees the page.
+        stalled = wire.upgraded()[1]
+        wire.change = lambda passed, data, asked: b"" if asked is stalled else data
+        script = """
+            window.kind = null;
+            stalled.prepare().catch((error) => { window.kind = error.kind; });
+            window.since = performance.now();
+            window.watch = setInterval(() => { if (document.hidden) window.hidden += 1; }, 100);
+        """
+        self.browser.run(script)
+        with self.browser.elsewhere():
+            time.sleep(20)
+        hidden, kind = self.browser.run("clearInterval(watch); return [hidden, kind];")
+        self.assertGreater(hidden, 10)
+        self.assertEqual(kind, "connection")
+        self.assertIn(self.browser.run("return (await alive.predict(blob)).label;"), range(10))
+
+    def hints(self, wire=None):
+        """Opens a page that keeps hints, none so far; of an answer without them: the class, the bytes that come, and those of the hint."""
+        self.browser.open(f"http://127.0.0.1:{(wire or self.server).port}/client/nothing")
+        picture_data = base64.b64encode(picture(5)[0]).decode()
+        script = ASKED + "window.blob = blob; await Client.forgetHints(); return await asked({}, blob);"
+        label, without, hint = self.browser.run(script, picture_data)
+        self.assertGreater(hint, 1_000_000)
+        return label, without, hint
+
+    def asked_with(self, options="{ hints: 'keep' }"):
+        return self.browser.run(f"return await asked({options}, blob);")[:2]
+
+    def test_a_kept_hint_is_not_fetched_again_and_a_damaged_one_is(self):
+        wire = self.wire()
+        label, without, hint = self.hints(wire)
+        slack = hint // 20
+        for part in ("hints: 'none'", "hints: 'keep'"):
+            answer, came = self.asked_with(f"{{ {part} }}")
+            self.assertEqual((answer, abs(came - without) < slack), (label, True), part)
+        answer, again = self.asked_with()
+        self.assertEqual(answer, label)
+        self.assertLess(abs(without - hint - again), slack)
+        # Who keeps a hint has a name, which the server sees each time; who keeps none is new each time. The seed never leaves.
+        head = bytes(self.browser.run("return [...(await content()).slice(0, 136)];"))
+        name, seed = head[72:104], head[104:136]
+        self.assertEqual([name in said for said in wire.messages()], [False, False, True, True])
+        self.assertFalse(any(seed in said for said in wire.messages()))
+        # What is not sound comes anew, and what is sound before it does not: how much of the hint comes then.
+        for change, least, most in [
+            ("data[data.length >> 1] ^= 1;", 0.3, 0.7),
+            ("data = data.slice(0, data.length >> 1);", 0.3, 0.7),
+            ("data = data.slice(0, data.length - 1);", 0.0, 0.7),
+            ("data[140] ^= 128;", 0.9, 1.1),
+            ("data[20] ^= 1;", 0.9, 1.1),
+            ("data = data.slice(0, 100);", 0.9, 1.1),
+            ("data = data.slice(0, 0);", 0.9, 1.1),
+            ("data.fill(255);", 0.9, 1.1),
+            ("data = Uint8Array.from([...data, ...data.slice(0, 5000)]);", -0.1, 0.1),
+        ]:
+            self.browser.run(f"let data = await content(); {change} await content(data);")
+            answer, came = self.asked_with()
+            self.assertEqual(answer, label, change)
+            self.assertTrue(least * hint < came - again < most * hint, f"{change} {came} {again} {hint}")
+            answer, came = self.asked_with()
+            self.assertEqual((answer, abs(came - again) < slack), (label, True), change)
+
+    def test_a_hint_that_cannot_be_kept_is_done_without(self):
+        label, without, hint = self.hints()
+        slack = hint // 20
+        files = "return (await hints()).files.map((file) => file.name);"
+
+        def fetched(options="{ hints: 'keep' }"):
+            answer, came = self.asked_with(options)
+            self.assertEqual((answer, abs(came - without) < slack), (label, True), options)
+
+        def plant(size):
+            stream = "const stream = await (await (await hints()).folder.getFileHandle('0.hint', { create: true })).createWritable();"
+            self.browser.run(f"{stream} await stream.write(new Uint8Array({size})); await stream.close();")
+
+        # No room that this page gives: nothing goes for what cannot come.
+        plant(1000)
+        fetched(f"{{ hints: 'keep', hintBytes: {hint // 2} }}")
+        self.assertEqual(self.browser.run(files), ["0.hint"])
+        self.assertEqual(self.browser.run(CONNECT + "return await Client.forgetHints();"), 0)
+        # No room that the browser gives.
+        origin = f"http://127.0.0.1:{self.server.port}"
+        self.browser.cdp("Storage.overrideQuotaForOrigin", origin=origin, quotaSize=hint // 2)
+        fetched()
+        fetched()
+        self.browser.cdp("Storage.overrideQuotaForOrigin", origin=origin)
+        self.assertEqual(self.browser.run(files), [])
+        # What was written first makes room.
+        plant(hint)
+        fetched(f"{{ hints: 'keep', hintBytes: {hint + hint // 2} }}")
+        (file,) = self.browser.run(files)
+        self.assertNotEqual(file, "0.hint")
+        # Another session has the file, in this tab or another one.
+        self.browser.run(CONNECT + "window.first = await Client.connect(url, { hints: 'keep' }); await first.prepare();")
+        fetched()
+        self.assertEqual(self.browser.run(CONNECT + "return await Client.forgetHints();"), 1)
+        self.browser.run("first.close();")
+        answer, came = self.asked_with()
+        self.assertEqual((answer, came < without - hint // 2), (label, True))
+        self.assertEqual(self.browser.run(CONNECT + "return await Client.forgetHints();"), 0)
+        self.assertEqual(self.browser.run(files), [])
+
+    def test_the_page_keeps_a_hint_when_it_is_told_to(self):
+        label, without, hint = self.hints()
+        files = "return (await hints()).files.length;"
+
+        def visit():
+            self.browser.open(f"http://127.0.0.1:{self.server.port}/")
+            self.browser.choose_file("#file", self.file(5))
+            self.ready()
+            self.assertEqual(self.asked(), f"class {label}")
+            return self.browser.run(ASKED + files, "")
+
+        self.assertEqual(visit(), 0)
+        self.assertIn("The server recognises this browser", self.browser.text())
+        self.browser.run("document.getElementById('keep').click();")
+        self.assertEqual(visit(), 1)
+        self.assertEqual(visit(), 1)
+        self.browser.run("document.getElementById('keep').click();")
+        self.browser.wait("document.readyState === 'complete' && !document.getElementById('keep').checked")
+        self.assertEqual(visit(), 0)
 
     def test_a_busy_server_has_a_line(self):
         server = Server(self.model, "--max-clients", "1")

@@ -1,6 +1,7 @@
 """A browser for tests: headless Chromium by ChromeDriver, with nothing but Python's standard library."""
 
 import base64
+import contextlib
 import json
 import shutil
 import socket
@@ -120,6 +121,18 @@ class Browser:
 
     def text(self):
         return self.run("return document.body.innerText;")
+
+    @contextlib.contextmanager
+    def elsewhere(self):
+        """Another tab is in front meanwhile."""
+        here = self._ask("GET", f"{self.session}/window")
+        other = self._ask("POST", f"{self.session}/window/new", {"type": "tab"})["handle"]
+        self._ask("POST", f"{self.session}/window", {"handle": other})
+        try:
+            yield
+        finally:
+            self._ask("DELETE", f"{self.session}/window")
+            self._ask("POST", f"{self.session}/window", {"handle": here})
 
     def choose_file(self, selector, path):
         found = self._ask("POST", f"{self.session}/element", {"using": "css selector", "value": selector})

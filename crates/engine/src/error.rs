@@ -1,6 +1,5 @@
 //! What ends a session, sorted by who is to blame.
 
-#[cfg(feature = "files")]
 use std::path::Path;
 
 use std::time::Duration;
@@ -160,7 +159,6 @@ impl From<BackendError> for EngineError {
 }
 
 impl EngineError {
-    #[cfg(feature = "files")]
     pub(crate) fn file(what: &'static str, path: &Path, source: std::io::Error) -> Self {
         FileError::new(what, path, source).into()
     }

@@ -11,6 +11,7 @@
 
 #[cfg(feature = "files")]
 mod file;
+mod kept;
 
 use std::ops::Range;
 #[cfg(feature = "files")]
@@ -28,8 +29,7 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use jaguar_graph::bundle::ModelId;
 
-#[cfg(feature = "files")]
-pub use file::FileStore;
+pub use kept::{HintFile, Kept};
 
 /// Responses of one block: a third of a megabyte at N = 2048.
 const BLOCK: usize = 48;
@@ -70,11 +70,16 @@ pub enum HintPlace {
     /// another process is fetching is waited for, but no longer than this.
     #[cfg(feature = "files")]
     FolderOrMemory(PathBuf, Duration),
+    /// In a file that the caller opens, if it does and the file takes it; else in memory.
+    Opened(Opener),
     /// In memory, as long as the client lives.
     Memory,
     /// Where another session of this client has it ([`Hint::place`]).
     Shared(SharedHint),
 }
+
+/// Opens a file for the only hint that is kept in it. None: nothing is kept.
+pub type Opener = Arc<dyn Fn() -> Option<Box<dyn HintFile>> + Send + Sync>;
 
 #[cfg(feature = "files")]
 impl<P: AsRef<Path>> From<P> for HintPlace {
@@ -203,7 +208,6 @@ impl Hint {
     ///
     /// # Errors
     /// When the disk fails, or another process is using the file; never for a place that may be in memory.
-    #[cfg_attr(not(feature = "files"), expect(unused_variables, reason = "only a disk gives reason to tell"))]
     pub fn open(
         place: &HintPlace,
         model: ModelId,
@@ -225,6 +229,21 @@ impl Hint {
         let in_memory = || begun(Box::<MemoryStore>::default(), 0, new.clone(), false);
         match place {
             HintPlace::Memory => Ok(in_memory()),
+            HintPlace::Opened(opener) => {
+                let Some(file) = opener() else { return Ok(in_memory()) };
+                let name = file.name();
+                match Kept::open(file, model, plan, &new) {
+                    Ok((store, have, identity)) => {
+                        let mut hint = begun(Box::new(store), have, identity, true);
+                        hint.share_if_complete(progress)?;
+                        Ok(hint)
+                    }
+                    Err(e) => {
+                        progress.warning(&without_file(&name, &e));
+                        Ok(in_memory())
+                    }
+                }
+            }
             HintPlace::Shared(hint) if (hint.model, hint.plan) == (model, digest) => {
                 let have = blocks(plan).len();
                 Ok(begun(Box::new(hint.store.clone()), have, hint.identity.clone(), false))
@@ -248,7 +267,8 @@ impl Hint {
                         Ok(hint)
                     }
                     Err(e) => {
-                        progress.warning(&file::without_cache(folder, &e));
+                        progress
+                            .warning(&without_file(&format!("the cache folder {}", folder.display()), &e));
                         Ok(in_memory())
                     }
                 }
@@ -329,10 +349,8 @@ impl Hint {
         progress: &mut dyn Progress,
     ) -> Result<(), EngineError> {
         if blake3::hash(block) != *hash {
-            return Err(EngineError::Hint(format!(
-                "block {} of the hint arrived damaged from the server",
-                self.have
-            )));
+            let text = format!("block {} of the hint arrived damaged", self.have);
+            return Err(EngineError::PeerMisbehaved(text));
         }
         let at = self.position(self.have);
         let written =
@@ -413,6 +431,11 @@ impl Hint {
         }
         Ok(layer)
     }
+}
+
+/// What a person is told when the file is done without.
+fn without_file(name: &str, cause: &EngineError) -> String {
+    format!("the hint cannot be kept in {name} ({cause}): this run goes on with it in memory")
 }
 
 fn intact(block_and_hash: &[u8]) -> bool {

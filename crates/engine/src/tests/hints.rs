@@ -179,6 +179,108 @@ fn the_hint_file_is_shared_when_complete() {
     served.unwrap();
 }
 
+/// A file of a caller's: bytes in memory, of which there may be so many.
+#[derive(Clone, Default)]
+struct Plain {
+    bytes: Arc<std::sync::Mutex<Vec<u8>>>,
+    most: usize,
+}
+
+impl crate::hint::HintFile for Plain {
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        let all = self.bytes.lock().unwrap();
+        let there = all.get(at as usize..).and_then(|rest| rest.get(..bytes.len()));
+        bytes.copy_from_slice(there.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        let mut all = self.bytes.lock().unwrap();
+        assert_eq!(at as usize, all.len(), "nothing but the end is written");
+        if all.len() + bytes.len() > self.most {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        all.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn cut(&mut self, len: u64) -> std::io::Result<()> {
+        self.bytes.lock().unwrap().truncate(len as usize);
+        Ok(())
+    }
+
+    fn complete(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn remove(&mut self) {
+        self.bytes.lock().unwrap().clear();
+    }
+
+    fn name(&self) -> String {
+        "a file of the test's".into()
+    }
+}
+
+/// A hint in a file that the caller opens is that of the cache folder: the same bytes, checked alike. What the file does not take is
+/// done without.
+#[test]
+fn a_hint_is_kept_in_a_file_that_the_caller_opens() {
+    let service = service(everything());
+    let x = input(6, 3 * 17 * 15);
+    let whole = service.plan().hint_bytes() as u64;
+    // How many bytes of hint were there before, and what came.
+    let ask = |place: HintPlace| {
+        let (came, served) = session(&service, |channel| {
+            let ready = connect(channel, &Limits::default()).unwrap().prepare_client(place).unwrap();
+            let (there, total) = ready.hint();
+            assert_eq!(total, whole);
+            let (prediction, _, ready) =
+                ready.prepare_query(&mut NoProgress).unwrap().run(&x, &mut NoProgress).unwrap();
+            ready.leave().unwrap();
+            let Prediction::Logits(logits) = prediction else { panic!("logits were asked for") };
+            (there, logits)
+        });
+        served.unwrap();
+        came
+    };
+    let opened = |file: &Plain| {
+        let file = file.clone();
+        HintPlace::Opened(Arc::new(move || Some(Box::new(file.clone()) as Box<dyn crate::hint::HintFile>)))
+    };
+    let (_, sound) = ask(HintPlace::Memory);
+    let right = |logits: Vec<i64>| logits.iter().zip(&sound).all(|(a, b)| (a - b).abs() < 64);
+    let file = Plain { most: 1 << 30, ..Plain::default() };
+    for there in [0, whole] {
+        let (before, logits) = ask(opened(&file));
+        assert_eq!(before, there);
+        assert!(right(logits));
+    }
+    let kept = file.bytes.lock().unwrap().clone();
+    for (what, change) in [
+        ("a damaged byte", (|bytes| bytes[bytes.len() / 2] ^= 1) as fn(&mut Vec<u8>)),
+        ("a part", |bytes| bytes.truncate(bytes.len() / 2)),
+        ("another model's", |bytes| bytes[8] ^= 1),
+        ("a part of a head", |bytes| bytes.truncate(100)),
+        ("too much", |bytes| bytes.extend_from_slice(&[7; 999])),
+    ] {
+        change(&mut file.bytes.lock().unwrap());
+        let (before, logits) = ask(opened(&file));
+        assert_eq!(before == whole, what == "too much", "{what}: {before}");
+        assert!(right(logits), "{what}");
+        assert_eq!(file.bytes.lock().unwrap().len(), kept.len(), "{what}");
+        assert_eq!(ask(opened(&file)).0, whole, "{what}");
+    }
+    for most in [0, 100, kept.len() / 2, kept.len() - 1] {
+        let full = Plain { most, ..Plain::default() };
+        let (before, logits) = ask(opened(&full));
+        assert_eq!(before, 0);
+        assert!(right(logits), "{most}");
+        assert!(full.bytes.lock().unwrap().is_empty(), "{most}: nothing that is of no use stays");
+    }
+    assert!(right(ask(HintPlace::Opened(Arc::new(|| None))).1));
+}
+
 /// A clock that stands still until a test moves it.
 #[derive(Default)]
 struct TestClock(std::sync::atomic::AtomicU64);
