@@ -27,7 +27,7 @@ help:
 	@echo 'make test-wheel     what make wheel made, in an environment with nothing else: import, compile, serve, ask, type-check'
 	@echo 'make example-resnet18, make example-fashion-mnist   from a network of torch to private answers (need torch; the latter trains for two minutes)'
 	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
-	@echo 'make test-web       the page of `serve --web` in headless Chromium, where it is installed (part of make test)'
+	@echo 'make test-web       the page of `serve --web` in headless Chromium, and the client in Node, where they are installed (part of make test)'
 	@echo 'make test-gateway   `jaguar gateway`, asked by curl, and by Triton'"'"'s and KServe'"'"'s clients over HTTP and gRPC, which pip fetches once'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
@@ -91,6 +91,7 @@ web:
 test-web: toolchain
 	$(CARGO) build --locked --package jaguar-cli --features jaguar-fregata/clap,jaguar/clap --quiet
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_browser.py
+	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_node.py
 
 # The Python package. What is built for the other tests is not built again: same profile, same target folder, same features.
 PYTHON_TARGET := $(CURDIR)/target/python

@@ -78,7 +78,15 @@ export interface Progress {
   layer?: string;
 }
 
-export type Picture = ImageData | ImageBitmap | Blob | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas;
+/** Four bytes a pixel (red, green, blue, and one that does not count), row by row. */
+export interface Pixels {
+  data: Uint8Array | Uint8ClampedArray;
+  width: number;
+  height: number;
+}
+
+/** In Node: pixels only. */
+export type Picture = Pixels | ImageData | ImageBitmap | Blob | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas;
 
 export interface ConnectOptions {
   /** What shows the server who asks. */
@@ -124,6 +132,6 @@ export class Client extends EventTarget {
   /** What the model says of a picture; prepares first, if nothing is. */
   predict(picture: Picture, options?: { signal?: AbortSignal | null }): Promise<Answer>;
   /** The picture as the network will see it. Nothing is sent. */
-  look(picture: Picture): Promise<ImageData>;
+  look(picture: Picture): Promise<ImageData | Pixels>;
   close(): void;
 }

@@ -1,4 +1,4 @@
-// A client of private predictions in the browser. Nothing is loaded but the files beside this one.
+// A client of private predictions, in browsers and in Node. Nothing is loaded but the files beside this one.
 //
 //   import { Client } from './jaguar.js';
 //   const client = await Client.connect('wss://clinic.example/', { token });
@@ -8,10 +8,11 @@
 // Types and their meaning: jaguar.d.ts.
 
 import * as hints from './hints.js';
+import { cores, file, missing, pixelsOf, shown, startWorker } from './platform.js';
 import { SENT, RECEIVED, allocate, bytesOf, figures, newMemory } from './shared.js';
 
 // Threads that compute where nobody says how many: more bring little, and each holds some MB.
-const THREADS = Math.min(8, navigator.hardwareConcurrency);
+const THREADS = Math.min(8, cores);
 
 // Bytes of kept hints, if nobody says how many: those of several networks.
 const KEPT_BYTES = 1 << 28;
@@ -29,7 +30,7 @@ let loaded = null;
 // The module, fetched and compiled once. It is stored compressed.
 function load() {
   loaded ??= (async () => {
-    const answer = await fetch(new URL('./jaguar_web.wasm.gz', import.meta.url));
+    const answer = await file('./jaguar_web.wasm.gz');
     if (!answer.ok) throw new JaguarError('connection', `the program cannot be loaded: HTTP ${answer.status}`);
     const body = answer.body.pipeThrough(new DecompressionStream('gzip'));
     return WebAssembly.compileStreaming(new Response(body, { headers: { 'Content-Type': 'application/wasm' } }));
@@ -62,27 +63,19 @@ async function looker() {
     const [, rows, columns] = shape;
     const seen = new Uint8ClampedArray(bytesOf(memory, at, rows * columns * 4).buffer);
     give_back(at, seen.length);
-    return new ImageData(seen, columns, rows);
+    return shown(seen, columns, rows);
   };
 }
 
-// The pixels of whatever shows a picture.
-async function pixelsOf(picture) {
-  if (picture instanceof ImageData) return picture;
-  let drawn = picture;
-  if (picture instanceof Blob) {
-    try {
-      drawn = await createImageBitmap(picture, { colorSpaceConversion: 'none', premultiplyAlpha: 'none' });
-    } catch {
-      throw new JaguarError('input', 'this file is no picture that the browser can read');
-    }
+// The pixels of a picture, four bytes each, of which there are as many as it says.
+async function checkedPixels(picture) {
+  const pixels = await pixelsOf(picture);
+  if (!pixels) throw new JaguarError('input', 'this is no picture that can be read here');
+  const { data, width, height } = pixels;
+  if (!Number.isInteger(width) || !Number.isInteger(height) || width < 1 || height < 1 || data.byteLength !== 4 * width * height) {
+    throw new JaguarError('input', `a picture of ${width} x ${height} pixels does not have ${data.byteLength} bytes, but four for a pixel`);
   }
-  const width = drawn.naturalWidth ?? drawn.width, height = drawn.naturalHeight ?? drawn.height;
-  if (!width || !height) throw new JaguarError('input', 'the picture has no pixels');
-  const canvas = new OffscreenCanvas(width, height);
-  const context = canvas.getContext('2d', { willReadFrequently: true });
-  context.drawImage(drawn, 0, 0);
-  return context.getImageData(0, 0, width, height);
+  return { data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength), width, height };
 }
 
 export class Client extends EventTarget {
@@ -98,10 +91,8 @@ export class Client extends EventTarget {
     const { token = '', model = null, wait = 0, threads = THREADS, hints: place = 'none', hintBytes = KEPT_BYTES, signal = null,
       onqueued = null } = options;
     if (place !== 'none' && place !== 'keep') throw new JaguarError('input', `hints are "none" or "keep", not "${place}"`);
-    if (!globalThis.crossOriginIsolated) {
-      throw new JaguarError('unsupported', 'the page is not cross-origin isolated: it must come by https (or from this machine), with ' +
-        'the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp');
-    }
+    const lacks = missing();
+    if (lacks) throw new JaguarError('unsupported', lacks);
     signal?.throwIfAborted();
     const client = new Client();
     if (onqueued) client.addEventListener('queued', onqueued);
@@ -118,8 +109,7 @@ export class Client extends EventTarget {
     const module = await load();
     const shared = allocate(), { port1, port2 } = new MessageChannel();
     this.#figures = figures(shared);
-    const worker = (file) => new Worker(new URL(file, import.meta.url), { type: 'module' });
-    this.#socket = worker('./socket.js');
+    this.#socket = startWorker('./socket.js');
     const open = new Promise((resolve, reject) => {
       this.#socket.onmessage = ({ data }) => {
         if (data.event === 'open') return resolve();
@@ -134,12 +124,12 @@ export class Client extends EventTarget {
     this.#socket.postMessage({ url, shared, port: port1 }, [port1]);
     await open;
     if (this.#why) throw this.#why;
-    this.#session = worker('./session.js');
+    this.#session = startWorker('./session.js');
     this.#session.onmessage = ({ data }) => this.#hear(data);
     this.#session.onerror = () => this.#hear({ event: 'failed', failure: { kind: 'internal', text: 'a worker cannot be started' } });
     const memory = newMemory();
     const started = await this.#answer(() => this.#session.postMessage({ module, memory, threads, shared, port: port2, keep }, [port2]));
-    await Promise.all(started.threads.map((room) => this.#thread(worker('./thread.js'), { module, memory, ...room })));
+    await Promise.all(started.threads.map((room) => this.#thread(startWorker('./thread.js'), { module, memory, ...room })));
     await this.#ask({ call: 'begin' });
     this.model = (await this.#answer(() => this.#session.postMessage({ call: 'connect', wishes: { url, token, model, wait } }))).value;
   }
@@ -167,8 +157,8 @@ export class Client extends EventTarget {
   // What the model says of a picture.
   predict(picture, { signal = null } = {}) {
     return this.#call(signal, async () => {
-      const { data, width, height } = await pixelsOf(picture);
-      const pixels = new Uint8Array(data.buffer.slice(0));
+      const { data, width, height } = await checkedPixels(picture);
+      const pixels = data.slice();
       const { value, memory } = await this.#ask({ call: 'predict', pixels, width, height }, [pixels.buffer]);
       this.prepared = false;
       return { ...value, memory };
@@ -178,7 +168,7 @@ export class Client extends EventTarget {
   // The picture as the network will see it. Nothing leaves the page.
   async look(picture) {
     eye ??= looker();
-    return (await eye)(await pixelsOf(picture), this.model);
+    return (await eye)(await checkedPixels(picture), this.model);
   }
 
   // Whether a query is prepared.

@@ -2,6 +2,7 @@
 // goes to the worker with the WebSocket.
 
 import * as hints from './hints.js';
+import { starter } from './platform.js';
 import { HEAD, TAIL, ENDED, FULL, RING, bytesOf, fault, indices, random, ring } from './shared.js';
 
 // Bytes of a thread's stack.
@@ -9,13 +10,13 @@ const STACK = 1 << 21;
 
 let call = null;
 
-onmessage = async ({ data }) => {
+starter.hear(({ data }) => {
   if (data.module) {
-    start(data).then((threads) => postMessage({ event: 'started', threads }), (error) => postMessage(fault(error)));
+    start(data).then((threads) => starter.tell({ event: 'started', threads }), (error) => starter.tell(fault(error)));
   } else {
     call(data);
   }
-};
+});
 
 // Says where the stacks of `threads` threads begin, and where their own variables lie.
 async function start({ module, memory, threads, shared, port, keep }) {
@@ -53,7 +54,7 @@ async function start({ module, memory, threads, shared, port, keep }) {
       const told = JSON.parse(decoder.decode(bytesOf(memory, from, len)));
       if (told.event === 'done' && told.value?.id) model = told.value;
       if (told.event === 'panic') panic = told.text;
-      else postMessage(told.event === 'done' ? { ...told, memory: memory.buffer.byteLength } : told);
+      else starter.tell(told.event === 'done' ? { ...told, memory: memory.buffer.byteLength } : told);
     },
   };
   const { exports } = await WebAssembly.instantiate(module, { jaguar, env: { memory } });
@@ -76,7 +77,7 @@ async function start({ module, memory, threads, shared, port, keep }) {
       model = null;
       calls[data.call](data);
     } catch (error) {
-      postMessage(panic ? { event: 'failed', failure: { kind: 'internal', text: panic } } : fault(error));
+      starter.tell(panic ? { event: 'failed', failure: { kind: 'internal', text: panic } } : fault(error));
     }
   };
   const size = exports.__tls_size.value, unit = Math.max(16, exports.__tls_align.value);

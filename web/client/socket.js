@@ -1,6 +1,7 @@
 // The worker that owns the WebSocket: it goes on while the other one computes. What comes is put into a ring in shared memory, from
 // which the other worker reads; what that one sends comes as messages.
 
+import { starter } from './platform.js';
 import { HEAD, TAIL, ENDED, FULL, RING, SENT, RECEIVED, figures, indices, ring } from './shared.js';
 
 // As `KEEP_ALIVE` in crates/wire/src/unthreaded.rs: after the greeting, whenever nothing else was sent for a second.
@@ -13,7 +14,7 @@ const MOST_WAITING = 1 << 29;
 // Bytes of what was sent that are shown, at most.
 const SHOWN = 1 << 14;
 
-onmessage = ({ data: { url, shared, port } }) => {
+starter.hear(({ data: { url, shared, port } }) => {
   const at = indices(shared), count = figures(shared), bytes = ring(shared);
   let waiting = [], held = 0, sent = 0, greeted = false, failure = '';
 
@@ -32,7 +33,7 @@ onmessage = ({ data: { url, shared, port } }) => {
   const finish = () => {
     Atomics.store(at, ENDED, 1);
     Atomics.notify(at, HEAD);
-    postMessage({ event: 'ended', text: failure });
+    starter.tell({ event: 'ended', text: failure });
   };
   // Puts what waits into the ring, as far as there is room.
   const flow = () => {
@@ -72,10 +73,10 @@ onmessage = ({ data: { url, shared, port } }) => {
     send(data);
     greeted = true;
     // A look at what the server gets.
-    if (data.length > 5) postMessage({ event: 'sent', bytes: data.slice(5, 5 + SHOWN) });
+    if (data.length > 5) starter.tell({ event: 'sent', bytes: data.slice(5, 5 + SHOWN) });
   };
   let open = false;
-  socket.onopen = () => { open = true; postMessage({ event: 'open' }); };
+  socket.onopen = () => { open = true; starter.tell({ event: 'open' }); };
   socket.onmessage = ({ data }) => {
     if (typeof data === 'string') return end('the server sent text');
     count[RECEIVED] += data.byteLength;
@@ -84,5 +85,7 @@ onmessage = ({ data: { url, shared, port } }) => {
     waiting.push(new Uint8Array(data));
     flow();
   };
-  socket.onclose = () => end(open ? 'the connection was lost' : 'no connection: the server does not run there, or does not let this page in');
-};
+  // (Node tells of an error alone where no connection came to be.)
+  socket.onclose = socket.onerror = () =>
+    end(open ? 'the connection was lost' : 'no connection: the server does not run there, or does not let this page in');
+});

@@ -1,8 +1,9 @@
 // A worker that computes beside the session's: an instance of the module of its own, in the same memory.
 
+import { starter } from './platform.js';
 import { bytesOf, fault, random } from './shared.js';
 
-onmessage = async ({ data: { module, memory, local, stack } }) => {
+starter.hear(async ({ data: { module, memory, local, stack } }) => {
   let panic = '';
   const never = () => { throw new Error('only the session reads and writes'); };
   const jaguar = {
@@ -25,9 +26,8 @@ onmessage = async ({ data: { module, memory, local, stack } }) => {
     const { exports } = await WebAssembly.instantiate(module, { jaguar, env: { memory } });
     exports.__stack_pointer.value = stack;
     exports.__wasm_init_tls(local);
-    postMessage({ event: 'started' });
+    starter.tell({ event: 'started' });
     exports.work();
   } catch (error) {
-    postMessage(panic ? { event: 'failed', failure: { kind: 'internal', text: panic } } : fault(error));
-  }
-};
+    starter.tell(panic ? { event: 'failed', failure: { kind: 'internal', text: panic } } : fault(error));
+  }});

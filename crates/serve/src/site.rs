@@ -17,6 +17,7 @@ pub const PAGES: &[Page] = &[
     page!("/client/jaguar.js", "text/javascript; charset=utf-8", "client/jaguar.js"),
     page!("/client/shared.js", "text/javascript; charset=utf-8", "client/shared.js"),
     page!("/client/hints.js", "text/javascript; charset=utf-8", "client/hints.js"),
+    page!("/client/platform.js", "text/javascript; charset=utf-8", "client/platform.js"),
     page!("/client/session.js", "text/javascript; charset=utf-8", "client/session.js"),
     page!("/client/socket.js", "text/javascript; charset=utf-8", "client/socket.js"),
     page!("/client/thread.js", "text/javascript; charset=utf-8", "client/thread.js"),
