@@ -171,7 +171,7 @@ class Wire:
             while data := source.recv(1 << 16):
                 if said is not None:
                     said += data
-                elif self.change and b"Upgrade: websocket" in asked:
+                elif self.change and upgrades(asked):
                     passed, data = passed + len(data), self.change(passed, data, asked)
                     if data is None:
                         break
@@ -195,7 +195,7 @@ class Wire:
     def upgraded(self):
         """What browsers sent on each connection that became a WebSocket."""
         with self.lock:
-            return [said for said in self.sent if b"Upgrade: websocket" in said]
+            return [said for said in self.sent if upgrades(said)]
 
     def messages(self):
         """What browsers sent over WebSockets, unmasked, a string of bytes for each connection."""
@@ -204,6 +204,11 @@ class Wire:
     def end(self):
         self.listener.close()
         self.cut()
+
+
+def upgrades(said):
+    """Whether what was said asks for a WebSocket."""
+    return b"upgrade: websocket" in bytes(said[:4096]).lower()
 
 
 def unmasked(said):

@@ -114,6 +114,29 @@ class Node(unittest.TestCase):
         expected = "connection aborted input input input input input 8,8,256 done false AbortError AbortError\n"
         self.assertEqual(node(program, self.url("two")), expected)
 
+    def test_a_connection_that_fails_is_said_to_be_lost(self):
+        wire = test_browser.Wire(self.servers["two"].port)
+        self.addCleanup(wire.end)
+        program = self.script("""
+            import { Client } from '@jaguar/client';
+            const said = async (url) => {
+              try {
+                const client = await Client.connect(url);
+                await client.prepare();
+                await client.predict({ data: new Uint8Array(256), width: 8, height: 8 });
+                client.close();
+                return client.traffic.received;
+              } catch (error) {
+                return error.kind;
+              }
+            };
+            console.log(await said(process.argv[2]));
+        """)
+        whole = int(node(program, f"ws://127.0.0.1:{wire.port}"))
+        for cut in (0, 60, *(whole * quarter // 4 for quarter in (1, 2, 3))):
+            wire.change = lambda passed, data, _, cut=cut: data[: cut - passed] if passed < cut else None
+            self.assertEqual(node(program, f"ws://127.0.0.1:{wire.port}"), "connection\n", f"cut at {cut} of {whole}")
+
     def test_the_module_holds_what_fails_around_it(self):
         said = node(HERE / "replay.mjs", "faults", self.servers["two"].port, EVERY, seconds=900)
         self.assertRegex(said, r"^a session of [1-9]\d+ messages")

@@ -258,7 +258,7 @@ fn a_hint_is_kept_in_a_file_that_the_caller_opens() {
     }
     let kept = file.bytes.lock().unwrap().clone();
     for (what, change) in [
-        ("a damaged byte", (|bytes| bytes[bytes.len() / 2] ^= 1) as fn(&mut Vec<u8>)),
+        ("a damaged byte", (|bytes| *bytes.last_mut().unwrap() ^= 1) as fn(&mut Vec<u8>)),
         ("a part", |bytes| bytes.truncate(bytes.len() / 2)),
         ("another model's", |bytes| bytes[8] ^= 1),
         ("a part of a head", |bytes| bytes.truncate(100)),
