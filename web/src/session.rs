@@ -108,6 +108,7 @@ impl From<EngineError> for Failure {
             EngineError::Input(_) => "input",
             EngineError::Version { .. }
             | EngineError::NoCommonProtocol { .. }
+            | EngineError::Refused(_)
             | EngineError::PeerMisbehaved(_)
             | EngineError::Plan(_)
             | EngineError::Ot(_)

@@ -312,6 +312,12 @@ async function faults(port, every) {
     }
     for (const bit of [0, 7]) await sample(`bit ${bit} of a byte in # flipped`, flipped((middle + end) >> 1, bit), blames);
   }
+  // What the server names: a protocol, backends, comparisons.
+  const text = Buffer.from(whole).toString('latin1');
+  for (const { index } of text.matchAll(/[a-z]{6,}/g)) {
+    if (index < parts[0].length || index > at[4]) continue;
+    await judge.judge(`another letter in the name at byte ${index}`, recording(whole.map((b, j) => (j === index + 3 ? b ^ 1 : b))), blames);
+  }
   for (let i = 0; i < judge.writes; i += 1) {
     await judge.judge(`closed before the client's message ${i}`, recording(whole, { writes: i }), one);
   }
