@@ -117,7 +117,9 @@ class Server:
     """A `jaguar serve --web`."""
 
     def __init__(self, model, *options):
-        command = [program(), "serve", str(model), "--web", "--listen", "127.0.0.1:0", "--measure", "off", *options]
+        # (Each connection fetches a hint, more than a server makes for one address.)
+        many = ["--new-hints-per-address-and-hour", "100000", "--new-hints-per-hour", "100000"]
+        command = [program(), "serve", str(model), "--web", "--listen", "127.0.0.1:0", "--measure", "off", *many, *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.log = []
         for line in self.process.stdout:
