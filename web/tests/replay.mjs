@@ -4,9 +4,9 @@
 //   node web/tests/replay.mjs faults PORT [EVERY]
 //   node web/tests/replay.mjs fuzz PORT CASES [SEED]
 //
-// PORT: of a `jaguar serve` on this machine, of a small model. EVERY: of the faults that are not a closed connection, one in so many is tried (1:
-// all). It ends with 1, and says which case and why, when the module panics, blames
-// itself (`internal`), blames the wrong side, gives an answer that it should not, takes more memory or time than it may, or never ends.
+// PORT: of a `jaguar serve` on this machine, of a small model. EVERY: of the faults that are not a closed connection, one in so many is
+// tried (1: all). It ends with 1, and says which case and why, when the module panics, blames itself (`internal`), blames the wrong
+// side, gives an answer that it should not, takes more memory or time than it may, or never ends.
 
 import { readFileSync } from 'node:fs';
 import net from 'node:net';
