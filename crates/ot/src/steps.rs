@@ -1,5 +1,6 @@
-//! Single steps on given secrets, for tools that look at what a step's time and branches depend on (`make test-timing`). Nothing here
-//! is a protocol: keys are given, and no check is made. Only with the feature `steps`, which no program that ships has.
+//! Single steps on given secrets, for tools that look at what a step's time and branches depend on (`make test-timing`), and kernels by
+//! name, for the tool that counts their instructions (`tools/arm_counts.py`). Nothing here is a protocol: keys are given, and no check
+//! is made. Only with the feature `steps`, which no program that ships has.
 
 use jaguar_ring::Prg;
 use jaguar_wire::Channel;
@@ -89,3 +90,34 @@ pub fn tree_receiver(t: &[Block], lanes: usize, message: &[Block], leaves: &mut 
 
 /// The choice bits of leaves.
 const CLEAR: u128 = Width::Vector.choice_mask();
+
+/// The AES kernels of this processor, the scalar twin first.
+pub fn kernels() -> Vec<&'static str> {
+    aes::Kernel::available().into_iter().map(aes::Kernel::name).collect()
+}
+
+/// What [`run_kernel`] runs.
+pub const BATCHES: [&str; 5] = ["pads", "tables", "tree-level", "leaves", "places"];
+
+/// Runs a batched function of AES `times` times on 1,024 blocks, by the kernel of that name. Nothing, if one of the names is none.
+pub fn run_kernel(kernel: &str, what: &str, times: usize) -> Option<()> {
+    let kernel = aes::Kernel::available().into_iter().find(|known| known.name() == kernel)?;
+    let (key, x) = (aes::Key::for_kernel(kernel, Block(3)), vec![Block(7); 1024]);
+    let (mut blocks, mut words) = (vec![Block(9); 4 * x.len()], vec![0; x.len()]);
+    let keys = aes::PadKeys { base: Block(11), number: 0, per_key: 32 };
+    let shifts: [Block; 16] = std::array::from_fn(|i| Block(i as u128));
+    let mut batch: Box<dyn FnMut()> = match what {
+        "pads" => Box::new(|| aes::pads(kernel, keys, &shifts[..4], &x, &mut blocks)),
+        "tables" => Box::new(|| aes::tables(kernel, keys, &shifts, 2, &x, &mut words)),
+        "tree-level" => Box::new(|| {
+            std::hint::black_box(key.expand(&mut blocks[..1024], aes::Patch::NONE));
+        }),
+        "leaves" => Box::new(|| {
+            std::hint::black_box(key.leaves(&mut blocks[..1024], 4, CLEAR));
+        }),
+        "places" => Box::new(|| key.draw(5, 1 << 16, &mut blocks[..1024])),
+        _ => return None,
+    };
+    (0..times).for_each(|_| batch());
+    Some(())
+}

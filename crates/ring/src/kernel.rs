@@ -1,11 +1,13 @@
 //! Which instruction set a kernel runs on.
 //!
-//! Every kernel of this crate exists three times: in plain Rust (the *scalar twin*, for other processors, for
-//! WebAssembly and as the reference that the others are tested against), for AVX2, and for AVX-512 with VNNI.
-//! All three give the same bits. The choice follows from a [`Cpu`], and is handed to whatever computes.
+//! Every kernel of this crate exists in plain Rust (the *scalar twin*, for other processors, for WebAssembly and as
+//! the reference that the others are tested against), for AVX2, and for AVX-512 with VNNI; those that gain by it, for
+//! Neon. All give the same bits. The choice follows from a [`Cpu`], and is handed to whatever computes.
 
 use crate::cpu::{Cpu, Level};
 
+#[cfg(target_arch = "aarch64")]
+use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 
@@ -26,6 +28,9 @@ pub(crate) enum Set {
     /// products of residues of up to 50 bits by that.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// 128-bit vectors of Arm, two at a time.
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
 }
 
 impl Kernel {
@@ -33,7 +38,7 @@ impl Kernel {
     pub const SCALAR: Kernel = Kernel(Set::Scalar);
 
     /// How many kernels there are, on any processor.
-    pub(crate) const COUNT: usize = 3;
+    pub(crate) const COUNT: usize = 4;
 
     /// The fastest kernel that needs no other features than `cpu` has.
     pub fn of(cpu: Cpu) -> Kernel {
@@ -45,6 +50,10 @@ impl Kernel {
             if let Some(simd) = Avx2::of(cpu) {
                 return Kernel(Set::Avx2(simd));
             }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(simd) = Neon::of(cpu) {
+            return Kernel(Set::Neon(simd));
         }
         let _ = cpu;
         Kernel::SCALAR
@@ -65,12 +74,25 @@ impl Kernel {
             Set::Avx2(_) => 1,
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => 2,
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(_) => 3,
+        }
+    }
+
+    /// The kernel for products of words of 64 bits. Neon has none, and in parts they take more instructions than in plain Rust.
+    pub(crate) fn for_words(self) -> Kernel {
+        match self.0 {
+            Set::Scalar => self,
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) | Set::Avx512(_) => self,
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(_) => Kernel::SCALAR,
         }
     }
 
     /// A short name for tables.
     pub fn name(self) -> &'static str {
-        ["scalar", "avx2", "avx512-vnni"][self.index()]
+        ["scalar", "avx2", "avx512-vnni", "neon"][self.index()]
     }
 }
 

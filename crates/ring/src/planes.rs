@@ -48,7 +48,7 @@ impl LimbPlanes {
     }
 
     /// Limbs of a word.
-    #[cfg(any(target_arch = "x86_64", test))]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
     pub(crate) fn limbs(&self) -> usize {
         self.limbs
     }
@@ -173,7 +173,7 @@ fn split_words(words: &[u64], limb: usize, sign: i64, out: &mut [i16]) {
 }
 
 /// The same for every vector type: the compiler's own vectors are as good as it gets here.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 fn split_words_generic<S>(_: S, words: &[u64], limb: usize, sign: i64, out: &mut [i16]) {
     let shift = LIMB_BITS * limb as u32;

@@ -124,7 +124,7 @@ fn count_coins_scalar(words: &[u64], out: &mut [i8]) {
 }
 
 /// The same in 32-bit lanes by sums of neighbouring fields, which compilers turn into vectors.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 fn count_coins_lanes<S>(_: S, words: &[u64], out: &mut [i8]) {
     for (value, &word) in out.iter_mut().zip(words) {
@@ -136,7 +136,7 @@ fn count_coins_lanes<S>(_: S, words: &[u64], out: &mut [i8]) {
 }
 
 /// Number of ones of a 32-bit word.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 fn ones(x: u32) -> u32 {
     let x = x - ((x >> 1) & 0x5555_5555);

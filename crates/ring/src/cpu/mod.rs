@@ -27,7 +27,7 @@ const _: () = {
     );
 };
 
-/// A set of instructions that a kernel may need, of x86-64 but for the last.
+/// A set of instructions that a kernel may need, of x86-64 but for the last two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Feature {
@@ -53,12 +53,14 @@ pub enum Feature {
     Aes,
     /// AES, a vector of blocks an instruction.
     Vaes,
+    /// 128-bit vectors of 64-bit Arm.
+    Neon,
     /// AES of 64-bit Arm, one block in two instructions a round.
     ArmAes,
 }
 
 impl Feature {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Sse41,
         Self::Avx2,
         Self::Fma,
@@ -70,6 +72,7 @@ impl Feature {
         Self::Avx512Ifma,
         Self::Aes,
         Self::Vaes,
+        Self::Neon,
         Self::ArmAes,
     ];
 
@@ -93,14 +96,20 @@ impl Feature {
             Self::Avx512Ifma => is_x86_feature_detected!("avx512ifma"),
             Self::Aes => is_x86_feature_detected!("aes"),
             Self::Vaes => is_x86_feature_detected!("vaes"),
-            Self::ArmAes => false,
+            Self::Neon | Self::ArmAes => false,
         }
     }
 
     /// Whether this processor, and its operating system, have it.
     #[cfg(target_arch = "aarch64")]
     pub fn is_there(self) -> bool {
-        matches!(self, Self::ArmAes) && std::arch::is_aarch64_feature_detected!("aes")
+        match self {
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            Self::ArmAes => std::arch::is_aarch64_feature_detected!("aes"),
+            Self::Sse41 | Self::Avx2 | Self::Fma | Self::Aes | Self::Vaes => false,
+            Self::Avx512F | Self::Avx512Bw | Self::Avx512Dq => false,
+            Self::Avx512Vl | Self::Avx512Vnni | Self::Avx512Ifma => false,
+        }
     }
 
     /// Whether this processor has it: no.
@@ -112,7 +121,9 @@ impl Feature {
     /// The lowest level that has it.
     const fn level(self) -> Level {
         match self {
-            Self::Sse41 | Self::Avx2 | Self::Fma | Self::Aes | Self::Vaes | Self::ArmAes => Level::Avx2,
+            Self::Sse41 | Self::Avx2 | Self::Fma | Self::Aes | Self::Vaes | Self::Neon | Self::ArmAes => {
+                Level::Avx2
+            }
             Self::Avx512F
             | Self::Avx512Bw
             | Self::Avx512Dq
@@ -128,7 +139,7 @@ impl Feature {
 pub enum Level {
     /// No feature at all: plain Rust.
     Scalar,
-    /// Vectors of at most 256 bits.
+    /// Vectors of at most 256 bits, and all that 64-bit Arm has.
     Avx2,
     /// Vectors of at most 512 bits.
     Avx512,

@@ -22,7 +22,7 @@
 //! of positions (and of outputs, where positions are few) are spread over the threads of the current rayon pool.
 
 mod scalar;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vector;
 mod words;
 
@@ -31,7 +31,7 @@ use crate::planes::LimbPlanes;
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use vector::run as vector_run;
 pub use words::{Rows, spa_words};
 

@@ -72,7 +72,7 @@ fn blocked<S: Dot, const LIMBS: usize>(simd: S, product: &Product, task: Task, m
     }
 }
 
-/// Interleaves the limbs of `pairs first..` at positions `from..from + len` of every term: `panels` becomes
+/// Brings together the limbs of `pairs first..` at positions `from..from + len` of every term: `panels` becomes
 /// `[vector of positions][pair][limb]`, `panel_len` vectors for each vector of positions.
 #[inline(always)]
 fn pack<S: Dot, const LIMBS: usize>(
@@ -112,16 +112,16 @@ fn pair_of_planes<'a>(
     (plane(terms[2 * pair]), plane(terms[(2 * pair + 1).min(terms.len() - 1)]))
 }
 
-/// Two vectors of interleaved limbs; what lies beyond the ends of `a` and `b`, which are equally long, is zero.
+/// Two vectors of the limbs of two terms; what lies beyond the ends of `a` and `b`, which are equally long, is zero.
 #[inline(always)]
 fn paired<S: Dot>(simd: S, a: &[i16], b: &[i16]) -> (S::V, S::V) {
     if a.len() >= 2 * S::LANES {
-        return simd.pair_up(a, b);
+        return simd.two_terms(a, b);
     }
     let mut padded = [[0; 2 * MAX_LANES]; 2];
     padded[0][..a.len()].copy_from_slice(a);
     padded[1][..b.len()].copy_from_slice(b);
-    simd.pair_up(&padded[0], &padded[1])
+    simd.two_terms(&padded[0], &padded[1])
 }
 
 /// Where a tile's results go.
@@ -214,7 +214,7 @@ fn pass<S: Dot, const LIMBS: usize, const D: usize>(
             for (sums, &weight) in sums.iter_mut().zip(weights) {
                 let weight = simd.splat(weight);
                 for (sum, &data) in sums.iter_mut().zip(data) {
-                    *sum = simd.dot(*sum, data, weight);
+                    *sum = simd.dot_terms(*sum, data, weight);
                 }
             }
         }
@@ -290,8 +290,8 @@ fn run_of<S: Dot, const LIMBS: usize, const P: usize>(
                 for part in 0..P {
                     let at = 2 * S::LANES * part;
                     let data = paired(simd, &a[at..], &b[at..]);
-                    low[part][limb] = simd.dot(low[part][limb], data.0, weight);
-                    high[part][limb] = simd.dot(high[part][limb], data.1, weight);
+                    low[part][limb] = simd.dot_terms(low[part][limb], data.0, weight);
+                    high[part][limb] = simd.dot_terms(high[part][limb], data.1, weight);
                 }
             }
             pair += 1;

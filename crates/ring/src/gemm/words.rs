@@ -45,7 +45,7 @@ pub fn spa_words(
             let row = &rows.words[term.row as usize * rows.row_len..][..rows.row_len];
             (i64::from(weights.weight(d, t)) as u64, &row[term.offset as usize..][..len])
         }));
-        sum(kernel, &sources, mask, out);
+        sum(kernel.for_words(), &sources, mask, out);
     }
 }
 

@@ -250,7 +250,7 @@ impl Multiplier {
 }
 
 /// The kernel for transforms of length `n` where `kernel` is wanted, and its lanes. A transform works on pairs of vectors.
-#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "one lane, whatever the length"))]
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "every length has the same lanes"))]
 fn lanes_of(kernel: Kernel, n: usize) -> (Kernel, usize) {
     match kernel.0 {
         Set::Scalar => (kernel, 1),
@@ -261,6 +261,8 @@ fn lanes_of(kernel: Kernel, n: usize) -> (Kernel, usize) {
         // It can do the shortest length.
         #[cfg(target_arch = "x86_64")]
         Set::Avx2(_) => (kernel, 8),
+        #[cfg(target_arch = "aarch64")]
+        Set::Neon(_) => (kernel, 8),
     }
 }
 

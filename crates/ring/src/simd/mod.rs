@@ -1,4 +1,4 @@
-//! Vectors of 32-bit lanes: one trait, three instruction sets, and the macro that compiles a generic kernel for each. In
+//! Vectors of 32-bit lanes: one trait, an implementation for each instruction set, and the macro that compiles a generic kernel for each. In
 //! `wide.rs`, the same for words of 64 bits.
 //!
 //! A value of a type that implements [`Simd`] is a token: it exists only where the processor was found to have the
@@ -7,11 +7,15 @@
 //! matching `#[target_feature]`. Memory is handed over as [`Line`]s, which are aligned for all vectors, and viewed as
 //! slices of vectors; so bounds are checked by the usual slice operations.
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
 mod portable;
 mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) use arm::Neon;
 pub(crate) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use wide::Fused;
@@ -139,7 +143,7 @@ pub(crate) trait Simd: Copy {
     fn reduce_high(self, a: Self::W, modulus: Self::W) -> Self::W;
 }
 
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 /// What the matrix products need besides: pairs of signed 16-bit numbers in a 32-bit lane.
 pub(crate) trait Dot: Simd {
     /// `acc + low(a)*low(b) + high(a)*high(b)` per lane, modulo `2^32`. Exact unless all four halves are `-2^15`.
@@ -153,6 +157,17 @@ pub(crate) trait Dot: Simd {
     fn load(self, words: &[u32]) -> Self::V;
     /// Lanes `(a_i, b_i)` for `i` in `0..LANES` and in `LANES..2*LANES`; panics if `a` or `b` is shorter.
     fn pair_up(self, a: &[i16], b: &[i16]) -> (Self::V, Self::V);
+
+    /// What [`pair_up`](Self::pair_up) takes, in an order that only [`dot_terms`](Self::dot_terms) knows.
+    #[inline(always)]
+    fn two_terms(self, a: &[i16], b: &[i16]) -> (Self::V, Self::V) {
+        self.pair_up(a, b)
+    }
+    /// [`dot`](Self::dot) of a vector that [`two_terms`](Self::two_terms) gave with one whose lanes are all the same.
+    #[inline(always)]
+    fn dot_terms(self, acc: Self::V, terms: Self::V, weights: Self::V) -> Self::V {
+        self.dot(acc, terms, weights)
+    }
 }
 
 /// The same vectors as `2 * LANES` lanes of 16 bits, each 32-bit lane being two of them, the lower one first (so that memory
@@ -201,6 +216,9 @@ macro_rules! multiversion {
                         // SAFETY: the token proves that the processor has the features that the function enables.
                         unsafe { avx512(simd, $($arg),*) }
                     }
+                    // Every 64-bit Arm target of Rust's compiles everything for Neon.
+                    #[cfg(target_arch = "aarch64")]
+                    $crate::kernel::Set::Neon(simd) => $generic(simd, $($arg),*),
                 }
             }
         )*

@@ -19,21 +19,21 @@ fn test_lines(label: &str) -> [Line; 2] {
     lines
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn lanes_of<S: Simd>(simd: S, value: S::V) -> Vec<u32> {
     let mut lines = [Line::ZERO; 1];
     simd.view_mut(&mut lines)[0] = value;
     words(&lines)[..S::LANES].to_vec()
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn words_of<S: Simd>(simd: S, value: S::W) -> Vec<u64> {
     let mut out = vec![0; S::LANES];
     simd.store_words(&mut out, value);
     out
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn matches_the_single_lane<S: Lanes16>(simd: S) {
     let one = Portable;
     for round in 0..64 {
@@ -141,6 +141,13 @@ fn matches_the_single_lane<S: Lanes16>(simd: S) {
             .map(|(&a, &b)| a as u16 as u32 | (b as u16 as u32) << 16)
             .collect();
         assert_eq!([lanes_of(simd, x), lanes_of(simd, y)].concat(), pairs);
+
+        // Two terms have an order of their own, which shows in no sum.
+        let weight = simd.splat(limited[round % S::LANES]);
+        let (x, y) = (simd.dot(av, x, weight), simd.dot(bv, y, weight));
+        let (first, second) = simd.two_terms(left, right);
+        let terms = [simd.dot_terms(av, first, weight), simd.dot_terms(bv, second, weight)];
+        assert_eq!(terms.map(|sum| lanes_of(simd, sum)), [x, y].map(|sum| lanes_of(simd, sum)));
     }
 }
 
@@ -158,6 +165,12 @@ fn avx512_matches_the_single_lane() {
     if let Some(simd) = Avx512::of(crate::cpu::Cpu::detect()) {
         matches_the_single_lane(simd);
     }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn neon_matches_the_single_lane() {
+    matches_the_single_lane(Neon::of(crate::cpu::Cpu::detect()).expect("every 64-bit Arm target of Rust's has it"));
 }
 
 #[test]

@@ -96,6 +96,9 @@ macro_rules! multiversion_wide {
                     // SAFETY: as above.
                     _ => unsafe { avx512(simd, $($arg),*) },
                 },
+                // Neon has no products of 64 bits.
+                #[cfg(target_arch = "aarch64")]
+                $crate::kernel::Set::Neon(_) => ($scalar)($($arg),*),
             }
         }
     };
