@@ -8,7 +8,9 @@ use jaguar_ring::cpu::Cpu;
 use jaguar_ring::modular::{Ntt, primes};
 use jaguar_ring::product::prime::PrimeRing;
 use jaguar_ring::spectral::{SpectralProduct, Wanted};
-use jaguar_ring::{Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_part};
+use jaguar_ring::{
+    Kernel, LimbPlanes, Multiplier, PackedWeights, Prg, Spectral, Term, sample, spa_gemm_part,
+};
 
 const N: usize = 2048;
 const BITS: u32 = 48;
@@ -110,9 +112,7 @@ fn matrix(kernel: Kernel, terms: usize, outs: usize, len: usize) -> Box<dyn FnMu
     let packed = weights(&mut prg, outs, terms);
     let terms: Vec<Term> = (0..terms as u32).map(|row| Term { row, offset: 0 }).collect();
     let mut out = vec![0; outs * len];
-    Box::new(move || {
-        spa_gemm_part(kernel, &planes, &terms, &packed, 0..outs, len, black_box(&mut out), len)
-    })
+    Box::new(move || spa_gemm_part(kernel, &planes, &terms, &packed, 0..outs, len, black_box(&mut out), len))
 }
 
 /// A 1×1 layer of 128 channels to 64 in maps of 7×7: the rows' transforms, the products, and the way back.
@@ -123,13 +123,12 @@ fn frequencies(kernel: Kernel) -> Result<Box<dyn FnMut() + Send>, String> {
     let mut words = vec![vec![0; N]; rows];
     words.iter_mut().for_each(|row| prg.fill_words(row, BITS));
     let term = |row: usize, map: usize| Term { row: row as u32, offset: (map * LANES) as u32 };
-    let terms: Vec<Term> =
-        (0..rows).flat_map(|row| (0..N / LANES).map(move |map| term(row, map))).collect();
+    let terms: Vec<Term> = (0..rows).flat_map(|row| (0..N / LANES).map(move |map| term(row, map))).collect();
     let packed = weights(&mut prg, outs, terms.len());
     let wanted = Wanted::first(N);
-    let product =
-        SpectralProduct { n: N, bits: BITS, rows, terms: &terms, weight_bits: WEIGHT_BITS, wanted };
-    let plan = Spectral::with_lanes(kernel, product, LANES).ok_or("a product that six primes do not cover")?;
+    let product = SpectralProduct { n: N, bits: BITS, rows, terms: &terms, weight_bits: WEIGHT_BITS, wanted };
+    let plan =
+        Spectral::with_lanes(kernel, product, LANES).ok_or("a product that six primes do not cover")?;
     let ordered = plan.weights(&packed);
     let mut out = vec![0u32; outs * N];
     Ok(Box::new(move || {

@@ -79,8 +79,8 @@ impl Kernel {
         }
     }
 
-    /// The kernel for products of words of 64 bits. Neon has none, and in parts they take more instructions than in plain Rust.
-    pub(crate) fn for_words(self) -> Kernel {
+    /// The kernel for what takes more instructions with Neon than in plain Rust, of which the compiler makes the best on Arm.
+    pub(crate) fn unless_neon(self) -> Kernel {
         match self.0 {
             Set::Scalar => self,
             #[cfg(target_arch = "x86_64")]

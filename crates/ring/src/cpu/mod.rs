@@ -15,15 +15,17 @@
 
 pub mod secret;
 
-/// Where the project is built and tested. On anything else a build ends here, with these words, rather than somewhere in a dependency, or
-/// in a program whose speed and timing nobody has looked at.
+/// Where the project is built and tested: Linux on x86-64; on 64-bit Arm, under emulation (`make test-arm`); WebAssembly in browsers. On
+/// anything else a build ends here, with these words, rather than somewhere in a dependency, or in a program whose answers nobody has
+/// looked at.
 const _: () = {
-    let tested = cfg!(any(all(target_os = "linux", target_arch = "x86_64"), target_arch = "wasm32"));
+    let linux = cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")));
+    let tested = linux || cfg!(target_arch = "wasm32");
     let asked_for = option_env!("JAGUAR_UNTESTED_PLATFORM").is_some();
     assert!(
         tested || asked_for,
-        "Jaguar is made for Linux on x86-64 (on Windows: in WSL 2). Nothing is tested on this platform: neither that answers are right nor \
-         that times hide secrets. To try all the same, set JAGUAR_UNTESTED_PLATFORM=1 and build again."
+        "Jaguar is made for Linux on x86-64 and 64-bit Arm (on Windows: in WSL 2). Nothing is tested on this platform: neither \
+         that answers are right nor that times hide secrets. To try all the same, set JAGUAR_UNTESTED_PLATFORM=1 and build again."
     );
 };
 

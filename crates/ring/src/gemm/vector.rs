@@ -209,7 +209,7 @@ fn pass<S: Dot, const LIMBS: usize, const D: usize>(
 ) -> usize {
     let mut sums = [[simd.splat(0); LIMBS]; D];
     for (panel, weights) in panel.chunks(period * LIMBS).zip(weights.chunks(period)) {
-        for (data, weights) in panel.chunks_exact(LIMBS).zip(weights) {
+        for (data, weights) in panel.as_chunks::<LIMBS>().0.iter().zip(weights) {
             let weights: &[u32; D] = weights[first..].first_chunk().expect("a pass stays in its tile");
             for (sums, &weight) in sums.iter_mut().zip(weights) {
                 let weight = simd.splat(weight);

@@ -45,7 +45,8 @@ pub fn spa_words(
             let row = &rows.words[term.row as usize * rows.row_len..][..rows.row_len];
             (i64::from(weights.weight(d, t)) as u64, &row[term.offset as usize..][..len])
         }));
-        sum(kernel.for_words(), &sources, mask, out);
+        // Neon has no products of words.
+        sum(kernel.unless_neon(), &sources, mask, out);
     }
 }
 

@@ -160,6 +160,10 @@ impl Dot for Neon {
             (of(0), of(1))
         }
         // Positions side by side, a register of each term: a product with a lane of a weight's register adds up by itself.
+        fn terms_of(self, pairs: V) -> V {
+            let [first, second] = pairs.map(|pairs| vreinterpretq_s16_u32(pairs));
+            [vuzp1q_s16(first, second), vuzp2q_s16(first, second)].map(|term| vreinterpretq_u32_s16(term))
+        }
         fn two_terms(self, a: &[i16], b: &[i16]) -> (V, V) {
             let (a, b) = (limbs(a), limbs(b));
             let of = |i: usize| [a[i], b[i]].map(|a| vreinterpretq_u32_s16(a));

@@ -158,12 +158,17 @@ pub(crate) trait Dot: Simd {
     /// Lanes `(a_i, b_i)` for `i` in `0..LANES` and in `LANES..2*LANES`; panics if `a` or `b` is shorter.
     fn pair_up(self, a: &[i16], b: &[i16]) -> (Self::V, Self::V);
 
-    /// What [`pair_up`](Self::pair_up) takes, in an order that only [`dot_terms`](Self::dot_terms) knows.
+    /// Pairs in an order that only [`dot_terms`](Self::dot_terms) knows.
+    #[inline(always)]
+    fn terms_of(self, pairs: Self::V) -> Self::V {
+        pairs
+    }
+    /// What [`pair_up`](Self::pair_up) gives, in the order of [`terms_of`](Self::terms_of).
     #[inline(always)]
     fn two_terms(self, a: &[i16], b: &[i16]) -> (Self::V, Self::V) {
         self.pair_up(a, b)
     }
-    /// [`dot`](Self::dot) of a vector that [`two_terms`](Self::two_terms) gave with one whose lanes are all the same.
+    /// [`dot`](Self::dot) of a vector in that order with one whose lanes are all the same.
     #[inline(always)]
     fn dot_terms(self, acc: Self::V, terms: Self::V, weights: Self::V) -> Self::V {
         self.dot(acc, terms, weights)

@@ -147,6 +147,8 @@ fn matches_the_single_lane<S: Lanes16>(simd: S) {
         let (x, y) = (simd.dot(av, x, weight), simd.dot(bv, y, weight));
         let (first, second) = simd.two_terms(left, right);
         let terms = [simd.dot_terms(av, first, weight), simd.dot_terms(bv, second, weight)];
+        let one = simd.dot_terms(bv, simd.terms_of(av), weight);
+        assert_eq!(lanes_of(simd, one), lanes_of(simd, simd.dot(bv, av, weight)));
         assert_eq!(terms.map(|sum| lanes_of(simd, sum)), [x, y].map(|sum| lanes_of(simd, sum)));
     }
 }
@@ -170,7 +172,9 @@ fn avx512_matches_the_single_lane() {
 #[cfg(target_arch = "aarch64")]
 #[test]
 fn neon_matches_the_single_lane() {
-    matches_the_single_lane(Neon::of(crate::cpu::Cpu::detect()).expect("every 64-bit Arm target of Rust's has it"));
+    matches_the_single_lane(
+        Neon::of(crate::cpu::Cpu::detect()).expect("every 64-bit Arm target of Rust's has it"),
+    );
 }
 
 #[test]

@@ -101,7 +101,8 @@ fn transform_row_generic<S: Lanes16>(
     for (v, words) in row.chunks_exact(S::LANES).enumerate() {
         let u = simd.and_words(simd.add_words(simd.load_words(words), to_half), mask);
         let (low, high) = simd.split_words(simd.add_words(u, balance));
-        (limbs[v], limbs[vectors + v]) = (simd.xor(low, flip), simd.xor(high, flip));
+        limbs[v] = simd.terms_of(simd.xor(low, flip));
+        limbs[vectors + v] = simd.terms_of(simd.xor(high, flip));
     }
     let (low, high) = limbs.split_at(vectors);
     let part = plan.lanes / (2 * S::LANES);
@@ -139,7 +140,7 @@ fn residue_of<S: Lanes16>(
     (first, second): (S::V, S::V),
     tables: &Tables,
 ) -> S::V {
-    montgomery(simd, simd.dot(simd.dot(simd.splat(0), low, first), high, second), tables)
+    montgomery(simd, simd.dot_terms(simd.dot_terms(simd.splat(0), low, first), high, second), tables)
 }
 
 /// Interleaves the rows of every stream at one frequency, whose part of row r begins at line `first + r * row_lines`.
@@ -268,12 +269,13 @@ fn tile<S: Lanes16, const D: usize>(
     for (reads, weights) in reads.chunks(PAIRS).zip(weights.chunks(PAIRS)) {
         for (&read, weights) in reads.iter().zip(weights) {
             let words = &streams[read..][..2 * S::LANES];
-            let data = [simd.load(words), simd.load(&words[S::LANES..])];
+            let (low, high) = (simd.load(words), simd.load(&words[S::LANES..]));
+            let data = [simd.terms_of(low), simd.terms_of(high)];
             let weights: &[u32; D] = weights.0[first..].first_chunk().expect("a tile within a line");
             for (sums, &weight) in sums.iter_mut().zip(weights) {
                 let weight = simd.splat(weight);
-                sums[0] = simd.dot(sums[0], data[0], weight);
-                sums[1] = simd.dot(sums[1], data[1], weight);
+                sums[0] = simd.dot_terms(sums[0], data[0], weight);
+                sums[1] = simd.dot_terms(sums[1], data[1], weight);
             }
         }
         if !few {
@@ -360,7 +362,7 @@ fn recombine_generic<S: Lanes16>(simd: S, plan: &Spectral, d: usize, scratch: &m
             // Where the last pair has one prime only, the constants of the second are zero and any residues do.
             let (first, second) = (2 * i, (2 * i + 1).min(count - 1));
             let at = 2 * S::LANES * v;
-            (low[i], high[i]) = simd.pair_up(&residues[first * n + at..], &residues[second * n + at..]);
+            (low[i], high[i]) = simd.two_terms(&residues[first * n + at..], &residues[second * n + at..]);
         }
         let (first, second) = out.split_at_mut(S::LANES);
         simd.store_words(first, simd.and_words(word(simd, constants, &low), mask));
@@ -368,13 +370,13 @@ fn recombine_generic<S: Lanes16>(simd: S, plan: &Spectral, d: usize, scratch: &m
     }
 }
 
-/// The words with these residues, in pairs of primes.
+/// The words with these residues, in pairs of primes, as [`Dot::two_terms`](crate::simd::Dot::two_terms) gives them.
 #[inline(always)]
 fn word<S: Lanes16>(simd: S, constants: &Recombination, residues: &[S::V; 3]) -> S::W {
     // v, rounded: in units of 2^-28 it lies within 2^-12 of an integer plus x/P, and that is below 1/2 - 2^-11.
     let start = simd.splat(constants.estimate_start + (1 << 27));
     let estimate = sum(simd, start, residues, &constants.estimates);
-    let quotient = simd.add(simd.shr28_signed(estimate), simd.splat(0x1_0000));
+    let quotient = simd.terms_of(simd.add(simd.shr28_signed(estimate), simd.splat(0x1_0000)));
     let s0 = limb_sum(simd, constants, 0, residues, quotient);
     let s1 = simd.add(limb_sum(simd, constants, 1, residues, quotient), simd.shr16_signed(s0));
     let s2 = simd.add(limb_sum(simd, constants, 2, residues, quotient), simd.shr16_signed(s1));
@@ -382,12 +384,12 @@ fn word<S: Lanes16>(simd: S, constants: &Recombination, residues: &[S::V; 3]) ->
     simd.join_words(join(simd, s0, s1), join(simd, s2, s3))
 }
 
-/// `start` and the products of residues and constants, all in pairs.
+/// `start` and the products of residues and constants, two at a time.
 #[inline(always)]
 fn sum<S: Lanes16>(simd: S, start: S::V, residues: &[S::V; 3], pairs: &[u32; 3]) -> S::V {
-    let sum = simd.dot(start, residues[0], simd.splat(pairs[0]));
-    let sum = simd.dot(sum, residues[1], simd.splat(pairs[1]));
-    simd.dot(sum, residues[2], simd.splat(pairs[2]))
+    let sum = simd.dot_terms(start, residues[0], simd.splat(pairs[0]));
+    let sum = simd.dot_terms(sum, residues[1], simd.splat(pairs[1]));
+    simd.dot_terms(sum, residues[2], simd.splat(pairs[2]))
 }
 
 /// Limb l of the words before carries, below `6 * 2^28 + 2^18` in magnitude.
@@ -400,7 +402,7 @@ fn limb_sum<S: Lanes16>(
     quotient: S::V,
 ) -> S::V {
     let sum = sum(simd, simd.splat(0), residues, &constants.limbs[l]);
-    simd.dot(sum, quotient, simd.splat(constants.ends[l]))
+    simd.dot_terms(sum, quotient, simd.splat(constants.ends[l]))
 }
 
 /// 32 bits of two limbs.
