@@ -15,7 +15,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test web test-web test-gateway fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
+.PHONY: help demo test web test-web test-gateway test-arm fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
   lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
@@ -29,6 +29,7 @@ help:
 	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
 	@echo 'make test-web       the page of `serve --web` in headless Chromium, and the client in Node, where they are installed (part of make test)'
 	@echo 'make test-gateway   `jaguar gateway`, asked by curl, and by Triton'"'"'s and KServe'"'"'s clients over HTTP and gRPC, which pip fetches once'
+	@echo 'make test-arm       the tests as programs for 64-bit Arm, and private queries of an Arm client, under qemu-aarch64, where that is installed'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
@@ -92,6 +93,10 @@ test-web: toolchain
 	$(CARGO) build --locked --package jaguar-cli --features jaguar-fregata/clap,jaguar/clap --quiet
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_browser.py
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_node.py
+
+# Programs for 64-bit Arm, under emulation.
+test-arm: toolchain
+	$(PYTHON) tools/on_arm.py
 
 # The Python package. What is built for the other tests is not built again: same profile, same target folder, same features.
 PYTHON_TARGET := $(CURDIR)/target/python

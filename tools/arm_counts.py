@@ -1,7 +1,7 @@
 """Counts the instructions that each Arm kernel takes beside its scalar twin, and prints a table in Markdown.
 
     python3 tools/arm_counts.py            # builds what it counts, about ten minutes of a free core
-    python3 tools/arm_counts.py --write    # puts the table into docs/start.md
+    python3 tools/arm_counts.py --write    # puts the table into docs/benchmarks.md
 
 The programs (`counted` of jaguar-ring and jaguar-ot) run under qemu-aarch64 with a plugin that counts (tools/instructions.c). A
 program that runs a kernel twice takes as many instructions more than one that runs it once as the kernel takes: the number is exact,
@@ -18,11 +18,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "start.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
 TARGET = "aarch64-unknown-linux-gnu"
 BEGIN, END = "<!-- instructions: tools/arm_counts.py writes this table -->", "<!-- end of instructions -->"
 
-SCALAR = '-C no-vectorize-loops -C no-vectorize-slp --cfg aes_backend="soft"'
+# What the scalar twins are compiled with, and which crates are: the others have nothing to do with the counts, and are not built again.
+SCALAR = ["-C", "no-vectorize-loops", "-C", "no-vectorize-slp", "--cfg", 'aes_backend="soft"']
+OURS = ["aes", "jaguar-ring", "jaguar-ot"]
+WRAPPER = """#!/usr/bin/env python3
+import os, sys
+ours = any(name in sys.argv for name in {names!r}) and {target!r} in sys.argv
+os.execvp(sys.argv[1], [*sys.argv[1:], *({flags!r} if ours else [])])
+"""
 
 # Crate -> features, its kernel for Arm, and for each kernel how it is told of.
 PROGRAMS: dict[str, tuple[list[str], str, dict[str, str]]] = {
@@ -54,21 +61,36 @@ PROGRAMS: dict[str, tuple[list[str], str, dict[str, str]]] = {
 }
 
 
-def environment(flags: str) -> dict[str, str]:
+def cargo(*arguments: str, wrapper: Path | None = None) -> None:
     linker = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER"
-    return {**os.environ, linker: os.environ.get(linker, "aarch64-linux-gnu-gcc"), "RUSTFLAGS": flags}
+    environment = {linker: "aarch64-linux-gnu-gcc", **os.environ, **({"RUSTC_WRAPPER": str(wrapper)} if wrapper else {})}
+    subprocess.run(["cargo", *arguments, "--release", "--locked", "--quiet", "--target", TARGET], cwd=ROOT, env=environment, check=True)
 
 
-def build(crate: str, features: list[str], flags: str, to: Path) -> Path:
-    """The program `counted` of a crate, compiled with these flags."""
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "--target", TARGET, "--package", crate, "--example", "counted"]
-    if features:
-        command += ["--features", ",".join(features)]
-    subprocess.run(command, cwd=ROOT, env=environment(flags), check=True)
-    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / TARGET / "release/examples/counted"
-    to.write_bytes(built.read_bytes())
-    to.chmod(0o755)
-    return to
+def build(folder: Path, name: str, wrapper: Path | None = None) -> dict[str, Path]:
+    """The programs `counted`, by crate."""
+    programs = {}
+    for crate, (features, _, _) in PROGRAMS.items():
+        cargo("build", "--package", crate, "--example", "counted", "--features", ",".join(features), wrapper=wrapper)
+        built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / TARGET / "release/examples/counted"
+        programs[crate] = folder / f"{name}-{crate}"
+        programs[crate].write_bytes(built.read_bytes())
+        programs[crate].chmod(0o755)
+    return programs
+
+
+def build_scalar(folder: Path) -> dict[str, Path]:
+    """The same with scalar twins; what is compiled so is thrown away."""
+    wrapper = folder / "rustc.py"
+    names = [crate.replace("-", "_") for crate in OURS]
+    wrapper.write_text(WRAPPER.format(names=[*names, "counted"], target=TARGET, flags=SCALAR))
+    wrapper.chmod(0o755)
+    packages = [word for crate in OURS for word in ("--package", crate)]
+    cargo("clean", *packages)
+    try:
+        return build(folder, "scalar", wrapper)
+    finally:
+        cargo("clean", *packages)
 
 
 def instructions(plugin: Path, program: Path, *arguments: str) -> int:
@@ -108,8 +130,9 @@ def main() -> int:
     source = ROOT / "tools" / "instructions.c"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(plugin), str(source)], check=True)
     rows = []
-    for crate, (features, kernel, kinds) in PROGRAMS.items():
-        programs = [build(crate, features, flags, folder / name) for name, flags in (("compiled", ""), ("scalar", SCALAR))]
+    compiled, scalar = build(folder, "compiled"), build_scalar(folder)
+    for crate, (_, kernel, kinds) in PROGRAMS.items():
+        programs = [compiled[crate], scalar[crate]]
         twin = subprocess.run(
             ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", str(programs[0])], capture_output=True, text=True, check=True
         ).stdout.splitlines()[1].split()[0]
