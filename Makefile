@@ -15,7 +15,7 @@ VENV := .venv
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test web test-web test-gateway test-arm fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
+.PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
   lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
@@ -30,6 +30,7 @@ help:
 	@echo 'make test-web       the page of `serve --web` in headless Chromium, and the client in Node, where they are installed (part of make test)'
 	@echo 'make test-gateway   `jaguar gateway`, asked by curl, and by Triton'"'"'s and KServe'"'"'s clients over HTTP and gRPC, which pip fetches once'
 	@echo 'make test-arm       the tests as programs for 64-bit Arm, and private queries of an Arm client, under qemu-aarch64, where that is installed'
+	@echo 'make check-platforms  type-checks the command for macOS and Windows, where nothing is tested; pip fetches zig once, rustup their std'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
@@ -95,6 +96,15 @@ test-web: toolchain
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_node.py
 
 # Programs for 64-bit Arm, under emulation.
+# Nothing runs: whether the sources are those of a program there. Zig is the C compiler of build scripts.
+PLATFORMS_VENV := $(CURDIR)/target/platforms
+
+check-platforms: toolchain
+	@test -x $(PLATFORMS_VENV)/ready || { $(PYTHON) -m venv --clear $(PLATFORMS_VENV) && \
+	  $(PLATFORMS_VENV)/bin/pip install --quiet ziglang==0.17.1 && install -m 755 /dev/null $(PLATFORMS_VENV)/ready; } 2>/dev/null || true
+	@rustup target add --quiet aarch64-apple-darwin x86_64-pc-windows-gnu 2>/dev/null || true
+	$(PLATFORMS_VENV)/bin/python tools/check_platforms.py
+
 test-arm: toolchain
 	$(PYTHON) tools/on_arm.py
 

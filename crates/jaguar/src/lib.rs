@@ -29,7 +29,7 @@ pub use jaguar_graph::{
 };
 pub use jaguar_linear::product::Hardware;
 pub use jaguar_ring::Kernel;
-pub use jaguar_ring::cpu::{Cpu, Feature};
+pub use jaguar_ring::cpu::Cpu;
 #[doc(inline)]
 pub use {
     jaguar_compile as compile, jaguar_net as net, jaguar_plan as plan, jaguar_profile as machine,

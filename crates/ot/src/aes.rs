@@ -88,6 +88,19 @@ impl Kernel {
         *BEST.get_or_init(|| *Self::available().last().expect("the portable kernel is always there"))
     }
 
+    /// Whether it is made of a processor's AES instructions.
+    pub(crate) fn is_hardware(self) -> bool {
+        match self {
+            Self::Portable => false,
+            #[cfg(any(target_arch = "wasm32", test))]
+            Self::Sliced => false,
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::AesNi | Self::Vaes256 | Self::Vaes512 => true,
+        }
+    }
+
     /// A name for reports.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -68,6 +68,12 @@ pub use drawn::Drawn;
 pub use hash::{Hash, combination, combinations, pair};
 pub use instance::{Bin, Instances, LpnSize, Noise};
 
+/// By what AES runs here: a name, and whether the processor's own instructions do it.
+pub fn aes_kernel() -> (&'static str, bool) {
+    let kernel = aes::Kernel::best();
+    (kernel.name(), kernel.is_hardware())
+}
+
 /// Which of the two parties this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {

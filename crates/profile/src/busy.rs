@@ -14,7 +14,6 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
-use rustix::time::{ClockId, clock_gettime};
 
 /// Runs `work` on a pool of one thread, so that a [`Start`] in it counts that work and no other.
 ///
@@ -42,7 +41,7 @@ impl Span {
 }
 
 /// Whether time on cores is counted in steps of less than this. (Some systems count ticks of 4 or 10 ms.)
-static FINE: LazyLock<bool> = LazyLock::new(|| is_fine(|| spent(ClockId::ThreadCPUTime)));
+static FINE: LazyLock<bool> = LazyLock::new(|| cfg!(unix) && is_fine(|| spent(Counted::Thread)));
 const FINE_STEP: Duration = Duration::from_micros(100);
 
 /// Whether a clock that runs shows steps of less than [`FINE_STEP`]. Asks it for as long as it takes to move, twice.
@@ -54,11 +53,20 @@ fn is_fine(mut clock: impl FnMut() -> Duration) -> bool {
     next(second) - second < FINE_STEP
 }
 
+/// Whose time on cores is counted.
+#[derive(Clone, Copy, Debug)]
+enum Counted {
+    /// This thread's.
+    Thread,
+    /// That of all threads of the process.
+    Process,
+}
+
 /// The beginning of a [`Span`].
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     at: Instant,
-    clock: ClockId,
+    counted: Counted,
     busy: Duration,
 }
 
@@ -66,13 +74,13 @@ impl Start {
     /// Begins to count.
     pub fn now() -> Self {
         let single = rayon::current_thread_index().is_some() && rayon::current_num_threads() == 1;
-        let clock = if single { ClockId::ThreadCPUTime } else { ClockId::ProcessCPUTime };
-        Self { at: Instant::now(), clock, busy: spent(clock) }
+        let counted = if single { Counted::Thread } else { Counted::Process };
+        Self { at: Instant::now(), counted, busy: spent(counted) }
     }
 
     /// What was counted until now; to be asked on the thread where it began.
     pub fn span(&self) -> Span {
-        Span { elapsed: self.at.elapsed(), busy: spent(self.clock).saturating_sub(self.busy) }
+        Span { elapsed: self.at.elapsed(), busy: spent(self.counted).saturating_sub(self.busy) }
     }
 }
 
@@ -83,11 +91,25 @@ pub fn timed<T>(f: impl FnOnce() -> T) -> (Span, T) {
     (start.span(), value)
 }
 
-fn spent(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
+/// Time on cores so far.
+#[cfg(unix)]
+fn spent(counted: Counted) -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+
+    let time = clock_gettime(match counted {
+        Counted::Thread => ClockId::ThreadCPUTime,
+        Counted::Process => ClockId::ProcessCPUTime,
+    });
     // Neither is ever below zero.
     let part = |part: i64| u64::try_from(part).unwrap_or(0);
     Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
+}
+
+/// Time by the clock: nobody has looked at what other systems count.
+#[cfg(not(unix))]
+fn spent(_: Counted) -> Duration {
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGIN.elapsed()
 }
 
 #[cfg(test)]
@@ -100,8 +122,8 @@ mod tests {
 
     /// Keeps this thread's core busy until it had [`WORK`] of it.
     fn work() {
-        let begin = spent(ClockId::ThreadCPUTime);
-        while spent(ClockId::ThreadCPUTime) - begin < WORK {
+        let begin = spent(Counted::Thread);
+        while spent(Counted::Thread) - begin < WORK {
             std::hint::spin_loop();
         }
     }
@@ -110,11 +132,11 @@ mod tests {
     #[test]
     fn work_on_a_pool_counts() {
         let pool = ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-        let own = spent(ClockId::ThreadCPUTime);
+        let own = spent(Counted::Thread);
         let (span, ()) = timed(|| pool.install(|| (0..3).into_par_iter().for_each(|_| work())));
         assert!(span.busy >= 3 * WORK, "{span:?}");
         // What the calling thread had of a core does not tell.
-        assert!(spent(ClockId::ThreadCPUTime) - own < WORK);
+        assert!(spent(Counted::Thread) - own < WORK);
         // On a thread of that pool, too.
         let (span, ()) = pool.install(|| timed(|| (0..3).into_par_iter().for_each(|_| work())));
         assert!(span.busy >= 3 * WORK, "{span:?}");

@@ -16,6 +16,7 @@ use jaguar_mpc::{
     Block, CurveParams, Elementwise, ExtendParams, Modulus, Nonlinear, Party, PoolParams, PoolShape, Pooling,
     ProductParams, Range, Relu6Params, ReluParams, run_blocks,
 };
+pub use jaguar_ot::aes_kernel;
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::Kit;
 use jaguar_plan::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot};

@@ -3,13 +3,13 @@
 use std::fs;
 use std::time::SystemTime;
 
-use jaguar::machine::measure::processor;
+use jaguar::machine::measure::{aes_kernel, processor};
 use jaguar::machine::memory::room;
 use jaguar::machine::store;
 use jaguar::plan::PROTOCOL_VERSION;
 use jaguar::reports::terminal::table::bytes;
 use jaguar::wire::tcp::WIRE_VERSION;
-use jaguar::{Cpu, Feature, Kernel};
+use jaguar::{Cpu, Kernel};
 
 use super::date::{DAY, day, seconds};
 use super::{Cache, Findings};
@@ -39,22 +39,13 @@ pub(super) fn look(cache: &Cache<'_>, findings: &mut Findings) {
 fn processor_and_kernels(Cache(cache): &Cache<'_>, findings: &mut Findings) {
     let cpu = Cpu::detect();
     let kernel = Kernel::of(cpu);
-    let aes = [
-        (&[Feature::Vaes, Feature::Avx512F][..], "vaes-512"),
-        (&[Feature::Vaes, Feature::Avx2], "vaes-256"),
-        (&[Feature::Aes], "aes-ni"),
-    ];
-    let aes = aes.iter().find(|(features, _)| cpu.has_all(features)).map(|(_, name)| *name);
+    let (aes, hardware) = aes_kernel();
     let threads = jaguar::reports::terminal::threads();
-    let found = format!(
-        "{}, {threads} threads; linear layers by {}, AES by {}",
-        processor(),
-        kernel.name(),
-        aes.unwrap_or("portable code")
-    );
-    if kernel == Kernel::SCALAR || aes.is_none() {
-        let advice = "a processor with AVX2 and AES instructions is several times faster; in a virtual machine, let \
-                      it see the host's (QEMU: -cpu host)";
+    let found =
+        format!("{}, {threads} threads; linear layers by {}, AES by {aes}", processor(), kernel.name(),);
+    if kernel == Kernel::SCALAR || !hardware {
+        let advice = "a processor with AVX2 (on Arm: Neon) and AES instructions is several times faster; in a virtual \
+                      machine, let it see the host's (QEMU: -cpu host)";
         findings.warn("processor", found, advice);
     } else {
         findings.ok("processor", found);
