@@ -3,7 +3,7 @@
     python3 tools/arm_counts.py            # builds what it counts, about ten minutes of a free core
     python3 tools/arm_counts.py --write    # puts the table into docs/benchmarks.md
 
-The programs (`counted` of jaguar-ring and jaguar-ot) run under qemu-aarch64 with a plugin that counts (tools/instructions.c). A
+The programs (`counted_ring` of jaguar-ring and `counted_ot` of jaguar-ot) run under qemu-aarch64 with a plugin that counts (tools/instructions.c). A
 program that runs a kernel twice takes as many instructions more than one that runs it once as the kernel takes: the number is exact,
 and the same on every machine. There are two twins. *Compiled*: what the compiler makes of the plain Rust, which on 64-bit Arm may use
 Neon too. *Scalar*: the same without the compiler's vectors, and with the `aes` crate's code for any processor.
@@ -67,12 +67,18 @@ def cargo(*arguments: str, wrapper: Path | None = None) -> None:
     subprocess.run(["cargo", *arguments, "--release", "--locked", "--quiet", "--target", TARGET], cwd=ROOT, env=environment, check=True)
 
 
+def example_of(crate: str) -> str:
+    """The name of what is counted. (All of the workspace's examples are built into one folder.)"""
+    return crate.replace("jaguar-", "counted_")
+
+
 def build(folder: Path, name: str, wrapper: Path | None = None) -> dict[str, Path]:
-    """The programs `counted`, by crate."""
+    """The programs that are counted, by crate."""
     programs = {}
     for crate, (features, _, _) in PROGRAMS.items():
-        cargo("build", "--package", crate, "--example", "counted", "--features", ",".join(features), wrapper=wrapper)
-        built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / TARGET / "release/examples/counted"
+        example = example_of(crate)
+        cargo("build", "--package", crate, "--example", example, "--features", ",".join(features), wrapper=wrapper)
+        built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / TARGET / "release/examples" / example
         programs[crate] = folder / f"{name}-{crate}"
         programs[crate].write_bytes(built.read_bytes())
         programs[crate].chmod(0o755)
@@ -83,7 +89,7 @@ def build_scalar(folder: Path) -> dict[str, Path]:
     """The same with scalar twins; what is compiled so is thrown away."""
     wrapper = folder / "rustc.py"
     names = [crate.replace("-", "_") for crate in OURS]
-    wrapper.write_text(WRAPPER.format(names=[*names, "counted"], target=TARGET, flags=SCALAR))
+    wrapper.write_text(WRAPPER.format(names=[*names, *map(example_of, PROGRAMS)], target=TARGET, flags=SCALAR))
     wrapper.chmod(0o755)
     packages = [word for crate in OURS for word in ("--package", crate)]
     cargo("clean", *packages)

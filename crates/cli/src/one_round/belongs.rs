@@ -177,7 +177,7 @@ mod tests {
             let known = match name {
                 "compile" => 19,
                 "predict" => 18,
-                _ => 25,
+                _ => 26,
             };
             assert_eq!(both, known, "{name}");
         }

@@ -1,6 +1,6 @@
 //! Runs one of the batched AES functions some times, for a tool that counts instructions (`tools/arm_counts.py`).
 //!
-//! `counted` lists functions and instruction sets; `counted WHAT SET TIMES` runs. Two runs with different TIMES differ by nothing else.
+//! `counted_ot` lists functions and instruction sets; `counted_ot WHAT SET TIMES` runs. Two runs with different TIMES differ by nothing else.
 
 use jaguar_ot::steps;
 

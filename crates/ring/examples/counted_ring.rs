@@ -1,6 +1,6 @@
 //! Runs one kernel of `jaguar-ring` some times, for a tool that counts instructions (`tools/arm_counts.py`).
 //!
-//! `counted` lists kernels and instruction sets; `counted WHAT SET TIMES` runs. Two runs with different TIMES differ by nothing else.
+//! `counted_ring` lists kernels and instruction sets; `counted_ring WHAT SET TIMES` runs. Two runs with different TIMES differ by nothing else.
 
 use std::hint::black_box;
 
