@@ -95,7 +95,6 @@ test-web: toolchain
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_browser.py
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_node.py
 
-# Programs for 64-bit Arm, under emulation.
 # Nothing runs: whether the sources are those of a program there. Zig is the C compiler of build scripts.
 PLATFORMS_VENV := $(CURDIR)/target/platforms
 
@@ -105,6 +104,7 @@ check-platforms: toolchain
 	@rustup target add --quiet aarch64-apple-darwin x86_64-pc-windows-gnu 2>/dev/null || true
 	$(PLATFORMS_VENV)/bin/python tools/check_platforms.py
 
+# Programs for 64-bit Arm, under emulation.
 test-arm: toolchain
 	$(PYTHON) tools/on_arm.py
 

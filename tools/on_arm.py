@@ -23,6 +23,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from check_platforms import has_std
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "web" / "tests"))
 
@@ -44,9 +46,7 @@ def environment() -> dict[str, str]:
 def missing(needed: list[str]) -> list[str]:
     """What of the tools is not there."""
     names = [tool for tool in needed if shutil.which(tool) is None]
-    libraries = subprocess.run(["rustc", "--print", "target-libdir", "--target", TARGET], capture_output=True, text=True)
-    there = libraries.returncode == 0 and any(Path(libraries.stdout.strip()).glob("libstd-*"))
-    return names if there else [*names, f"Rust's std for {TARGET} (rustup target add {TARGET})"]
+    return names if has_std(TARGET) else [*names, f"Rust's std for {TARGET} (rustup target add {TARGET})"]
 
 
 def cargo(*arguments: str) -> None:

@@ -10,6 +10,7 @@
 //! | [`Address`] | `host:port`, `[v6]:port`, `unix:PATH`, or `wss://host/path` (of clients) |
 //! | [`tls::Server`], [`tls::Client`] | which certificate is shown, and which is believed |
 //! | [`tls::Fingerprint`], [`tls::Certificate`] | the SHA-256 of a certificate, to pin it by; what else it says |
+//! | [`Network`] | addresses of balancers, which say where their clients come from |
 //! | [`Token`], [`TokenFile`] | what shows who a client is, and the hashes of those that a server knows |
 //!
 //! A TLS connection is a [`ByteStream`](jaguar_wire::ByteStream) around another, so silence, keep-alives and deadlines work on

@@ -105,21 +105,37 @@ fn read_head(
                 format!("at most {LONGEST} bytes"),
             ));
         }
+        let mut some = [0; 1 << 10];
+        let n = read_some(stream, &mut some, &waiting_for, (deadline, patience))?;
+        head.extend_from_slice(&some[..n]);
+    }
+    Ok(head)
+}
+
+/// Reads something of what comes until `deadline`, for which `patience` was given.
+///
+/// # Errors
+/// When nothing comes until then, or the stream has ended or fails.
+pub(crate) fn read_some(
+    stream: &dyn ByteStream,
+    buf: &mut [u8],
+    waiting_for: &dyn Fn() -> String,
+    (deadline, patience): (Instant, Duration),
+) -> Result<usize, WireError> {
+    let failed = |source| WireError::Io { what: waiting_for(), source };
+    loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(WireError::Silent { silence: patience, waiting_for: waiting_for() });
         }
-        let failed = |source| WireError::Io { what: waiting_for(), source };
         stream.set_read_timeout(left).map_err(failed)?;
-        let mut some = [0; 1 << 10];
-        match stream.read(&mut some) {
+        match stream.read(buf) {
             Ok(0) => return Err(WireError::Closed { waiting_for: waiting_for() }),
-            Ok(n) => head.extend_from_slice(&some[..n]),
+            Ok(n) => return Ok(n),
             Err(e) if is_for_now(e.kind()) => {}
             Err(e) => return Err(failed(e)),
         }
     }
-    Ok(head)
 }
 
 fn write_all(

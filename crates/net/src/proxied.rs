@@ -4,12 +4,13 @@
 //! header that names the client's address (<https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>, section 2.2). Who may say
 //! so is listed; from anybody else such a header is no greeting.
 
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use jaguar_wire::{ByteStream, WireError};
+
+use crate::pages::read_some;
 
 /// What each header begins with.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
@@ -83,7 +84,14 @@ pub(crate) fn read(
     patience: Duration,
 ) -> Result<Option<SocketAddr>, WireError> {
     let deadline = Instant::now() + patience;
-    let fill = |buf: &mut [u8]| fill(stream, buf, proxy, deadline, patience);
+    let waiting_for = || format!("waiting for the PROXY header of {proxy}");
+    let fill = |buf: &mut [u8]| {
+        let mut have = 0;
+        while have < buf.len() {
+            have += read_some(stream, &mut buf[have..], &waiting_for, (deadline, patience))?;
+        }
+        Ok(())
+    };
     let mut head = [0; HEAD];
     fill(&mut head)?;
     let [signature @ .., version_and_command, family, high, low] = head;
@@ -140,33 +148,6 @@ pub(crate) fn read(
             ))
         }
     }
-}
-
-fn fill(
-    stream: &dyn ByteStream,
-    mut buf: &mut [u8],
-    proxy: &str,
-    deadline: Instant,
-    patience: Duration,
-) -> Result<(), WireError> {
-    let waiting_for = || format!("waiting for the PROXY header of {proxy}");
-    let failed = |source| WireError::Io { what: waiting_for(), source };
-    while !buf.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(WireError::Silent { silence: patience, waiting_for: waiting_for() });
-        }
-        stream.set_read_timeout(left).map_err(failed)?;
-        match stream.read(buf) {
-            Ok(0) => return Err(WireError::Closed { waiting_for: waiting_for() }),
-            Ok(n) => buf = &mut buf[n..],
-            Err(e) => match e.kind() {
-                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                _ => return Err(failed(e)),
-            },
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

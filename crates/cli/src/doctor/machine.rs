@@ -42,7 +42,7 @@ fn processor_and_kernels(Cache(cache): &Cache<'_>, findings: &mut Findings) {
     let (aes, hardware) = aes_kernel();
     let threads = jaguar::reports::terminal::threads();
     let found =
-        format!("{}, {threads} threads; linear layers by {}, AES by {aes}", processor(), kernel.name(),);
+        format!("{}, {threads} threads; linear layers by {}, AES by {aes}", processor(), kernel.name());
     if kernel == Kernel::SCALAR || !hardware {
         let advice = "a processor with AVX2 (on Arm: Neon) and AES instructions is several times faster; in a virtual \
                       machine, let it see the host's (QEMU: -cpu host)";
