@@ -54,11 +54,18 @@ def resident(process: int, which: str) -> int:
     return int(re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[1]) * 1024
 
 
-def measure(jaguar: str, commit: str, models: list[str], queries: int) -> None:
+def model_of(text: str) -> tuple[str, str, str]:
+    """Its name in tables, its file, and a picture for it."""
+    match = re.fullmatch(r"([^=]+)=(.+):([^:]+)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=MODEL.jaguar:IMAGE")
+    return match[1], match[2], match[3]
+
+
+def measure(jaguar: str, commit: str, models: list[tuple[str, str, str]], queries: int) -> None:
     rows, named = [], []
     load_before = os.getloadavg()[0]
-    for given in models:
-        name, model, image = re.fullmatch(r"([^=]+)=(.+):([^:]+)", given).groups()
+    for name, model, image in models:
         named.append(f'"{name}={Path(model).name}:{Path(image).name}"')
         with tempfile.TemporaryDirectory() as folder:
             serve = [jaguar, "serve", model, "--listen", "127.0.0.1:0", "--measure", "off", "--threads", "1", "--cache", f"{folder}/server"]
@@ -267,7 +274,7 @@ def main() -> None:
     measuring = commands.add_parser("measure")
     measuring.add_argument("jaguar")
     measuring.add_argument("commit", help="of which the program was built")
-    measuring.add_argument("models", nargs="+", metavar="NAME=MODEL.jaguar:IMAGE")
+    measuring.add_argument("models", nargs="+", type=model_of, metavar="NAME=MODEL.jaguar:IMAGE")
     measuring.add_argument("--queries", type=int, default=6)
     commands.add_parser("tell")
     args = parser.parse_args()

@@ -31,7 +31,7 @@ pub struct Network {
 /// Why a text names no network.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} is no network: an address, or one with a number of bits, such as 192.0.2.0/24 or 2001:db8::/48"
+    "{0:?} is no network: an address, or the first one of a network and its bits, such as 192.0.2.0/24 or 2001:db8::/48"
 )]
 pub struct NoNetwork(String);
 
