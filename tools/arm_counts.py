@@ -4,9 +4,10 @@
     python3 tools/arm_counts.py --write    # puts the table into docs/benchmarks.md
 
 The programs (`counted_ring` of jaguar-ring and `counted_ot` of jaguar-ot) run under qemu-aarch64 with a plugin that counts
-(tools/instructions.c). A program that runs a kernel twice takes as many instructions more than one that runs it once as the kernel takes: the number is exact
-(but for some hundreds of a layer by frequencies, whose tasks go through a pool), and the same on every machine. There are two twins. *Compiled*: what the compiler makes of the plain Rust, which on 64-bit Arm may use
-Neon too. *Scalar*: the same without the compiler's vectors, and with the `aes` crate's code for any processor.
+(tools/instructions.c). A program that runs a kernel twice takes as many instructions more than one that runs it once as the kernel
+takes: the number is exact, and the same on every machine, but for some hundreds of a layer by frequencies, whose tasks go through a
+pool. There are two twins. *Compiled*: what the compiler makes of the plain Rust, which on 64-bit Arm may use Neon too. *Scalar*: the
+same without the compiler's vectors, and with the `aes` crate's code for any processor.
 """
 
 from __future__ import annotations
