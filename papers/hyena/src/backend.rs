@@ -38,10 +38,10 @@ impl Hyena {
         form: Form::Padded,
         about: "SIMD slots, weights as numbers, one output channel a ciphertext: no model to store, many responses",
     };
-    /// Numbers as weights and packed outputs, by Walsh-Hadamard.
+    /// Numbers as weights, interleaved channels, packed outputs.
     pub(crate) const PACKED: Self = Self {
-        form: Form::Hyena,
-        about: "SIMD slots, weights as numbers by Walsh-Hadamard, outputs packed: no model to store",
+        form: Form::Interleaved,
+        about: "SIMD slots, weights as numbers on interleaved channels, outputs packed: no model to store",
     };
     /// The paper's baseline.
     pub const CONVENTIONAL: Self = Self {
@@ -54,7 +54,7 @@ impl Hyena {
         about: "CirEncode: circulant blocks transformed in SIMD slots, baby and giant steps across them",
     };
 
-    /// Plans layers of all three forms.
+    /// Plans layers of all forms.
     ///
     /// # Panics
     /// When a layer is one of another family's backend.
@@ -104,7 +104,7 @@ impl Backend for Hyena {
 }
 
 /// The three backends' family.
-const FAMILY: &str = Form::Hyena.name();
+const FAMILY: &str = Form::Interleaved.name();
 
 impl Layers for HyenaLayers {
     fn backend(&self) -> &'static str {

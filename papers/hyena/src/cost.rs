@@ -2,6 +2,7 @@
 //! search multiplies them by figures of its own, the planner by a machine's.
 
 use super::blocks::GroupWork;
+use super::interleaved::Interleaved;
 use super::places::Places;
 use super::search::{Fitted, Sizes};
 use super::{Form, SlotWork as Units};
@@ -90,20 +91,22 @@ impl Fitted {
         let Sizes { limbs, kept, .. } = sizes;
         let (taps, channels, diagonals) = (self.taps(), self.packing.channels() as f64, self.diagonals());
         let each = self.pairs() * taps;
-        if let Places::Blocks(packing) = &self.packing {
-            return self.blocks_server(sizes, encoded, packing.work());
+        match &self.packing {
+            Places::Blocks(packing) => return self.blocks_server(sizes, encoded, packing.work()),
+            Places::Interleaved(packing) => return self.interleaved_server(sizes, packing),
+            Places::Channels(_) => {}
         }
         let [_, received] = self.entering(sizes);
         let halves = 2.0 * limbs;
         let sums = match self.form {
             Form::Padded => Units { scalar: each * halves, sum: diagonals * halves, ..Units::default() },
-            Form::Hyena => Units {
+            Form::WalshHadamard => Units {
                 scalar: each * channels * halves,
                 sum: diagonals * channels * halves,
                 product: diagonals * (channels - 1.0) * halves,
                 ..Units::default()
             },
-            Form::Conventional | Form::Blocks => {
+            Form::Interleaved | Form::Conventional | Form::Blocks => {
                 let made = if encoded { sizes.plaintext() * each } else { Units::default() };
                 made + Units { product: each * halves, ..Units::default() }
             }
@@ -112,6 +115,25 @@ impl Fitted {
         let sent = sizes.dropped() + Units { transform: halves, packing: 2.0 * kept, ..Units::default() };
         received * self.packing.ciphertexts() as f64
             + (sums + aligned + sent) * self.packing.responses() as f64
+    }
+
+    /// The same for interleaved channels.
+    fn interleaved_server(&self, sizes: Sizes, packing: &Interleaved) -> Units {
+        let Sizes { limbs, kept, .. } = sizes;
+        let [_, received] = self.entering(sizes);
+        let work = packing.work();
+        let (products, sums) = (work.products as f64, work.sums as f64);
+        // Of the words of a plaintext, D are computed.
+        let made = sizes.plaintext() * (packing.dimension() as f64 / packing.slots() as f64);
+        let product = made + Units { scalar: 2.0 * limbs, ..Units::default() };
+        let group = product * products
+            + Units { sum: 2.0 * limbs, ..Units::default() } * sums
+            + (sizes.split() + sizes.turn()) * (sums - packing.out_blocks() as f64);
+        let sent =
+            sizes.dropped() + Units { transform: 2.0 * limbs, packing: 2.0 * kept, ..Units::default() };
+        received * self.packing.ciphertexts() as f64
+            + group * self.packing.groups() as f64
+            + sent * self.packing.responses() as f64
     }
 
     /// The same for a layer of blocks.

@@ -57,7 +57,7 @@ impl HyenaLayers {
             |layer: &Layer| layer.spec().weights_len(layer.in_shape()[0]).unwrap_or(0) * size_of::<i16>();
         let encodings: HashSet<Encoding> = layers().map(Layer::encoding).collect();
         let patterns = |encoding: &Encoding| match encoding.form {
-            Form::Hyena => encoding.channels - 1,
+            Form::WalshHadamard => encoding.channels - 1,
             _ => 0,
         };
         let patterns = encodings.iter().map(patterns).sum::<usize>();
@@ -155,7 +155,7 @@ impl backend::Layer for Layer {
     fn block_size(&self) -> usize {
         match self.packing() {
             // A channel in each part: blocks are dense weights to it.
-            Places::Channels(_) => 1,
+            Places::Channels(_) | Places::Interleaved(_) => 1,
             Places::Blocks(packing) => packing.block_size(),
         }
     }

@@ -60,6 +60,7 @@ mod blocks;
 mod client;
 mod constants;
 mod cost;
+mod interleaved;
 mod layer;
 mod packing;
 mod places;
@@ -83,6 +84,7 @@ use zeroize::Zeroizing;
 pub use backend::{ALL, Hyena};
 pub use blocks::{BlockPacking, Counts, Parts};
 pub use constants::{SLOT_RINGS, SlotCosts, SlotRings, SlotWork};
+pub use interleaved::Interleaved;
 pub use packing::{Outputs, Packing};
 pub use places::Places;
 pub use plaintexts::{PlainPrime, Scaling, row_pattern};
@@ -92,10 +94,12 @@ pub use windows::Windows;
 /// How weights meet ciphertexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
+    /// Numbers on stretches of ciphertexts, channels interleaved; output channels packed.
+    Interleaved,
     /// Numbers; one output channel a ciphertext.
     Padded,
     /// Numbers by Walsh-Hadamard; output channels packed.
-    Hyena,
+    WalshHadamard,
     /// Plaintexts; output channels packed.
     Conventional,
     /// Plaintexts, each with blocks of channels: CirEncode.
@@ -106,8 +110,9 @@ impl Form {
     /// The backend's name.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Interleaved => "hyena",
             Self::Padded => "hyena-padded",
-            Self::Hyena => "hyena",
+            Self::WalshHadamard => "hyena-walsh-hadamard",
             Self::Conventional => "hyena-conventional",
             Self::Blocks => "cirencode",
         }
@@ -115,7 +120,7 @@ impl Form {
 
     /// The form of a backend's name.
     fn of(name: &str) -> Option<Self> {
-        [Self::Padded, Self::Hyena, Self::Conventional, Self::Blocks]
+        [Self::Interleaved, Self::Padded, Self::WalshHadamard, Self::Conventional, Self::Blocks]
             .into_iter()
             .find(|form| form.name() == name)
     }
@@ -123,7 +128,7 @@ impl Form {
     fn outputs(self) -> Outputs {
         match self {
             Self::Padded => Outputs::One,
-            Self::Hyena | Self::Conventional | Self::Blocks => Outputs::All,
+            Self::Interleaved | Self::WalshHadamard | Self::Conventional | Self::Blocks => Outputs::All,
         }
     }
 }
@@ -172,14 +177,14 @@ impl Layer {
     fn slots(&self) -> &Packing {
         match self.packing() {
             Places::Channels(packing) => packing,
-            Places::Blocks(_) => unreachable!("a layer of blocks has its own steps"),
+            Places::Interleaved(_) | Places::Blocks(_) => unreachable!("such a layer has its own steps"),
         }
     }
 
     /// How parts are transformed: how long they are and modulo what; `None` where they are not.
     fn transform(&self) -> Option<(usize, BlockKind)> {
         match self.packing() {
-            Places::Channels(_) => None,
+            Places::Channels(_) | Places::Interleaved(_) => None,
             Places::Blocks(packing) => Some((packing.part(), packing.kind())),
         }
     }
@@ -204,8 +209,8 @@ impl Layer {
     /// By what the slots of a response are more than the products: k·c_n.
     fn gain(&self) -> u64 {
         match self.form() {
-            Form::Hyena => self.factor() * self.fitted.packing.channels() as u64,
-            Form::Padded | Form::Conventional | Form::Blocks => 1,
+            Form::WalshHadamard => self.factor() * self.fitted.packing.channels() as u64,
+            Form::Interleaved | Form::Padded | Form::Conventional | Form::Blocks => 1,
         }
     }
 

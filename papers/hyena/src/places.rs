@@ -3,6 +3,7 @@
 use jaguar_graph::network::{Linear, Shape};
 
 use super::blocks::BlockPacking;
+use super::interleaved::Interleaved;
 use super::packing::Packing;
 
 /// Where channels sit in slots.
@@ -10,6 +11,8 @@ use super::packing::Packing;
 pub enum Places {
     /// A channel in each part, as it is.
     Channels(Packing),
+    /// Channel after channel at each place.
+    Interleaved(Interleaved),
     /// A block of channels in each part, transformed.
     Blocks(BlockPacking),
 }
@@ -22,6 +25,7 @@ macro_rules! either {
             pub fn $name(&self $(, $arg: $type)*) -> $out {
                 match self {
                     Self::Channels(packing) => packing.$name($($arg),*),
+                    Self::Interleaved(packing) => packing.$name($($arg),*),
                     Self::Blocks(packing) => packing.$name($($arg),*),
                 }
             }
@@ -67,6 +71,7 @@ impl Places {
     pub(crate) fn turned(&self) -> usize {
         match self {
             Self::Channels(packing) => packing.in_blocks().saturating_mul(packing.taps().len()),
+            Self::Interleaved(packing) => packing.in_blocks().saturating_mul(packing.turns().len()),
             Self::Blocks(packing) => packing.in_blocks().saturating_mul(packing.babies()),
         }
     }

@@ -14,6 +14,7 @@ use jaguar_ring::he::rns::Noise;
 use jaguar_ring::modular::NARROW_BITS;
 
 use super::blocks::BlockPacking;
+use super::interleaved::Interleaved;
 use super::packing::Packing;
 use super::places::Places;
 use super::plaintexts::{PlainPrime, Scaling, row_pattern};
@@ -209,7 +210,7 @@ impl Fitted {
         };
         let of = |packing: Places| {
             let scaling = match (form, packing.channels()) {
-                (Form::Hyena, 2) => Scaling::quietest(h, plain.p),
+                (Form::WalshHadamard, 2) => Scaling::quietest(h, plain.p),
                 _ => Scaling { k: 1, product: h },
             };
             Self { packing, plain, scaling, weight_bits: wanted.weight_bits, form }
@@ -227,9 +228,10 @@ impl Fitted {
         (self.packing.in_shape()[0] / self.packing.spec().groups) as f64
     }
 
-    /// Taps that rotate: those within blocks do not.
+    /// Taps that rotate: those within blocks do not. Of interleaved channels all rotations of inputs.
     pub(super) fn taps(&self) -> f64 {
         match &self.packing {
+            Places::Interleaved(packing) => packing.turns().len() as f64,
             Places::Channels(packing) => packing.spec().kernel.iter().product::<usize>() as f64,
             Places::Blocks(_) => 1.0,
         }
@@ -240,11 +242,14 @@ impl Fitted {
         let blocks = self.packing.in_blocks() as f64;
         let channels = match &self.packing {
             Places::Channels(packing) => packing.channels() as f64,
+            Places::Interleaved(packing) => return packing.work().most[1] as f64 / self.taps(),
             Places::Blocks(packing) => return packing.parts() as f64 * blocks,
         };
         match self.form {
             Form::Padded => self.reads().min(channels * blocks),
-            Form::Hyena | Form::Conventional | Form::Blocks => channels * self.reads().min(blocks),
+            Form::Interleaved | Form::WalshHadamard | Form::Conventional | Form::Blocks => {
+                channels * self.reads().min(blocks)
+            }
         }
     }
 
@@ -252,6 +257,7 @@ impl Fitted {
     pub(super) fn diagonals(&self) -> f64 {
         match &self.packing {
             Places::Channels(packing) => (packing.channels() as f64).min(self.pairs()),
+            Places::Interleaved(packing) => packing.work().most[0] as f64,
             Places::Blocks(packing) => packing.parts() as f64,
         }
     }
@@ -272,8 +278,18 @@ impl Fitted {
         let weight = 4f64.powi(self.weight_bits as i32 - 1);
         let dense = self.packing.slots() as f64 / 12.0 * (self.plain.p as f64).powi(2);
         match self.form {
+            Form::Interleaved => {
+                let plaintext = match self.packing.channels() {
+                    1 => weight,
+                    // As for the conventional form, below.
+                    2 => 3.0 * (self.plain.p as f64 / 2.0).powi(2),
+                    // As many coefficients as channels, each of p/2 at most.
+                    _ => channels * (self.plain.p as f64 / 2.0).powi(2),
+                };
+                self.pairs() * self.taps() * plaintext
+            }
             Form::Padded => self.reads() * self.taps() * weight,
-            Form::Hyena => {
+            Form::WalshHadamard => {
                 let patterns = match self.packing.channels() {
                     1 => 1.0,
                     2 => self.scaling.squares(),
@@ -359,7 +375,7 @@ impl Fitted {
         match self.form {
             Form::Conventional => self.pairs() * self.taps() * self.packing.out_blocks() as f64,
             Form::Blocks => self.pairs() * self.packing.out_blocks() as f64,
-            Form::Padded | Form::Hyena => 0.0,
+            Form::Interleaved | Form::Padded | Form::WalshHadamard => 0.0,
         }
     }
 
@@ -440,7 +456,10 @@ fn places(form: Form, n: usize, wanted: &Wanted<'_>) -> Vec<Places> {
     let (spec, in_shape) = (wanted.spec, wanted.in_shape);
     match form {
         Form::Blocks => BlockPacking::all(n, spec, in_shape).into_iter().map(Places::Blocks).collect(),
-        Form::Padded | Form::Hyena | Form::Conventional => {
+        Form::Interleaved => {
+            Interleaved::all(n, spec, in_shape).into_iter().map(Places::Interleaved).collect()
+        }
+        Form::Padded | Form::WalshHadamard | Form::Conventional => {
             Packing::all(n, spec, in_shape, form.outputs()).into_iter().map(Places::Channels).collect()
         }
     }
@@ -656,7 +675,9 @@ impl Fitted {
     pub(super) fn line(&self, ring: &Chosen, name: &str) -> String {
         let Self { packing, plain, scaling, .. } = self;
         let rows = match (self.form, packing.channels(), row_pattern(plain.p)) {
-            (Form::Hyena, 2, Some(h)) => format!(" (h = {h}, k = {}, k*h = {})", scaling.k, scaling.product),
+            (Form::WalshHadamard, 2, Some(h)) => {
+                format!(" (h = {h}, k = {}, k*h = {})", scaling.k, scaling.product)
+            }
             _ => String::new(),
         };
         format!(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::rns::{
-    Ciphertext, Coefficients, GaloisKey, Hoisted, Poly, PublicKey, Ring, SeededCiphertext, SwitchingKey,
-    Values,
+    Ciphertext, Coefficients, GaloisKey, Hoisted, Poly, PublicKey, Ring, SeededCiphertext, Subring,
+    SwitchingKey, Values,
 };
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage, pack};
@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::client::{TOGETHER, checked, encode, seeds};
+use super::interleaved::{Interleaved, Sum};
 use super::layer::HyenaLayers;
 use super::{Encoding, Form, Layer, Places, Tools, response_ring};
 use jaguar_linear::backend::{BackendError, BackendParty, ClientKeys, Online, Output};
@@ -33,17 +34,26 @@ pub(super) struct Fixed {
     pub(super) tools: Tools,
     /// The ±1 patterns times k, without the first one, which is constant.
     pub(super) patterns: Vec<Poly<Values>>,
+    /// Where channels are interleaved: that of weights.
+    subring: Option<Subring>,
 }
 
 impl Fixed {
     /// That of `layer`.
     pub(super) fn new(ring: &Ring, layer: &Layer) -> Self {
         let tools = checked(layer.tools(ring));
-        let patterns = if layer.form() == Form::Hyena { 1..layer.slots().channels() } else { 0..0 };
+        let patterns = if layer.form() == Form::WalshHadamard { 1..layer.slots().channels() } else { 0..0 };
         let (p, k) = (layer.modulus, layer.modulus.reduce(layer.factor()));
         let pattern =
             |i: usize| plaintext(ring, layer, &tools, |s| if hadamard(i, s) > 0 { k } else { p.neg(k) });
-        Self { patterns: patterns.map(pattern).collect(), tools }
+        let patterns = patterns.map(pattern).collect();
+        let subring = match layer.packing() {
+            Places::Interleaved(packing) => {
+                Some(checked(Subring::new(ring, layer.fitted.plain.p, packing.dimension())))
+            }
+            Places::Channels(_) | Places::Blocks(_) => None,
+        };
+        Self { tools, patterns, subring }
     }
 
     /// Bytes of the patterns.
@@ -75,6 +85,13 @@ pub(super) struct Terms {
 /// Sums of numbers times the same ciphertexts that are made at once, about: memory is read once for all of them.
 const SUMS_TOGETHER: usize = 32;
 
+/// A subring's dimension above which fewer sums are made at once: their numbers are many then.
+const MANY_STRETCHES: usize = 64;
+
+/// Words of numbers that are made at once, about, and terms at most: they stay in a cache.
+const NUMBERS: usize = 1 << 20;
+const MOST_TERMS: usize = 256;
+
 impl ServerLayer {
     /// Takes the weights; encodes them, where they are plaintexts and kept.
     pub(super) fn new(ring: &Ring, layer: &Layer, fixed: Arc<Fixed>, weights: &Weights) -> Self {
@@ -85,6 +102,7 @@ impl ServerLayer {
         if layer.held {
             let encode = |block: usize| match layer.packing() {
                 Places::Blocks(packing) => server.blocks_encoded(ring, packing, block),
+                Places::Interleaved(_) => Vec::new(),
                 Places::Channels(_) => {
                     let terms = server.terms(block).into_iter();
                     terms.flat_map(|terms| server.encoded(ring, block, &terms)).collect::<Vec<_>>()
@@ -170,15 +188,7 @@ impl ServerLayer {
         input: usize,
         ciphertext: Ciphertext<Values>,
     ) -> Vec<Ciphertext<Values>> {
-        // The automorphism that leaves everything in its place is 1.
-        let elements: Vec<usize> = match self.layer.packing() {
-            Places::Channels(packing) => {
-                packing.taps().into_iter().map(|tap| packing.tap_element(tap)).collect()
-            }
-            Places::Blocks(packing) => {
-                packing.baby_steps(input).into_iter().map(|d| packing.element(d)).collect()
-            }
-        };
+        let elements = self.turn_elements(input);
         let digits = self.layer.ring.digit_bits;
         let hoisted = elements.iter().any(|&g| g != 1).then(|| Hoisted::new(ring, &ciphertext, digits));
         let turn = |&element: &usize| match &hoisted {
@@ -186,6 +196,105 @@ impl ServerLayer {
             _ => ciphertext.duplicate(),
         };
         elements.iter().map(turn).collect()
+    }
+
+    /// The automorphisms by which block `input` is rotated. The one that leaves everything in its place is 1.
+    pub(super) fn turn_elements(&self, input: usize) -> Vec<usize> {
+        match self.layer.packing() {
+            Places::Channels(packing) => {
+                packing.taps().into_iter().map(|tap| packing.tap_element(tap)).collect()
+            }
+            Places::Interleaved(packing) => {
+                packing.turns().into_iter().map(|turn| packing.turn_element(turn)).collect()
+            }
+            Places::Blocks(packing) => {
+                packing.baby_steps(input).into_iter().map(|d| packing.element(d)).collect()
+            }
+        }
+    }
+
+    /// Step 5 for some output blocks.
+    pub(super) fn evaluate_all(
+        &self,
+        ring: &Ring,
+        keys: &Keys,
+        inputs: &[Vec<Ciphertext<Values>>],
+        blocks: &[usize],
+    ) -> Vec<Ciphertext<Values>> {
+        match self.layer.packing() {
+            Places::Interleaved(packing) => self.interleaved(ring, keys, packing, inputs, blocks),
+            Places::Channels(_) | Places::Blocks(_) => {
+                blocks.par_iter().map(|&block| self.evaluate(ring, keys, inputs, block)).collect()
+            }
+        }
+    }
+
+    /// The same for interleaved channels. Sums of different blocks read the same inputs, so many are made together.
+    fn interleaved(
+        &self,
+        ring: &Ring,
+        keys: &Keys,
+        packing: &Interleaved,
+        inputs: &[Vec<Ciphertext<Values>>],
+        blocks: &[usize],
+    ) -> Vec<Ciphertext<Values>> {
+        let chunks = sums_together(packing, blocks, rayon::current_num_threads());
+        let made = |chunk: &Vec<Sum>| -> Vec<(usize, Ciphertext<Values>)> {
+            let sums = self.sums_of_numbers(ring, packing, chunk, |input, turn| &inputs[input][turn]);
+            let moved = |(sum, made): (&Sum, Ciphertext<Values>)| match packing.giant_element(sum.giant) {
+                None => (sum.block, made),
+                Some(element) => (sum.block, made.apply(ring, keys.of(element))),
+            };
+            chunk.iter().zip(sums).map(moved).collect()
+        };
+        let zero = |_| Ciphertext { a: ring.zero(), b: ring.zero() };
+        let mut totals: Vec<Ciphertext<Values>> = blocks.iter().map(zero).collect();
+        let all: Vec<Vec<(usize, Ciphertext<Values>)>> = chunks.par_iter().map(made).collect();
+        for (block, sum) in all.into_iter().flatten() {
+            let at = blocks.iter().position(|&own| own == block).expect("a sum of one of the blocks");
+            totals[at].add_assign(ring, &sum);
+        }
+        totals
+    }
+
+    /// Sums of the same terms, of inputs by block and rotation.
+    pub(super) fn sums_of_numbers<'a>(
+        &self,
+        ring: &Ring,
+        packing: &Interleaved,
+        sums: &[Sum],
+        inputs: impl Fn(usize, usize) -> &'a Ciphertext<Values>,
+    ) -> Vec<Ciphertext<Values>> {
+        let (tools, subring) =
+            (&self.fixed.tools, self.fixed.subring.as_ref().expect("of interleaved channels"));
+        let words = subring.dimension() * ring.limbs() * sums.len();
+        let mut totals: Vec<Ciphertext<Values>> = Vec::new();
+        let turns = packing.turns();
+        for terms in sums[0].terms.chunks((NUMBERS / words).clamp(8, MOST_TERMS)) {
+            let width = (terms.len() * sums.len()).next_multiple_of(8);
+            let mut slots = Zeroizing::new(vec![0; subring.dimension() * width]);
+            for (i, &(input, turn)) in terms.iter().enumerate() {
+                for (row, sum) in sums.iter().enumerate() {
+                    let weights =
+                        packing.weights(sum, (input, turns[turn])).into_iter().zip(subring.places());
+                    for (weight, &place) in weights {
+                        let Some((out, channel, tap)) = weight else { continue };
+                        slots[place as usize * width + i * sums.len() + row] =
+                            self.layer.modulus.from_signed(self.weight(out, channel, tap));
+                    }
+                }
+            }
+            let factors = subring.encode(ring, &tools.plain, &mut slots, width);
+            let own: Vec<&Ciphertext<Values>> =
+                terms.iter().map(|&(input, turn)| inputs(input, turn)).collect();
+            let made = ring.subring_sums(&own, &factors, sums.len());
+            if totals.is_empty() {
+                totals = made;
+            } else {
+                totals.iter_mut().zip(&made).for_each(|(total, made)| total.add_assign(ring, made));
+            }
+        }
+        totals
     }
 
     /// Step 5 for one output block: the sum over its diagonals.
@@ -196,8 +305,13 @@ impl ServerLayer {
         inputs: &[Vec<Ciphertext<Values>>],
         block: usize,
     ) -> Ciphertext<Values> {
-        if let Places::Blocks(packing) = self.layer.packing() {
-            return self.blocks_evaluated(ring, keys, packing, inputs, block);
+        match self.layer.packing() {
+            Places::Interleaved(packing) => {
+                let mut sums = self.interleaved(ring, keys, packing, inputs, &[block]);
+                return sums.pop().expect("one for the block");
+            }
+            Places::Blocks(packing) => return self.blocks_evaluated(ring, keys, packing, inputs, block),
+            Places::Channels(_) => {}
         }
         let terms = self.terms(block);
         let groups = self.groups(&terms);
@@ -218,7 +332,7 @@ impl ServerLayer {
 
     /// Diagonals whose sums are made together, for they read the same inputs.
     pub(super) fn groups<'a>(&self, terms: &'a [Terms]) -> Vec<&'a [Terms]> {
-        let rows = if self.layer.form() == Form::Hyena { self.layer.slots().channels() } else { 1 };
+        let rows = if self.layer.form() == Form::WalshHadamard { self.layer.slots().channels() } else { 1 };
         let same = terms.chunk_by(|x, y| x.inputs == y.inputs);
         same.flat_map(|same| same.chunks(SUMS_TOGETHER.div_ceil(rows))).collect()
     }
@@ -239,8 +353,8 @@ impl ServerLayer {
         };
         match self.layer.form() {
             Form::Padded => self.by_number(ring, inputs, block, group),
-            Form::Hyena => self.by_patterns(ring, inputs, block, group),
-            Form::Conventional | Form::Blocks => group.iter().map(of).collect(),
+            Form::WalshHadamard => self.by_patterns(ring, inputs, block, group),
+            Form::Interleaved | Form::Conventional | Form::Blocks => group.iter().map(of).collect(),
         }
     }
 
@@ -347,6 +461,16 @@ impl ServerLayer {
         }
         total
     }
+}
+
+/// The sums of some output blocks, by those that are made at once on one of so many threads: they have the same terms.
+pub(super) fn sums_together(packing: &Interleaved, blocks: &[usize], threads: usize) -> Vec<Vec<Sum>> {
+    let mut sums: Vec<Sum> = blocks.iter().flat_map(|&block| packing.sums(block)).collect();
+    sums.sort_by(|x, y| x.terms.cmp(&y.terms));
+    let most = if packing.dimension() > MANY_STRETCHES { SUMS_TOGETHER / 4 } else { SUMS_TOGETHER };
+    let together = sums.len().div_ceil(threads).next_multiple_of(8).min(most);
+    let same = sums.chunk_by(|x, y| x.terms == y.terms);
+    same.flat_map(|same| same.chunks(together)).map(<[Sum]>::to_vec).collect()
 }
 
 /// The sum of ciphertexts that are made on all threads.
@@ -555,12 +679,11 @@ impl ServerOnline {
         (0..blocks).into_par_iter().map(input).collect()
     }
 
-    /// Steps 5 and 6 for output block `block` of a group: the packed halves of the response, which is the layer's
-    /// response number `index`, and the server's share of it.
-    fn response(&self, inputs: &Rotated, block: usize, index: usize) -> Response {
+    /// Step 6 for the sum of an output block: the packed halves of the response, which is the layer's response number `index`, and
+    /// the server's share of it.
+    fn response(&self, sum: Ciphertext<Values>, index: usize) -> Response {
         let Self { model, layer, keys, small, covers, seeds, .. } = self;
         let ring = &model.ring;
-        let sum = layer.evaluate(ring, keys, inputs, block);
         match covers.get(index) {
             Some(cover) => (layer.respond(ring, small, sum, cover), cover.share.clone()),
             None => {
@@ -596,8 +719,11 @@ impl Online for ServerOnline {
             let inputs = self.inputs(group, x);
             let first = group * blocks.len();
             for blocks in blocks.chunks(TOGETHER) {
-                let response = |&block: &usize| (block, self.response(&inputs, block, first + block));
-                let responses: Vec<(usize, Response)> = blocks.par_iter().map(response).collect();
+                let sums = self.layer.evaluate_all(&self.model.ring, &self.keys, &inputs, blocks);
+                let response =
+                    |(sum, &block): (Ciphertext<Values>, &usize)| (block, self.response(sum, first + block));
+                let responses: Vec<(usize, Response)> =
+                    sums.into_par_iter().zip(blocks).map(response).collect();
                 for (block, ([a, b], share)) in responses {
                     channel.send(&a)?;
                     channel.send(&b)?;

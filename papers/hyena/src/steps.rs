@@ -18,11 +18,14 @@ use jaguar_ring::he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, Values}
 use jaguar_ring::prg::Prg;
 use jaguar_wire::pack;
 
-use super::client::{decrypt, encode};
+use super::client::{TOGETHER, decrypt, encode};
+use super::interleaved::{Interleaved, Sum};
 use super::layer::HyenaLayers;
+use super::packing::Packing;
+use super::places::Places;
 use super::plaintexts::row_pattern;
 use super::search::{self, Chosen, Fitted, Found, MOST_FAILURES, Wanted};
-use super::server::{Cover, Fixed, Keys, ServerLayer, Terms};
+use super::server::{Cover, Fixed, Keys, ServerLayer, Terms, sums_together};
 use super::{Form, Layer, PlainPrime, Scaling, response_ring};
 
 /// Layers that were planned together: one ring, one set of keys.
@@ -50,9 +53,9 @@ pub struct Bytes {
 pub struct Counts {
     /// Ciphertexts of the input.
     pub ciphertexts: usize,
-    /// Sums, one for each diagonal of each output block.
+    /// Sums, one for each diagonal of each output block; of interleaved channels as many of the longest ones as have all products.
     pub sums: usize,
-    /// Of these, how many are turned.
+    /// How many sums are turned.
     pub turns: usize,
     /// Ciphertexts of the output.
     pub responses: usize,
@@ -127,11 +130,12 @@ impl Planned {
         let h = row_pattern(p).ok_or("p is not 1 modulo 8")?;
         let mut fitted = Fitted::all(n, &wanted).pop().ok_or("its places do not fit the slots")?;
         fitted.plain = PlainPrime { p, multiple: 1 };
-        let rows = wanted.form == Form::Hyena && fitted.packing.channels() == 2;
+        let rows = wanted.form == Form::WalshHadamard && fitted.packing.channels() == 2;
         fitted.scaling = if rows { Scaling::quietest(h, p) } else { Scaling { k: 1, product: h } };
         let pieces = match (wanted.form, fitted.packing.channels()) {
             (Form::Conventional, 2..) => 2,
-            (Form::Conventional, _) | (Form::Padded | Form::Hyena | Form::Blocks, _) => 1,
+            (Form::Conventional, _)
+            | (Form::Interleaved | Form::Padded | Form::WalshHadamard | Form::Blocks, _) => 1,
         };
         let ring = |digit_bits| Chosen { params: params.clone(), kept: 1, digit_bits };
         // What counts of a plaintext is the sum of squares of its parts.
@@ -189,7 +193,20 @@ impl Planned {
 
     /// How often a query of a layer takes each step.
     pub fn counts(&self, index: usize) -> Counts {
-        let packing = self.layer(index).slots();
+        let packing = match self.layer(index).packing() {
+            Places::Channels(packing) => packing,
+            Places::Interleaved(packing) => {
+                let (work, groups) = (packing.work(), packing.groups());
+                let stay = packing.out_blocks();
+                return Counts {
+                    ciphertexts: packing.ciphertexts(),
+                    sums: groups * work.products.div_ceil(work.longest),
+                    turns: groups * (work.sums - stay),
+                    responses: packing.responses(),
+                };
+            }
+            Places::Blocks(_) => unreachable!("layers of blocks have tables of their own"),
+        };
         let diagonals = (0..packing.out_blocks()).map(|block| packing.diagonals(block));
         let (mut sums, mut turns) = (0, 0);
         for diagonals in diagonals {
@@ -236,11 +253,57 @@ fn piece_bits(p: u64, pieces: usize) -> u32 {
 pub type Rotated = Vec<Vec<Ciphertext<Values>>>;
 
 /// Diagonals that were picked: their sums are made together.
-struct Sample {
-    block: usize,
-    group: Vec<Terms>,
-    /// The weights of the conventional form, by piece, then diagonal, input block and tap.
-    plaintexts: Vec<Vec<Poly<Values>>>,
+enum Sample {
+    Channels {
+        block: usize,
+        group: Vec<Terms>,
+        /// The weights of the conventional form, by piece, then diagonal, input block and tap.
+        plaintexts: Vec<Vec<Poly<Values>>>,
+    },
+    Interleaved(Vec<Sum>),
+}
+
+impl Sample {
+    /// Of a layer of interleaved channels: the longest sums, spread over its output blocks.
+    fn interleaved(packing: &Interleaved, samples: usize) -> Vec<Self> {
+        let blocks: Vec<usize> = (0..packing.out_blocks()).take(TOGETHER).collect();
+        let mut sums = sums_together(packing, &blocks, 1);
+        sums.sort_by_key(|sums| std::cmp::Reverse((sums[0].terms.len(), sums.len())));
+        sums.into_iter().take(samples).map(Self::Interleaved).collect()
+    }
+
+    /// Of a layer in parts: groups of diagonals, spread over its output blocks.
+    fn channels(server: &ServerLayer, packing: &Packing, samples: usize) -> Vec<Self> {
+        let picked = samples.min(packing.out_blocks()).max(1);
+        let mut chosen: Vec<(usize, Vec<Terms>)> = Vec::new();
+        for sample in 0..samples {
+            // Blocks evenly; of a block one group after the other.
+            let block = sample % picked * packing.out_blocks() / picked;
+            let terms = server.terms(block);
+            let groups = server.groups(&terms);
+            let group = groups[sample / picked % groups.len()];
+            let most = if server.layer.form() == Form::Conventional { PLAIN_GROUP } else { group.len() };
+            let known = |other: &(usize, Vec<Terms>)| other.0 == block && other.1[0].d == group[0].d;
+            if !chosen.iter().any(known) {
+                chosen.push((block, group.iter().take(most).cloned().collect()));
+            }
+        }
+        let sample = |(block, group)| Self::Channels { block, group, plaintexts: Vec::new() };
+        chosen.into_iter().map(sample).collect()
+    }
+
+    /// By sum, the automorphism that moves it, if it is moved.
+    fn moved(&self, layer: &Layer) -> Vec<Option<usize>> {
+        match (self, layer.packing()) {
+            (Self::Interleaved(sums), Places::Interleaved(packing)) => {
+                sums.iter().map(|sum| packing.giant_element(sum.giant)).collect()
+            }
+            (Self::Channels { group, .. }, Places::Channels(packing)) => {
+                group.iter().map(|terms| (terms.d != 0).then(|| packing.diagonal_element(terms.d))).collect()
+            }
+            _ => unreachable!("samples are those of their layer"),
+        }
+    }
 }
 
 /// Diagonals of the conventional form are as many as this: each has plaintexts of its own, so they share nothing.
@@ -281,27 +344,22 @@ impl Bench {
         let ring = planned.layers.ring(cpu);
         let fixed = Arc::new(Fixed::new(&ring, layer));
         let server = ServerLayer::new(&ring, layer, fixed, weights);
-        let packing = layer.slots();
         let mut prg = Prg::from_os();
-        let picked = samples.min(packing.out_blocks()).max(1);
-        let mut chosen: Vec<Sample> = Vec::new();
-        for sample in 0..samples.max(1) {
-            // Blocks evenly; of a block one group after the other.
-            let block = sample % picked * packing.out_blocks() / picked;
-            let terms = server.terms(block);
-            let groups = server.groups(&terms);
-            let group = groups[sample / picked % groups.len()];
-            let most = if layer.form() == Form::Conventional { PLAIN_GROUP } else { group.len() };
-            let group: Vec<Terms> = group.iter().take(most).cloned().collect();
-            let known = |other: &Sample| other.block == block && other.group[0].d == group[0].d;
-            if !chosen.iter().any(known) {
-                chosen.push(Sample { block, group, plaintexts: Vec::new() });
+        let (mut chosen, in_blocks, turns) = match layer.packing() {
+            Places::Channels(packing) => {
+                let turns =
+                    packing.taps().into_iter().map(|tap| packing.tap_element(tap)).collect::<Vec<_>>();
+                (Sample::channels(&server, packing, samples.max(1)), packing.in_blocks(), turns)
             }
-        }
-        let taps = packing.taps().into_iter().filter(|&tap| tap != 0).map(|tap| packing.tap_element(tap));
-        let turns = chosen.iter().flat_map(|sample| &sample.group).filter(|terms| terms.d != 0);
+            Places::Interleaved(packing) => {
+                let turns = packing.turns().into_iter().map(|turn| packing.turn_element(turn)).collect();
+                (Sample::interleaved(packing, samples.max(1)), packing.in_blocks(), turns)
+            }
+            Places::Blocks(_) => unreachable!("layers of blocks have tables of their own"),
+        };
+        let moved = chosen.iter().flat_map(|sample| sample.moved(layer)).flatten();
         let mut elements: Vec<usize> =
-            taps.chain(turns.map(|terms| packing.diagonal_element(terms.d))).collect();
+            turns.into_iter().filter(|&element| element != 1).chain(moved).collect();
         elements.sort_unstable();
         elements.dedup();
         let secret = SecretKey::from_prg(&ring, &mut prg);
@@ -310,15 +368,17 @@ impl Bench {
         let rotations = elements.iter().map(|&e| GaloisKey::new(&secret, e, digits, &mut prg)).collect();
         let keys = Keys { public, rotations };
         let p = layer.fitted.plain.p;
-        let x = (0..packing.in_shape().iter().product()).map(|_| prg.next_u64() % p).collect::<Vec<u64>>();
+        let x = (0..layer.in_shape().iter().product()).map(|_| prg.next_u64() % p).collect::<Vec<u64>>();
         let zeros = vec![0; x.len()];
-        let inputs = inputs.clamp(1, packing.in_blocks());
+        let inputs = inputs.clamp(1, in_blocks);
         let pieces = planned.pieces;
         let mut bench =
             Self { ring, server, keys, secret, prg, pieces, x, inputs, zeros, samples: Vec::new() };
         if layer.form() == Form::Conventional {
             for sample in &mut chosen {
-                sample.plaintexts = bench.plaintexts(sample.block, &sample.group);
+                if let Sample::Channels { block, group, plaintexts } = sample {
+                    *plaintexts = bench.plaintexts(*block, group);
+                }
             }
         }
         bench.samples = chosen;
@@ -341,7 +401,7 @@ impl Bench {
 
     /// Of each diagonal of a group whether it is turned.
     pub fn are_turned(&self, sample: usize) -> Vec<bool> {
-        self.samples[sample].group.iter().map(|terms| terms.d != 0).collect()
+        self.samples[sample].moved(self.layer()).into_iter().map(|moved| moved.is_some()).collect()
     }
 
     /// The plaintexts of a group. In parts, the low bits come first.
@@ -405,12 +465,11 @@ impl Bench {
             if hoisted {
                 return self.server.rotated(&self.ring, &self.keys, block, ciphertext);
             }
-            let packing = self.layer().slots();
-            let turn = |tap: usize| match tap {
-                0 => ciphertext.duplicate(),
-                tap => ciphertext.apply(&self.ring, self.keys.of(packing.tap_element(tap))),
+            let turn = |element: usize| match element {
+                1 => ciphertext.duplicate(),
+                element => ciphertext.apply(&self.ring, self.keys.of(element)),
             };
-            packing.taps().into_iter().map(turn).collect()
+            self.server.turn_elements(block).into_iter().map(turn).collect()
         };
         upload.iter().map(piece).collect()
     }
@@ -418,12 +477,19 @@ impl Bench {
     /// The sums of a group's diagonals. `inputs` are by block, then piece and tap. Numbers are added in 128 bits and reduced
     /// once if `lazy`, and after every product otherwise.
     pub fn sums(&self, sample: usize, inputs: &[Rotated], lazy: bool) -> Vec<Ciphertext<Values>> {
-        let Sample { block, group, plaintexts } = &self.samples[sample];
+        let (block, group, plaintexts) = match (&self.samples[sample], self.layer().packing()) {
+            (Sample::Channels { block, group, plaintexts }, _) => (block, group, plaintexts),
+            (Sample::Interleaved(sums), Places::Interleaved(packing)) => {
+                let input = |input: usize, turn: usize| &inputs[input % inputs.len()][0][turn];
+                return self.server.sums_of_numbers(&self.ring, packing, sums, input);
+            }
+            _ => unreachable!("samples are those of their layer"),
+        };
         let own = |piece: usize| -> Vec<&Ciphertext<Values>> {
             group[0].inputs.iter().flat_map(|&input| &inputs[input % inputs.len()][piece]).collect()
         };
         let (ring, server) = (&self.ring, &self.server);
-        if self.layer().form() == Form::Hyena && !lazy {
+        if self.layer().form() == Form::WalshHadamard && !lazy {
             let own = own(0);
             let rows = server.rows(*block, group);
             let diagonals = rows.chunks_exact(server.fixed.patterns.len() + 1);
@@ -452,7 +518,10 @@ impl Bench {
 
     /// The sum of diagonal `i` of a group, moved to where its outputs are.
     pub fn turn(&self, sample: usize, i: usize, sum: &Ciphertext<Values>) -> Ciphertext<Values> {
-        self.server.turned(&self.ring, &self.keys, sum.duplicate(), self.samples[sample].group[i].d)
+        match self.samples[sample].moved(self.layer())[i] {
+            None => sum.duplicate(),
+            Some(element) => sum.apply(&self.ring, self.keys.of(element)),
+        }
     }
 
     /// The server's last step, with what it makes for it offline: what leaves.
@@ -476,10 +545,19 @@ impl Bench {
     /// Whether diagonal `i` of a group, turned, has what it should in the slots of all outputs of its block: computed once
     /// more on slots that nobody encrypted.
     pub fn is_right(&self, sample: usize, i: usize, turned: &Ciphertext<Values>) -> bool {
-        let Sample { block, group, .. } = &self.samples[sample];
-        let terms = &group[i];
         let (layer, tools) = (self.layer(), &self.server.fixed.tools);
-        let (packing, m) = (layer.slots(), tools.plain.modulus());
+        let m = tools.plain.modulus();
+        let phase = self.secret.phase(&self.ring, turned);
+        let got = tools.batch.decode(&tools.plain.round(&self.ring, &phase));
+        let (block, terms, packing) = match (&self.samples[sample], layer.packing()) {
+            (Sample::Channels { block, group, .. }, Places::Channels(packing)) => (block, &group[i], packing),
+            (Sample::Interleaved(sums), Places::Interleaved(packing)) => {
+                let expected = self.expected(packing, &sums[i]);
+                let mut outputs = packing.outputs_of(0, sums[i].block).into_iter();
+                return outputs.all(|(slot, _)| got[slot] == expected[slot]);
+            }
+            _ => unreachable!("samples are those of their layer"),
+        };
         let n = packing.slots();
         let mut sum = vec![0; n];
         for &input in &terms.inputs {
@@ -494,13 +572,36 @@ impl Bench {
                 }
             }
         }
-        let phase = self.secret.phase(&self.ring, turned);
-        let got = tools.batch.decode(&tools.plain.round(&self.ring, &phase));
         let part = n / packing.channels();
         packing.outputs_of(0, *block).into_iter().all(|(slot, _)| {
             let from = packing.moved(slot / part, terms.d) * part + slot % part;
             got[slot] == m.mul(sum[from], m.reduce(layer.gain()))
         })
+    }
+}
+
+impl Bench {
+    /// What a sum of interleaved channels has in all slots, moved to its place.
+    fn expected(&self, packing: &Interleaved, sum: &Sum) -> Vec<u64> {
+        let (m, row, turns) = (self.server.fixed.tools.plain.modulus(), packing.slots() / 2, packing.turns());
+        let mut total = vec![0; 2 * row];
+        for &(input, turn) in &sum.terms {
+            let mut slots = vec![0; 2 * row];
+            packing.write_inputs(0, input % self.inputs, &self.x, &mut slots);
+            let weights = packing.weights(sum, (input, turns[turn]));
+            let each = (weights.len() / 2).max(1);
+            for (slot, total) in total.iter_mut().enumerate() {
+                let (r, place) = (slot / row, slot % row);
+                let Some((out, channel, tap)) = weights[(r * each + place % each) % weights.len()] else {
+                    continue;
+                };
+                let x = slots[r * row + (place + packing.turned_by(turns[turn])) % row];
+                *total = m.add(*total, m.mul(m.reduce_signed(self.server.weight(out, channel, tap)), x));
+            }
+        }
+        let (by, swapped) = packing.moved_by(sum.giant);
+        let from = |slot: usize| (slot / row ^ usize::from(swapped)) * row + (slot % row + by) % row;
+        (0..2 * row).map(|slot| total[from(slot)]).collect()
     }
 }
 
@@ -576,7 +677,7 @@ mod tests {
         let sums = bench.sums(0, &[bench.rotate(0, &upload, true)], true);
         let response = bench.respond(&sums[0]);
         assert_eq!(response.iter().map(Vec::len).sum::<usize>() * counts.responses, down);
-        assert_eq!(bench.decrypt(&response).len(), planned.layer(0).slots().slots());
+        assert_eq!(bench.decrypt(&response).len(), planned.layer(0).packing().slots());
     }
 
     #[test]
@@ -585,9 +686,10 @@ mod tests {
         let wanted = |form| wanted(form, &spec, [5, 28, 28]);
         let weights = weights(&spec, [5, 28, 28]);
         let planned = |form| Planned::new(&[wanted(form)]).unwrap();
-        let [conventional, packed, padded] = [Form::Conventional, Form::Hyena, Form::Padded].map(planned);
-        let unsearched = Planned::unsearched(&wanted(Form::Hyena), &conventional, &packed).unwrap();
-        for planned in [&conventional, &packed, &padded, &unsearched] {
+        let forms = [Form::Conventional, Form::WalshHadamard, Form::Padded, Form::Interleaved];
+        let [conventional, packed, padded, interleaved] = forms.map(planned);
+        let unsearched = Planned::unsearched(&wanted(Form::WalshHadamard), &conventional, &packed).unwrap();
+        for planned in [&conventional, &packed, &padded, &interleaved, &unsearched] {
             check(planned, &weights);
         }
     }
@@ -599,11 +701,12 @@ mod tests {
             let wanted = |form| wanted(form, &spec, in_shape);
             let weights = weights(&spec, in_shape);
             let planned = |form| Planned::insecure_published(n, &wanted(form)).unwrap();
-            let [conventional, packed] = [Form::Conventional, Form::Hyena].map(planned);
+            let [conventional, packed] = [Form::Conventional, Form::WalshHadamard].map(planned);
             let channels = conventional.layer(0).packing().channels();
             assert!(!packed.ring().params.is_secure() && conventional.pieces == channels);
             assert_eq!(channels, if n == 2048 { 2 } else { 1 });
-            let unsearched = Planned::unsearched(&wanted(Form::Hyena), &conventional, &packed).unwrap();
+            let unsearched =
+                Planned::unsearched(&wanted(Form::WalshHadamard), &conventional, &packed).unwrap();
             for planned in [&conventional, &packed, &unsearched] {
                 check(planned, &weights);
             }

@@ -22,7 +22,8 @@ use jaguar_linear::backend::{self, BackendParty, Layers, Online, Request};
 const WEIGHT_BITS: u32 = 10;
 /// Of a client's keys.
 const SEED: [u8; 32] = [5; 32];
-const FORMS: [Form; 4] = [Form::Padded, Form::Hyena, Form::Conventional, Form::Blocks];
+const FORMS: [Form; 5] =
+    [Form::Interleaved, Form::Padded, Form::WalshHadamard, Form::Conventional, Form::Blocks];
 
 /// A layer of random weights and its input.
 struct Case {
@@ -401,7 +402,8 @@ fn the_search_keeps_to_the_record() {
         }
         assert!(found.layers.iter().all(|layer| layer.failure(&found.ring) <= MOST_FAILURES));
     }
-    let (at, why) = search(&[wanted(Form::Hyena, 0, 16), wanted(Form::Hyena, 1, 44)]).unwrap_err();
+    let (at, why) =
+        search(&[wanted(Form::WalshHadamard, 0, 16), wanted(Form::WalshHadamard, 1, 44)]).unwrap_err();
     assert_eq!(at, 1);
     assert!(why.contains("62 bits"), "{why}");
     let large = Linear { kernel: [80; 2], ..spec(1, 1, 1, 0, 1) };
@@ -429,7 +431,7 @@ fn constants_make_no_noise_of_dense_plaintexts() {
         let way = ways.into_iter().find(|way| way.packing.channels() == channels).unwrap();
         way.noise(ring.digits(), ring.digit_bits).bits()
     };
-    let forms = [Form::Conventional, Form::Hyena];
+    let forms = [Form::Conventional, Form::WalshHadamard];
     let [conventional, hyena] = forms.map(|form| noise(form, [3, 224, 224], 1));
     assert_eq!(conventional, hyena);
     let dense = noise(Form::Conventional, [8, 28, 28], 4);
@@ -456,9 +458,10 @@ fn models_of_numbers_are_small() {
         (fixed.bytes() + own, channels, n * words * 8)
     });
     let weights = 16 * 16 * 9 * 2;
-    let (padded, hyena, conventional) = (bytes[0], bytes[1], bytes[2]);
-    assert_eq!(padded.0, weights);
-    assert_eq!(hyena.0, weights + (hyena.1 - 1) * hyena.2);
+    let [interleaved, padded, patterns, conventional, _] = bytes;
+    assert_eq!([interleaved.0, padded.0], [weights; 2]);
+    assert!(interleaved.1 > 2);
+    assert_eq!(patterns.0, weights + (patterns.1 - 1) * patterns.2);
     assert_eq!(conventional.0, weights + 16 * 16 / conventional.1 * 9 * conventional.2);
 }
 
@@ -469,7 +472,7 @@ fn the_client_sees_uniform_residues() {
     let mut case = Case::new(spec(4, 3, 1, 1, 1), [2, 6, 6], 16, false, 2);
     case.x.fill(0);
     case.weights.bias = Bias::PerChannel(vec![0; 4]);
-    let layers = Arc::new(case.layers(Form::Hyena, insecure(1024, 25), 2).unwrap());
+    let layers = Arc::new(case.layers(Form::WalshHadamard, insecure(1024, 25), 2).unwrap());
     let model = Arc::new(Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()));
     let mut seen: Vec<Vec<u8>> = Vec::new();
     let (mut to_server, mut to_client) = memory_pair();
@@ -540,7 +543,9 @@ fn bytes_of_a_peer_never_panic() {
 fn the_wire_format_is_as_recorded() {
     let case = Case::new(spec(5, 3, 1, 1, 1), [3, 5, 5], 16, false, 4);
     let found = FORMS.map(|form| {
-        let layers = Arc::new(case.layers(form, insecure(128, 25), 2).unwrap());
+        // Of two channels, one in a row, none are interleaved.
+        let (n, channels) = if form == Form::Interleaved { (512, 8) } else { (128, 2) };
+        let layers = Arc::new(case.layers(form, insecure(n, 25), channels).unwrap());
         let model = Arc::new(Arc::clone(&layers).with_weights(Cpu::detect(), &case.all_weights()));
         let mut server = Server::new(model, Prg::new([6; 32]));
         let mut client = Client::new(Arc::clone(&layers), Cpu::detect(), Prg::new([7; 32]));
@@ -563,7 +568,10 @@ fn the_wire_format_is_as_recorded() {
         });
         transcript.digest()[..8].iter().map(|b| format!("{b:02x}")).collect::<String>()
     });
-    assert_eq!(found, ["65231c866a51be15", "0f3138f055f23c59", "3cc0fb37b8f8d74d", "c62efc5c4d0414f7"]);
+    assert_eq!(
+        found,
+        ["034573951f426b3b", "65231c866a51be15", "0f3138f055f23c59", "3cc0fb37b8f8d74d", "c62efc5c4d0414f7"]
+    );
 }
 
 /// Inputs wider than activations, as the sums of an average pool are.

@@ -15,11 +15,11 @@ impl Roots {
     }
 }
 
-/// [`Ntt::forward`](super::Ntt::forward), butterfly by butterfly.
-pub(super) fn forward(m: &Modulus, roots: &Roots, data: &mut [u64]) {
+/// [`Ntt::forward_rows`](super::Ntt::forward_rows), butterfly by butterfly; rows of one word are one transform.
+pub(super) fn forward(m: &Modulus, roots: &Roots, width: usize, data: &mut [u64]) {
     let (p, p2) = (m.value, 2 * m.value);
     let (mut half, mut blocks) = (data.len() / 2, 1);
-    while half >= 1 {
+    while half >= width {
         for (i, block) in data.chunks_exact_mut(2 * half).enumerate() {
             let root = roots.of(blocks + i);
             let (left, right) = block.split_at_mut(half);
@@ -35,10 +35,10 @@ pub(super) fn forward(m: &Modulus, roots: &Roots, data: &mut [u64]) {
     data.iter_mut().for_each(|x| *x = reduce_once(reduce_once(*x, p2), p));
 }
 
-/// [`Ntt::backward`](super::Ntt::backward), butterfly by butterfly.
-pub(super) fn backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) {
+/// [`Ntt::backward_rows`](super::Ntt::backward_rows), butterfly by butterfly.
+pub(super) fn backward(m: &Modulus, roots: &Roots, scale: Factor, width: usize, data: &mut [u64]) {
     let p2 = 2 * m.value;
-    let (mut half, mut blocks) = (1, data.len() / 2);
+    let (mut half, mut blocks) = (width, data.len() / width / 2);
     while blocks >= 1 {
         for (i, block) in data.chunks_exact_mut(2 * half).enumerate() {
             let root = roots.of(blocks + i);

@@ -219,4 +219,72 @@ proptest! {
             prop_assert!(sums == expected, "{kernel:?}, {} terms of {n}, {rows} rows, modulo {}", count, m.value());
         }
     }
+
+    /// Parts from one vector to longer than what is copied at once; also more terms than are added up between two reductions.
+    #[test]
+    fn weighted_parts_are_sums_of_each_part(
+        seed: u64,
+        parts in prop::sample::select(vec![1usize, 2, 4, 8]),
+        blocks in prop::sample::select(vec![1usize, 2, 5, 16, 17]),
+        count in prop::sample::select(vec![0usize, 1, 2, 31, 129, 257]),
+        rows in 1usize..20,
+        bits in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let part = 8 * blocks;
+        let n = parts * part;
+        let m = Modulus::new(prime(16, bits, seed));
+        let mut prg = Prg::derive(&[6; 32], "kernels", &[seed]);
+        let terms: Vec<Vec<u64>> = (0..count).map(|_| residues(&mut prg, n, m.value())).collect();
+        let refs: Vec<&[u64]> = terms.iter().map(|term| &term[..]).collect();
+        let width = count * rows + seed as usize % 3;
+        let weights = residues(&mut prg, parts * width, m.value());
+        let p = u128::from(m.value());
+        let exact = |row: usize, i: usize| -> u64 {
+            let weight = |j: usize| u128::from(weights[i / part * width + j * rows + row]);
+            ((0..count).map(|j| u128::from(terms[j][i]) * weight(j) % p).sum::<u128>() % p) as u64
+        };
+        let expected: Vec<Vec<u64>> =
+            (0..rows).map(|row| (0..n).map(|i| exact(row, i)).collect()).collect();
+        for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+            let mut sums = vec![vec![7; n]; rows];
+            let mut refs_mut: Vec<&mut [u64]> = sums.iter_mut().map(|sum| &mut sum[..]).collect();
+            slices::weighted_parts(kernel, &m, &refs, &weights, width, &mut refs_mut);
+            prop_assert!(sums == expected, "{kernel:?}, {count} terms, {parts} of {part}, modulo {}", m.value());
+        }
+    }
+
+    /// Each column of rows is a transform of its own, as that of its length.
+    #[test]
+    fn rows_are_transforms_side_by_side(
+        seed: u64,
+        log_d in 0u32..9,
+        blocks in 1usize..4,
+        bits in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let (n, d, width) = (512, 1usize << log_d, 8 * blocks);
+        let p = prime(n, bits, seed);
+        let tables = Ntt::new(n, p).unwrap();
+        let mut prg = Prg::derive(&[7; 32], "kernels", &[seed]);
+        let x = residues(&mut prg, d * width, p);
+        // A polynomial in X^(n/d) has the values of the short one, each n/d times.
+        let column = |at: usize| -> Vec<u64> {
+            let mut sparse = vec![0; n];
+            (0..d).for_each(|i| sparse[i * (n / d)] = x[i * width + at]);
+            tables.forward(&mut sparse);
+            sparse
+        };
+        let columns: Vec<Vec<u64>> = (0..width).map(column).collect();
+        for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+            let mut got = x.clone();
+            let ntt = tables.clone().on(kernel);
+            ntt.forward_rows(&mut got, width);
+            for (at, column) in columns.iter().enumerate() {
+                for (k, &value) in column.iter().enumerate() {
+                    prop_assert_eq!(got[k / (n / d) * width + at], value, "{:?}, value {}", kernel, k);
+                }
+            }
+            ntt.backward_rows(&mut got, width);
+            prop_assert!(got == x, "{kernel:?} there and back");
+        }
+    }
 }

@@ -110,6 +110,38 @@ impl Ntt {
     }
 }
 
+impl Ntt {
+    /// Coefficients to values of many polynomials modulo `X^d + 1` side by side, in place: `data` has d rows of `width` words,
+    /// row i the coefficients of X^i. Value k is that at the power `exponent` says for length d of `psi^(n/d)`, the root of that
+    /// length. Residues below p in and out.
+    ///
+    /// # Panics
+    /// If d is no power of two of up to n, or `width` no multiple of [`BLOCK`](super::slices::BLOCK).
+    pub fn forward_rows(&self, data: &mut [u64], width: usize) {
+        self.check_rows(data.len(), width);
+        vector::forward_rows(self.kernel, &self.modulus, &self.forward, width, data);
+    }
+
+    /// Values to coefficients: the inverse of [`forward_rows`](Self::forward_rows).
+    ///
+    /// # Panics
+    /// As `forward_rows`.
+    pub fn backward_rows(&self, data: &mut [u64], width: usize) {
+        let count = self.check_rows(data.len(), width);
+        let scale = self.modulus.inverse(count as u64).expect("a power of two below p");
+        let scale = self.modulus.factor(scale);
+        vector::backward_rows(self.kernel, &self.modulus, &self.backward, scale, width, data);
+    }
+
+    fn check_rows(&self, len: usize, width: usize) -> usize {
+        assert!(width > 0 && width.is_multiple_of(super::slices::BLOCK), "whole vectors, not {width} words");
+        let count = len / width;
+        let fits = count.is_power_of_two() && count <= self.len() && count * width == len;
+        assert!(fits, "{len} words in rows of {width}, for tables of length {}", self.len());
+        count
+    }
+}
+
 /// The reversal of the `log2 n` bits of i.
 fn reversed(i: usize, n: usize) -> usize {
     i.reverse_bits() >> (usize::BITS - n.trailing_zeros())

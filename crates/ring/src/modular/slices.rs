@@ -12,7 +12,7 @@ use super::{Factor, Modulus};
 use crate::kernel::Kernel;
 use crate::simd::multiversion_wide;
 
-pub use super::sums::weighted_sums;
+pub use super::sums::{weighted_parts, weighted_sums};
 
 /// Lengths are multiples of this: a vector of the longest kind.
 pub const BLOCK: usize = 8;

@@ -17,6 +17,9 @@ use crate::simd::{Wide, multiversion_wide, wipe};
 /// Residues that are summed up side by side.
 const CHUNK: usize = 128;
 
+/// From one copied chunk to the next.
+const STRIDE: usize = CHUNK + 8;
+
 /// Most terms that are added up between two reductions: their chunks stay in the second cache for all sums.
 const MOST_TERMS: usize = 256;
 
@@ -29,13 +32,15 @@ const SUM_BITS: u32 = 62;
 /// Bits of a sum of whole products, its sign aside.
 const WIDE_BITS: u32 = 127;
 
-/// What is summed up: `Σ_i weights[i·rows + row]·terms[i]` for each row.
-struct Terms<'a> {
+/// What is summed up: `Σ_i weights[part·width + i·rows + row]·terms[i]` for each row, in each of the equal parts of all terms.
+struct Terms<'a, W> {
     terms: &'a [&'a [u64]],
-    weights: &'a [i64],
+    weights: &'a [W],
     rows: usize,
-    /// How many terms are added up between two reductions.
-    group: usize,
+    /// Weights of a part, unused ones included.
+    width: usize,
+    /// Words of a part.
+    part: usize,
 }
 
 /// `sums[row] = Σ_i weights[i·rows + row]·terms[i]`, rows being the number of sums. Residues below p in and out. Time and memory
@@ -63,14 +68,63 @@ pub fn weighted_sums(
     assert!(len.is_multiple_of(super::slices::BLOCK), "whole vectors");
     let count_bits = usize::BITS - terms.len().leading_zeros();
     assert!(m.bits + weight_bits + count_bits <= WIDE_BITS, "sums that do not fit 128 bits");
-    let group = MOST_TERMS.min(1 << SUM_BITS.saturating_sub(HALF_BITS + weight_bits).min(30));
-    let terms = Terms { terms, weights, rows, group };
+    sums.iter_mut().for_each(|sum| sum.fill(0));
+    if terms.is_empty() {
+        return;
+    }
+    let terms = Terms { terms, weights, rows, width: weights.len(), part: len };
     // Numbers of 32 bits or more there are not in any layer.
     let kernel = if weight_bits < 32 { kernel } else { Kernel::SCALAR };
-    run_sums(kernel, m.bits <= FUSED_BITS, m, &terms, sums);
+    run_sums(kernel, m.bits <= FUSED_BITS, m, &terms, weight_bits, sums);
 }
 
-fn sums_of_words(m: &Modulus, terms: &Terms<'_>, sums: &mut [&mut [u64]]) {
+/// `sums[row] = Σ_i weights[part·width + i·rows + row]·terms[i]`, rows being the number of sums. All terms are cut into equal
+/// parts, as many as `weights` has times `width` words. Residues below p in and out, the weights included. Time and memory access
+/// depend on the shape alone.
+///
+/// # Panics
+/// If there is not a weight for each part, row and term, or slices have not one length, or parts are no multiple of
+/// [`BLOCK`](super::slices::BLOCK).
+pub fn weighted_parts(
+    kernel: Kernel,
+    m: &Modulus,
+    terms: &[&[u64]],
+    weights: &[u64],
+    width: usize,
+    sums: &mut [&mut [u64]],
+) {
+    let Some(first) = sums.first() else { return };
+    let (len, rows) = (first.len(), sums.len());
+    assert!(
+        terms.iter().all(|term| term.len() == len) && sums.iter().all(|sum| sum.len() == len),
+        "slices of one length"
+    );
+    sums.iter_mut().for_each(|sum| sum.fill(0));
+    if terms.is_empty() {
+        return;
+    }
+    let parts = weights.len() / width.max(1);
+    let enough = parts > 0 && weights.len() == parts * width && width >= terms.len() * rows;
+    assert!(enough, "a weight for each part, row and term");
+    let part = len / parts;
+    assert!(part * parts == len && part.is_multiple_of(super::slices::BLOCK), "whole vectors in equal parts");
+    run_parts(kernel, m.bits <= FUSED_BITS, m, &Terms { terms, weights, rows, width, part }, sums);
+}
+
+fn parts_of_words(m: &Modulus, terms: &Terms<'_, u64>, sums: &mut [&mut [u64]]) {
+    for (i, weights) in terms.weights.chunks_exact(terms.width).enumerate() {
+        let part = i * terms.part..(i + 1) * terms.part;
+        for (term, weights) in terms.terms.iter().zip(weights.chunks_exact(terms.rows)) {
+            for (sum, &weight) in sums.iter_mut().zip(weights) {
+                for (sum, &x) in sum[part.clone()].iter_mut().zip(&term[part.clone()]) {
+                    *sum = m.reduce_product(u128::from(x) * u128::from(weight) + u128::from(*sum));
+                }
+            }
+        }
+    }
+}
+
+fn sums_of_words(m: &Modulus, terms: &Terms<'_, i64>, _: u32, sums: &mut [&mut [u64]]) {
     let carried = m.factor(((1u128 << 64) % u128::from(m.value)) as u64);
     let mut wide = [0i128; CHUNK];
     let len = sums[0].len();
@@ -103,6 +157,8 @@ trait Lazy: Wide {
     const PART_BITS: u32;
     /// What both parts of a sum begin with, which makes them positive.
     const OFFSET: u64;
+    /// Whether numbers are residues, and not signed.
+    const RESIDUES: bool;
 
     /// A number, `SPREAD` times.
     fn write(m: &Modulus, weight: i64, out: &mut [u64]);
@@ -127,6 +183,7 @@ mod x86 {
                     const SPREAD: usize = Self::LANES;
                     const PART_BITS: u32 = HALF_BITS;
                     const OFFSET: u64 = 1 << SUM_BITS;
+                    const RESIDUES: bool = false;
 
                     #[inline(always)]
                     fn write(_: &Modulus, weight: i64, out: &mut [u64]) {
@@ -158,6 +215,7 @@ mod x86 {
         const SPREAD: usize = 1;
         const PART_BITS: u32 = 52;
         const OFFSET: u64 = 0;
+        const RESIDUES: bool = true;
 
         #[inline(always)]
         fn write(m: &Modulus, weight: i64, out: &mut [u64]) {
@@ -181,48 +239,94 @@ mod x86 {
 /// Most bits of a prime of which IFMA adds up products.
 const FUSED_BITS: u32 = 52;
 
+/// How many terms are added up between two reductions, for numbers of so many bits.
+fn group(weight_bits: u32) -> usize {
+    MOST_TERMS.min(1 << SUM_BITS.saturating_sub(HALF_BITS + weight_bits).min(30))
+}
+
+/// Adds to sums of residues; numbers are signed, of `weight_bits` bits.
 #[inline(always)]
-fn sums_of_vectors<S: Lazy>(simd: S, m: &Modulus, terms: &Terms<'_>, sums: &mut [&mut [u64]]) {
-    let tools = &Tools::new(simd, m);
+fn sums_of_vectors<S: Lazy>(
+    simd: S,
+    m: &Modulus,
+    terms: &Terms<'_, i64>,
+    weight_bits: u32,
+    sums: &mut [&mut [u64]],
+) {
     let mut numbers = vec![0; terms.weights.len() * S::SPREAD];
     for (&weight, out) in terms.weights.iter().zip(numbers.chunks_exact_mut(S::SPREAD)) {
         S::write(m, weight, out);
     }
+    let &Terms { terms, rows, width, part, .. } = terms;
+    let written = Terms { terms, weights: &numbers, rows, width: width * S::SPREAD, part };
+    add_up(simd, m, &written, group(weight_bits), sums);
+    wipe(&mut numbers);
+}
+
+/// The same; numbers are residues.
+#[inline(always)]
+fn parts_of_vectors<S: Lazy>(simd: S, m: &Modulus, terms: &Terms<'_, u64>, sums: &mut [&mut [u64]]) {
+    if S::RESIDUES {
+        return add_up(simd, m, terms, MOST_TERMS, sums);
+    }
+    // The number of least absolute value that each stands for is low + 2^bits·high, both signed, of so many bits.
+    let bits = m.bits.div_ceil(2);
+    let half = 1i64 << (bits - 1);
+    let low = |weight: u64| ((m.centred(weight) + half) & (2 * half - 1)) - half;
+    let mut numbers: Vec<i64> = terms.weights.iter().map(|&w| (m.centred(w) - low(w)) >> bits).collect();
+    let &Terms { terms, rows, width, part, weights } = terms;
+    sums_of_vectors(simd, m, &Terms { terms, weights: &numbers, rows, width, part }, bits, sums);
+    let (factor, p) = (m.factor(1 << bits), simd.splat(m.value));
+    let factor = (simd.splat(factor.value), simd.splat(factor.quotient));
+    for x in sums.iter_mut().flat_map(|sum| sum.chunks_exact_mut(S::LANES)) {
+        let product = mul_factor_lazy_64(simd, simd.load(x), factor, p);
+        simd.store(x, simd.wrap(simd.sub(product, p), p));
+    }
+    numbers.iter_mut().zip(weights).for_each(|(number, &weight)| *number = low(weight));
+    sums_of_vectors(simd, m, &Terms { terms, weights: &numbers, rows, width, part }, bits, sums);
+    wipe(&mut numbers);
+}
+
+/// Adds to sums, `group` terms between two reductions. Numbers are written as [`Lazy`] has them.
+#[inline(always)]
+fn add_up<S: Lazy>(simd: S, m: &Modulus, terms: &Terms<'_, u64>, group: usize, sums: &mut [&mut [u64]]) {
+    let tools = &Tools::new(simd, m);
+    let &Terms { terms, rows, width, part, weights } = terms;
     // Polynomials often begin at the same places of a page and then compete for the same places of a cache: chunks of
     // them are copied, and lie apart by no power of two.
-    const STRIDE: usize = CHUNK + 8;
-    let mut chunks = vec![0; STRIDE * terms.group.min(terms.terms.len())];
-    let len = sums[0].len();
-    for start in (0..len).step_by(CHUNK) {
-        let end = (start + CHUNK).min(len);
-        sums.iter_mut().for_each(|sum| sum[start..end].fill(0));
-        let groups = terms.terms.chunks(terms.group);
-        for (group, numbers) in groups.zip(numbers.chunks(terms.group * terms.rows * S::SPREAD)) {
+    let mut chunks = vec![0; STRIDE * group.min(terms.len())];
+    let numbers = weights.chunks_exact(width).map(|numbers| &numbers[..terms.len() * rows * S::SPREAD]);
+    let ranges = numbers.enumerate().flat_map(|(i, numbers)| {
+        let end = (i + 1) * part;
+        (i * part..end).step_by(CHUNK).map(move |start| (start..end.min(start + CHUNK), numbers))
+    });
+    for (range, numbers) in ranges {
+        let groups = terms.chunks(group).zip(numbers.chunks(group * rows * S::SPREAD));
+        for (group, numbers) in groups {
             for (term, chunk) in group.iter().zip(chunks.chunks_exact_mut(STRIDE)) {
-                chunk[..end - start].copy_from_slice(&term[start..end]);
+                chunk[..range.len()].copy_from_slice(&term[range.clone()]);
             }
             let mut row = 0;
-            while row < terms.rows {
-                let block = Block { chunks: &chunks[..STRIDE * group.len()], numbers, rows: terms.rows, row };
-                let (sums, range) = (&mut sums[row..], start..end);
+            while row < rows {
+                let block = Block { chunks: &chunks[..STRIDE * group.len()], numbers, rows, row };
+                let (sums, range) = (&mut sums[row..], range.clone());
                 // As many sums at once as registers hold.
-                let wide = S::LANES == 8 && range.len() == CHUNK;
-                let even = range.len().is_multiple_of(2 * S::LANES);
-                row += match terms.rows - row {
+                let wide = S::LANES == 8;
+                let by = |vectors: usize| range.len().is_multiple_of(vectors * S::LANES);
+                row += match rows - row {
                     8.. if wide => rows_of::<S, 8, 1>(simd, tools, &block, range, sums),
-                    4.. if wide => rows_of::<S, 4, 2>(simd, tools, &block, range, sums),
-                    2.. if wide => rows_of::<S, 2, 4>(simd, tools, &block, range, sums),
-                    1 if wide => rows_of::<S, 1, 8>(simd, tools, &block, range, sums),
+                    4.. if wide && by(2) => rows_of::<S, 4, 2>(simd, tools, &block, range, sums),
+                    2.. if wide && by(4) => rows_of::<S, 2, 4>(simd, tools, &block, range, sums),
+                    1 if wide && by(8) => rows_of::<S, 1, 8>(simd, tools, &block, range, sums),
                     4.. => rows_of::<S, 4, 1>(simd, tools, &block, range, sums),
-                    2.. if even => rows_of::<S, 2, 2>(simd, tools, &block, range, sums),
-                    _ if even => rows_of::<S, 1, 2>(simd, tools, &block, range, sums),
+                    2.. if by(2) => rows_of::<S, 2, 2>(simd, tools, &block, range, sums),
+                    _ if by(2) => rows_of::<S, 1, 2>(simd, tools, &block, range, sums),
                     _ => rows_of::<S, 1, 1>(simd, tools, &block, range, sums),
                 };
             }
         }
     }
     wipe(&mut chunks);
-    wipe(&mut numbers);
 }
 
 /// Constants of a reduction.
@@ -290,11 +394,11 @@ fn rows_of<S: Lazy, const ROWS: usize, const VECTORS: usize>(
 ) -> usize {
     let Block { chunks, numbers, rows, row } = *block;
     let step = VECTORS * S::LANES;
-    let count = chunks.len() / (CHUNK + 8);
+    let count = chunks.len() / STRIDE;
     for at in (0..range.len()).step_by(step) {
         let mut totals = [[[tools.offset; 2]; ROWS]; VECTORS];
         for i in 0..count {
-            let x = &chunks[i * (CHUNK + 8) + at..][..step];
+            let x = &chunks[i * STRIDE + at..][..step];
             let numbers = &numbers[(i * rows + row) * S::SPREAD..][..ROWS * S::SPREAD];
             let mut parts = [[tools.offset; 2]; VECTORS];
             for v in 0..VECTORS {
@@ -318,6 +422,10 @@ fn rows_of<S: Lazy, const ROWS: usize, const VECTORS: usize>(
 }
 
 multiversion_wide!(
-    fn run_sums(m: &Modulus, terms: &Terms<'_>, sums: &mut [&mut [u64]]) = sums_of_vectors,
-    scalar |m, terms, sums| sums_of_words(m, terms, sums)
+    fn run_sums(m: &Modulus, terms: &Terms<'_, i64>, weight_bits: u32, sums: &mut [&mut [u64]]) = sums_of_vectors,
+    scalar |m, terms, weight_bits, sums| sums_of_words(m, terms, weight_bits, sums)
+);
+multiversion_wide!(
+    fn run_parts(m: &Modulus, terms: &Terms<'_, u64>, sums: &mut [&mut [u64]]) = parts_of_vectors,
+    scalar |m, terms, sums| parts_of_words(m, terms, sums)
 );

@@ -221,13 +221,89 @@ fn transform_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, 
     }
 }
 
+/// Both halves of each of the blocks of one stage, of `len` words each.
+#[inline(always)]
+fn stage<S: Field, const BACK: bool>(
+    simd: S,
+    roots: &Roots,
+    data: &mut [u64],
+    len: usize,
+    c: &Constants<S::W>,
+) {
+    let blocks = data.len() / len;
+    for (i, block) in data.chunks_exact_mut(len).enumerate() {
+        let (left, right) = block.split_at_mut(len / 2);
+        let root = root(simd, roots, blocks + i);
+        for (x, y) in left.chunks_exact_mut(S::LANES).zip(right.chunks_exact_mut(S::LANES)) {
+            let (a, b) = (simd.load(x), simd.load(y));
+            let (a, b) =
+                if BACK { back_butterfly(simd, a, b, root, c) } else { butterfly(simd, a, b, root, c) };
+            simd.store(x, a);
+            simd.store(y, b);
+        }
+    }
+}
+
+#[inline(always)]
+fn rows<S: Field>(simd: S, m: &Modulus, roots: &Roots, width: usize, data: &mut [u64]) {
+    let c = &simd.constants(m);
+    let mut len = data.len();
+    while len > width {
+        stage::<S, false>(simd, roots, data, len, c);
+        len /= 2;
+    }
+    for x in data.chunks_exact_mut(S::LANES) {
+        simd.store(x, simd.reduce_twice(simd.load(x), c));
+    }
+}
+
+#[inline(always)]
+fn rows_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, width: usize, data: &mut [u64]) {
+    let c = &simd.constants(m);
+    let mut len = width;
+    while len < data.len() {
+        len *= 2;
+        stage::<S, true>(simd, roots, data, len, c);
+    }
+    let scale = simd.factor(scale);
+    for x in data.chunks_exact_mut(S::LANES) {
+        simd.store(x, simd.reduce(simd.mul_factor_lazy(simd.load(x), scale, c.p), c.p));
+    }
+}
+
 multiversion_wide!(
-    fn run_forward(m: &Modulus, roots: &Roots, data: &mut [u64]) = transform,
+    fn run_rows(m: &Modulus, roots: &Roots, width: usize, data: &mut [u64]) = rows,
     scalar butterflies::forward
 );
 multiversion_wide!(
-    fn run_backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) = transform_back,
+    fn run_rows_back(m: &Modulus, roots: &Roots, scale: Factor, width: usize, data: &mut [u64]) = rows_back,
     scalar butterflies::backward
+);
+
+/// [`Ntt::forward_rows`](super::Ntt::forward_rows).
+pub(super) fn forward_rows(kernel: Kernel, m: &Modulus, roots: &Roots, width: usize, data: &mut [u64]) {
+    run_rows(kernel, narrow(m), m, roots, width, data);
+}
+
+/// [`Ntt::backward_rows`](super::Ntt::backward_rows).
+pub(super) fn backward_rows(
+    kernel: Kernel,
+    m: &Modulus,
+    roots: &Roots,
+    scale: Factor,
+    width: usize,
+    data: &mut [u64],
+) {
+    run_rows_back(kernel, narrow(m), m, roots, scale, width, data);
+}
+
+multiversion_wide!(
+    fn run_forward(m: &Modulus, roots: &Roots, data: &mut [u64]) = transform,
+    scalar |m, roots, data| butterflies::forward(m, roots, 1, data)
+);
+multiversion_wide!(
+    fn run_backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) = transform_back,
+    scalar |m, roots, scale, data| butterflies::backward(m, roots, scale, 1, data)
 );
 
 /// [`Ntt::forward`](super::Ntt::forward).

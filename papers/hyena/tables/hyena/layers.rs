@@ -62,10 +62,10 @@ fn planned(set: Set, row: &Memory, wanted: &Wanted<'_>) -> Result<Planned> {
     planned.map_err(|why| anyhow!("{}, {}: {why}", name(row), wanted.form.name()))
 }
 
-/// A layer in one of Figure 4's five ways.
+/// A layer in one of Figure 4's five ways, or in ours.
 #[derive(Clone, Serialize)]
 pub struct Variant {
-    /// `a` to `e`, as in the figure.
+    /// `a` to `e`, as in the figure; `f`, what sessions run.
     pub label: &'static str,
     pub channels: usize,
     /// Primes of q, and digits of keys.
@@ -80,7 +80,7 @@ pub struct Variant {
 pub struct Ablation {
     pub name: String,
     pub set: Set,
-    /// a to e; without c where no digits keep its noise low enough.
+    /// a to f; without c where no digits keep its noise low enough.
     pub variants: Vec<Variant>,
 }
 
@@ -97,7 +97,7 @@ pub fn rows(filter: Option<&str>) -> impl Iterator<Item = &'static Memory> + '_ 
     MEMORY.iter().filter(move |row| filter.is_none_or(|filter| name(row).contains(filter)))
 }
 
-/// Runs the five ways of a layer by turns, on this thread.
+/// Runs all ways of a layer by turns, on this thread.
 ///
 /// # Errors
 /// When the layer does not fit, or a result is wrong.
@@ -107,10 +107,11 @@ pub fn ablation(cpu: Cpu, set: Set, row: &Memory, sampling: Sampling) -> Result<
     let bits = if set == Set::Secure { WEIGHT_BITS } else { PUBLISHED_WEIGHT_BITS };
     let weights = weights(&spec, in_shape[0], bits);
     let [conventional, searched] =
-        [Form::Conventional, Form::Hyena].map(|form| planned(set, row, &wanted(form)));
+        [Form::Conventional, Form::WalshHadamard].map(|form| planned(set, row, &wanted(form)));
     let (conventional, searched) = (conventional?, searched?);
+    let interleaved = planned(set, row, &wanted(Form::Interleaved))?;
     // In the paper's own parameters the largest weights may leave no digits for it.
-    let unsearched = Planned::unsearched(&wanted(Form::Hyena), &conventional, &searched).ok();
+    let unsearched = Planned::unsearched(&wanted(Form::WalshHadamard), &conventional, &searched).ok();
     let strict = Means { lazy: false, ..Means::ALL };
     let ways = [
         Some(("a", &conventional, Means::ALL)),
@@ -118,6 +119,7 @@ pub fn ablation(cpu: Cpu, set: Set, row: &Memory, sampling: Sampling) -> Result<
         unsearched.as_ref().map(|unsearched| ("c", unsearched, strict)),
         Some(("d", &searched, strict)),
         Some(("e", &searched, Means::ALL)),
+        Some(("f", &interleaved, Means::ALL)),
     ];
     let ways: Vec<(&'static str, &Planned, Means)> = ways.into_iter().flatten().collect();
     let mut cases: Vec<Case> = ways
@@ -166,7 +168,11 @@ pub struct Storage {
     pub forms: Vec<Stored>,
 }
 
-pub const FORMS: [Form; 3] = [Form::Hyena, Form::Conventional, Form::Padded];
+/// The forms that sessions run.
+pub const FORMS: [Form; 3] = [Form::Interleaved, Form::Conventional, Form::Padded];
+
+/// Those of which Table 2 says what is stored: ours in the place of the padded one.
+const STORED: [Form; 3] = [Form::Interleaved, Form::Conventional, Form::WalshHadamard];
 
 /// # Errors
 /// When a form does not fit.
@@ -177,5 +183,5 @@ pub fn storage(set: Set, row: &Memory) -> Result<Storage> {
         let Bytes { keys, numbers, polynomials } = planned.bytes();
         Ok(Stored { form: form.name(), keys, numbers, polynomials, input: planned.query(0).0 })
     };
-    Ok(Storage { name: name(row), set, forms: FORMS.into_iter().map(stored).collect::<Result<_>>()? })
+    Ok(Storage { name: name(row), set, forms: STORED.into_iter().map(stored).collect::<Result<_>>()? })
 }

@@ -39,6 +39,7 @@ mod lazy;
 mod noise;
 mod plain;
 mod ring;
+mod subring;
 mod switching;
 
 pub use batch::{Batch, rotation, row_swap};
@@ -47,6 +48,7 @@ pub use keys::{GaloisKey, PublicKey, SecretKey, SwitchingKey};
 pub use noise::Noise;
 pub use plain::PlainModulus;
 pub use ring::{Automorphism, Coefficients, Poly, Representation, Ring, Values};
+pub use subring::{Subring, SubringFactors};
 pub use switching::Hoisted;
 
 #[cfg(test)]

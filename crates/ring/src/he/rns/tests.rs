@@ -308,6 +308,45 @@ proptest! {
         }
     }
 
+    /// What repeats in slots is a polynomial of the subring, and sums with its residues are sums of products with it.
+    #[test]
+    fn factors_of_a_subring_are_plaintexts(
+        seed: u64,
+        log_d in prop::sample::select(vec![0u32, 2, 3, 4, 6]),
+        count in 1usize..4,
+        rows in 1usize..4,
+    ) {
+        let (n, d) = (512, 1usize << log_d);
+        for ring in rings(n) {
+            let (batch, plain) = (Batch::new(n, T).unwrap(), PlainModulus::new(&ring, T).unwrap());
+            let subring = Subring::new(&ring, T, d).unwrap();
+            let mut prg = Prg::derive(&[12; 32], "subring", &[seed]);
+            let terms: Vec<Ciphertext<Values>> =
+                (0..count).map(|_| Ciphertext { a: ring.uniform(&mut prg), b: ring.uniform(&mut prg) }).collect();
+            let width = (count * rows).next_multiple_of(8);
+            let slots: Vec<Vec<u64>> = (0..count * rows).map(|_| random(&mut prg, d, T)).collect();
+            let mut columns = vec![0; d * width];
+            for (at, slots) in slots.iter().enumerate() {
+                slots.iter().zip(subring.places()).for_each(|(&slot, &row)| columns[row as usize * width + at] = slot);
+            }
+            let factors = subring.encode(&ring, &plain, &mut columns, width);
+            let refs: Vec<&Ciphertext<Values>> = terms.iter().collect();
+            let sums = ring.subring_sums(&refs, &factors, rows);
+            for (row, sum) in sums.iter().enumerate() {
+                let mut expected = Ciphertext { a: ring.zero(), b: ring.zero() };
+                for (i, term) in terms.iter().enumerate() {
+                    let own = &slots[i * rows + row];
+                    let each = (d / 2).max(1);
+                    let all: Vec<u64> = (0..n).map(|s| own[(s / (n / 2) * each + s % each) % d]).collect();
+                    let poly = ring.to_values(ring.from_signed(&plain.centred(&batch.encode(&all))));
+                    expected.multiply_add(&ring, term, &poly);
+                }
+                prop_assert_eq!(sum.a.residues(), expected.a.residues());
+                prop_assert_eq!(sum.b.residues(), expected.b.residues());
+            }
+        }
+    }
+
     #[test]
     fn slots_add_multiply_and_rotate(seed: u64, log_n in 4u32..8, steps in -100i64..100) {
         let n = 1usize << log_n;

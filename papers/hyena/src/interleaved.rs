@@ -1,0 +1,362 @@
+//! Channels interleaved in SIMD slots: weights that are constant on each channel are then plaintexts of a small subring.
+//!
+//! c_n channels share a ciphertext, h = c_n/2 of them each of its two rows (where c_n is 1, the rows hold two tiles of one channel):
+//!
+//! ```text
+//! slot = place·h + channel        within a row of N/2; place as in [`Windows`]
+//! ```
+//!
+//! So a plaintext that is constant on each channel repeats every h slots. It is one of Z\[X^(N/D)\], D = c_n or 4 for two channels: D
+//! coefficients, and a product with it is a product with one number on each of D stretches of a ciphertext
+//! ([`Subring`](jaguar_ring::he::rns::Subring)). Weights stay numbers, and no pattern is needed.
+//!
+//! **Rotations.** The output in channel j of row r is `Σ_{u, v, o} w·x[place + o]` over the taps o and the channels (j + u) mod h of row
+//! r ^ v. u = a + b·B, with *baby steps* a below B and *giant steps* b and v. The input is rotated by step·h + a; behind the sum all of
+//! a giant step's sum is rotated by b·B, and rows are exchanged if v. A rotation of channels wraps: where j + u is h or more, the
+//! channel comes from the next place. There step is o − 1 in place of o, which is one more rotation for each row of a kernel:
+//!
+//! ```text
+//! sum_{b,v}[r ^ v][place·h + i] = Σ_{a, step} f(i)·x[r ^ v][(place + step)·h + i + a],   j = i − b·B mod h, step = o − [j + u >= h]
+//! ```
+//!
+//! (A window of one place is repeated in all places: then nothing wraps.)
+
+use std::ops::Range;
+
+use jaguar_graph::network::{Linear, Shape};
+use jaguar_ring::he::rns::{rotation, row_swap};
+use jaguar_ring::modular::slices::BLOCK;
+use zeroize::Zeroizing;
+
+use super::windows::{Windows, in_windows};
+
+/// A layer's places in slots, channels interleaved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interleaved {
+    windows: Windows,
+    /// N: how many slots a ciphertext has.
+    n: usize,
+    /// c_n: channels in a ciphertext, a power of two.
+    channels: usize,
+    /// Tiles that share a ciphertext: two where c_n is 1, one elsewhere.
+    together: usize,
+    /// B: baby steps, a power of two of up to h.
+    babies: usize,
+    /// What the server does for a group of tiles.
+    work: InterleavedWork,
+}
+
+/// What the server does with each group of tiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InterleavedWork {
+    /// Products of ciphertexts with numbers.
+    pub(crate) products: usize,
+    /// Sums of them, each for a giant step of an output block.
+    pub(crate) sums: usize,
+    /// The sums of one output block, at most, and products in them.
+    pub(crate) most: [usize; 2],
+    /// Products in one sum, at most.
+    pub(crate) longest: usize,
+}
+
+/// A rotation of inputs, before the products: a baby step and a step of places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    baby: usize,
+    step: usize,
+}
+
+/// A rotation behind the products: b and v.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Giant {
+    b: usize,
+    v: usize,
+}
+
+/// A sum: the part of an output block that a giant step moves to its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) block: usize,
+    pub(crate) giant: Giant,
+    /// Of what: input blocks and, by place in [`Interleaved::turns`], how they are rotated.
+    pub(crate) terms: Vec<(usize, usize)>,
+}
+
+/// Where a slot's weight comes from: an output channel, an input channel, a tap.
+type Weight = (usize, usize, usize);
+
+impl Interleaved {
+    /// All ways to pack a layer into `n` slots, by number of channels in a ciphertext, then of baby steps, ascending. Empty if the
+    /// places that a single output reads do not fit a row, or the spec does not fit its input.
+    pub(crate) fn all(n: usize, spec: &Linear, in_shape: Shape) -> Vec<Self> {
+        let Some(windows) = Windows::new(spec, in_shape, n / 2) else { return Vec::new() };
+        let most = if windows.count() == 1 {
+            let fits = (n / windows.area().next_power_of_two()).min(n / BLOCK);
+            fits.min(in_shape[0].max(spec.out_channels).next_power_of_two()).max(2)
+        } else {
+            1
+        };
+        let logs = (0..=most.ilog2()).flat_map(|log| (0..log.max(1)).map(move |baby| (log, baby)));
+        let of = |(log, baby): (u32, u32)| {
+            let (channels, together) = (1 << log, if log == 0 { 2 } else { 1 });
+            let work = InterleavedWork::default();
+            let mut packing =
+                Self { windows: windows.clone(), n, channels, together, babies: 1 << baby, work };
+            packing.work = packing.counted();
+            packing
+        };
+        logs.map(of).collect()
+    }
+
+    in_windows!();
+
+    /// c_n: channels in a ciphertext.
+    pub(crate) fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// Ciphertexts of a group, from the client.
+    pub(crate) fn in_blocks(&self) -> usize {
+        self.in_shape()[0].div_ceil(self.channels)
+    }
+
+    /// Ciphertexts of a group, of the answer.
+    pub(crate) fn out_blocks(&self) -> usize {
+        self.spec().out_channels.div_ceil(self.channels)
+    }
+
+    /// Every figure that both parties must have alike.
+    pub(crate) fn figures(&self) -> Vec<u64> {
+        let own = [self.n, self.channels, self.babies];
+        own.into_iter().chain(self.windows.figures()).map(|v| v as u64).collect()
+    }
+
+    /// D: the dimension of the plaintexts' subring.
+    pub(crate) fn dimension(&self) -> usize {
+        if self.channels == 1 { 1 } else { self.channels.max(4) }
+    }
+
+    pub(crate) fn work(&self) -> InterleavedWork {
+        self.work
+    }
+
+    /// h: channels of a row.
+    fn row(&self) -> usize {
+        (self.channels / 2).max(1)
+    }
+
+    /// How many places a rotation by h steps goes through until it is back.
+    fn places(&self) -> usize {
+        if self.repeats() { 1 } else { self.n / 2 / self.row() }
+    }
+
+    /// Whether all places hold the same one.
+    fn repeats(&self) -> bool {
+        self.windows.area() == 1 && self.channels > 1
+    }
+
+    // ---- Rotations ----
+
+    /// The steps that a rotation of channels by u takes, ascending.
+    fn steps(&self, u: usize) -> Vec<usize> {
+        let (taps, places) = (self.windows.taps(), self.places());
+        let wrapped = taps.iter().filter(|_| u > 0).map(|tap| (tap + places - 1) % places);
+        let mut steps: Vec<usize> = taps.iter().map(|tap| tap % places).chain(wrapped).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        steps
+    }
+
+    /// All rotations of inputs, ascending.
+    pub(crate) fn turns(&self) -> Vec<Turn> {
+        // The widest rotation of channels of each baby step takes all steps of the others.
+        let last = self.row() - self.babies;
+        let of = |baby: usize| self.steps(baby + last).into_iter().map(move |step| Turn { baby, step });
+        (0..self.babies).flat_map(of).collect()
+    }
+
+    /// The giant steps.
+    fn giants(&self) -> impl Iterator<Item = Giant> + use<> {
+        let (count, rows) = (self.row() / self.babies, self.channels.min(2));
+        (0..rows).flat_map(move |v| (0..count).map(move |b| Giant { b, v }))
+    }
+
+    /// By how many slots inputs are rotated.
+    pub(crate) fn turned_by(&self, turn: Turn) -> usize {
+        turn.step * self.row() + turn.baby
+    }
+
+    /// The automorphism of a rotation of inputs.
+    pub(crate) fn turn_element(&self, turn: Turn) -> usize {
+        rotation(self.n, self.turned_by(turn) as i64)
+    }
+
+    /// By how many slots a giant step's sum is rotated, and whether its rows are exchanged.
+    pub(crate) fn moved_by(&self, Giant { b, v }: Giant) -> (usize, bool) {
+        (b * self.babies, v == 1)
+    }
+
+    /// The automorphism that moves a giant step's sum; `None` if it stays.
+    pub(crate) fn giant_element(&self, giant: Giant) -> Option<usize> {
+        let (by, swapped) = self.moved_by(giant);
+        let turn = rotation(self.n, by as i64);
+        let element = if swapped { turn * row_swap(self.n) % (2 * self.n) } else { turn };
+        (element != 1).then_some(element)
+    }
+
+    /// The automorphisms that a layer takes.
+    pub(crate) fn elements(&self) -> Vec<usize> {
+        let turns =
+            self.turns().into_iter().map(|turn| self.turn_element(turn)).filter(|&element| element != 1);
+        // Without groups the first block has as many channels as any other.
+        let blocks = if self.spec().groups == 1 { 1 } else { self.out_blocks() };
+        let mut giants: Vec<Giant> =
+            (0..blocks).flat_map(|block| self.sums(block)).map(|sum| sum.giant).collect();
+        giants.sort_unstable();
+        giants.dedup();
+        turns.chain(giants.into_iter().filter_map(|giant| self.giant_element(giant))).collect()
+    }
+
+    // ---- Sums ----
+
+    /// The input channels that output channel `channel` reads.
+    fn reads(&self, channel: usize) -> Range<usize> {
+        let each = self.in_shape()[0] / self.spec().groups;
+        let group = channel / (self.spec().out_channels / self.spec().groups);
+        group * each..(group + 1) * each
+    }
+
+    /// The channels of output block `block`.
+    fn outputs_in(&self, block: usize) -> Range<usize> {
+        block * self.channels..((block + 1) * self.channels).min(self.spec().out_channels)
+    }
+
+    /// The output and the input channel that meet at slot i of row `row` in a rotation of channels by u, into output block `block`
+    /// and from input block `input`, and whether it wraps there; `None` if there is none, or the one does not read the other.
+    fn pair(
+        &self,
+        block: usize,
+        input: usize,
+        Giant { b, v }: Giant,
+        u: usize,
+        [row, i]: [usize; 2],
+    ) -> Option<(usize, usize, bool)> {
+        let h = self.row();
+        let j = (i + h - b * self.babies) % h;
+        let out = block * self.channels + (row ^ v) * h + j;
+        let channel = input * self.channels + row * h + (j + u) % h;
+        let met = out < self.spec().out_channels && self.reads(out).contains(&channel);
+        met.then_some((out, channel, j + u >= h))
+    }
+
+    /// Whether a rotation of channels brings any pair together.
+    fn meets(&self, block: usize, input: usize, giant: Giant, u: usize) -> bool {
+        let full = |count: usize| count >= self.channels;
+        let inputs = self.in_shape()[0] - input * self.channels;
+        if self.spec().groups == 1 && (full(self.outputs_in(block).len()) || full(inputs)) {
+            return true;
+        }
+        let rows = self.channels.min(2);
+        (0..rows).any(|row| (0..self.row()).any(|i| self.pair(block, input, giant, u, [row, i]).is_some()))
+    }
+
+    /// The sums of output block `block`.
+    pub(crate) fn sums(&self, block: usize) -> Vec<Sum> {
+        let outputs = self.outputs_in(block);
+        let read = self.reads(outputs.start).start..self.reads(outputs.end - 1).end;
+        let inputs = read.start / self.channels..read.end.div_ceil(self.channels);
+        let turns = self.turns();
+        let sum = |giant: Giant| {
+            let mut terms = Vec::new();
+            for baby in 0..self.babies {
+                let u = baby + giant.b * self.babies;
+                let steps = self.steps(u);
+                let at = |&step: &usize| {
+                    turns.binary_search(&Turn { baby, step }).expect("every step is one of all")
+                };
+                let steps: Vec<usize> = steps.iter().map(at).collect();
+                for input in inputs.clone().filter(|&input| self.meets(block, input, giant, u)) {
+                    terms.extend(steps.iter().map(|&turn| (input, turn)));
+                }
+            }
+            terms.sort_unstable();
+            Sum { block, giant, terms }
+        };
+        self.giants().map(sum).filter(|sum| !sum.terms.is_empty()).collect()
+    }
+
+    fn counted(&self) -> InterleavedWork {
+        let of = |block: usize| {
+            let sums = self.sums(block);
+            let terms = || sums.iter().map(|sum| sum.terms.len());
+            [sums.len(), terms().sum(), terms().max().unwrap_or(0)]
+        };
+        let blocks = self.out_blocks();
+        // Without groups all blocks but the last are alike.
+        let counts: Vec<([usize; 3], usize)> = match self.spec().groups {
+            1 => vec![(of(0), blocks - 1), (of(blocks - 1), 1)],
+            _ => (0..blocks).map(|block| (of(block), 1)).collect(),
+        };
+        let total = |i: usize| counts.iter().map(|(count, times)| count[i] * times).sum();
+        let [sums, products, longest] =
+            [0, 1, 2].map(|i| counts.iter().map(|(count, _)| count[i]).max().unwrap_or(0));
+        InterleavedWork { sums: total(0), products: total(1), most: [sums, products], longest }
+    }
+
+    /// Where the weights of a term of a sum come from, by slot of the subring, row by row.
+    pub(crate) fn weights(&self, sum: &Sum, (input, turn): (usize, Turn)) -> Vec<Option<Weight>> {
+        let (h, places, taps) = (self.row(), self.places(), self.windows.taps());
+        let u = turn.baby + sum.giant.b * self.babies;
+        // The taps of a step, without and with a wrap.
+        let tap = [0, 1].map(|wrap| taps.iter().position(|&tap| tap % places == (turn.step + wrap) % places));
+        let rows = self.dimension().min(2);
+        let each = self.dimension() / rows;
+        let of = |(row, i): (usize, usize)| {
+            let (out, channel, wraps) = self.pair(sum.block, input, sum.giant, u, [row, i % h])?;
+            Some((out, channel, tap[usize::from(wraps)]?))
+        };
+        (0..rows).flat_map(|row| (0..each).map(move |i| (row, i))).map(of).collect()
+    }
+
+    // ---- Values and slots ----
+
+    /// By channel of a block, its window of group `group`, and its first slot; `h` apart.
+    fn channel_slots(
+        &self,
+        group: usize,
+        count: usize,
+    ) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+        let (row, half, together, tiles) = (self.row(), self.n / 2, self.together, self.tile_count());
+        (0..self.channels.max(together)).filter_map(move |s| {
+            let (window, channel) = if together == 2 { (group * 2 + s, 0) } else { (group, s) };
+            let slot = s / row * half + s % row;
+            (window < tiles && channel < count).then_some((window, channel, slot))
+        })
+    }
+
+    /// Writes a group's block of an input `[C, H, W]` into its slots, which are zero.
+    pub(crate) fn write_inputs(&self, group: usize, block: usize, x: &[u64], slots: &mut [u64]) {
+        let first = block * self.channels;
+        let mut window = Zeroizing::new(vec![0; self.windows.area()]);
+        for (number, channel, slot) in self.channel_slots(group, self.in_shape()[0] - first) {
+            window.fill(0);
+            self.windows.write(number, first + channel, x, &mut window);
+            let end = (slot / (self.n / 2) + 1) * (self.n / 2);
+            let places = slots[slot..end].iter_mut().step_by(self.row());
+            match self.repeats() {
+                true => places.for_each(|place| *place = window[0]),
+                false => places.zip(window.iter()).for_each(|(place, &value)| *place = value),
+            }
+        }
+    }
+
+    /// The outputs of a response: slot, and place in `[C, H, W]`.
+    pub(crate) fn outputs_of(&self, group: usize, block: usize) -> Vec<(usize, usize)> {
+        let channels = self.outputs_in(block);
+        let outputs = self.channel_slots(group, channels.len()).flat_map(|(window, channel, slot)| {
+            let outputs = self.windows.outputs(window, channels.start + channel);
+            outputs.map(move |(place, at)| (slot + place * self.row(), at))
+        });
+        outputs.collect()
+    }
+}
