@@ -34,6 +34,8 @@ use super::windows::{Windows, in_windows};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interleaved {
     windows: Windows,
+    /// How far each tap reads behind an output's place, `[k_h][k_w]`.
+    taps: Vec<usize>,
     /// N: how many slots a ciphertext has.
     n: usize,
     /// c_n: channels in a ciphertext, a power of two.
@@ -100,8 +102,8 @@ impl Interleaved {
         let of = |(log, baby): (u32, u32)| {
             let (channels, together) = (1 << log, if log == 0 { 2 } else { 1 });
             let work = InterleavedWork::default();
-            let mut packing =
-                Self { windows: windows.clone(), n, channels, together, babies: 1 << baby, work };
+            let (windows, taps) = (windows.clone(), windows.taps());
+            let mut packing = Self { windows, taps, n, channels, together, babies: 1 << baby, work };
             packing.work = packing.counted();
             packing
         };
@@ -159,7 +161,7 @@ impl Interleaved {
 
     /// The steps that a rotation of channels by u takes, ascending.
     fn steps(&self, u: usize) -> Vec<usize> {
-        let (taps, places) = (self.windows.taps(), self.places());
+        let (taps, places) = (&self.taps, self.places());
         let wrapped = taps.iter().filter(|_| u > 0).map(|tap| (tap + places - 1) % places);
         let mut steps: Vec<usize> = taps.iter().map(|tap| tap % places).chain(wrapped).collect();
         steps.sort_unstable();
@@ -245,7 +247,8 @@ impl Interleaved {
         let j = (i + h - b * self.babies) % h;
         let out = block * self.channels + (row ^ v) * h + j;
         let channel = input * self.channels + row * h + (j + u) % h;
-        let met = out < self.spec().out_channels && self.reads(out).contains(&channel);
+        let exist = out < self.spec().out_channels && channel < self.in_shape()[0];
+        let met = exist && (self.spec().groups == 1 || self.reads(out).contains(&channel));
         met.then_some((out, channel, j + u >= h))
     }
 
@@ -303,19 +306,24 @@ impl Interleaved {
         InterleavedWork { sums: total(0), products: total(1), most: [sums, products], longest }
     }
 
-    /// Where the weights of a term of a sum come from, by slot of the subring, row by row.
-    pub(crate) fn weights(&self, sum: &Sum, (input, turn): (usize, Turn)) -> Vec<Option<Weight>> {
-        let (h, places, taps) = (self.row(), self.places(), self.windows.taps());
+    /// Where the weights of a term of a sum come from, with their slots in the subring, row by row.
+    pub(crate) fn weights(
+        &self,
+        sum: &Sum,
+        (input, turn): (usize, Turn),
+    ) -> impl Iterator<Item = (usize, Weight)> {
+        let (h, places, taps) = (self.row(), self.places(), &self.taps);
         let u = turn.baby + sum.giant.b * self.babies;
         // The taps of a step, without and with a wrap.
         let tap = [0, 1].map(|wrap| taps.iter().position(|&tap| tap % places == (turn.step + wrap) % places));
         let rows = self.dimension().min(2);
         let each = self.dimension() / rows;
-        let of = |(row, i): (usize, usize)| {
-            let (out, channel, wraps) = self.pair(sum.block, input, sum.giant, u, [row, i % h])?;
-            Some((out, channel, tap[usize::from(wraps)]?))
+        let (block, giant) = (sum.block, sum.giant);
+        let of = move |(row, i): (usize, usize)| {
+            let (out, channel, wraps) = self.pair(block, input, giant, u, [row, i % h])?;
+            Some((row * each + i, (out, channel, tap[usize::from(wraps)]?)))
         };
-        (0..rows).flat_map(|row| (0..each).map(move |i| (row, i))).map(of).collect()
+        (0..rows).flat_map(move |row| (0..each).map(move |i| (row, i))).filter_map(of)
     }
 
     // ---- Values and slots ----

@@ -85,6 +85,9 @@ pub(super) struct Terms {
 /// Sums of numbers times the same ciphertexts that are made at once, about: memory is read once for all of them.
 const SUMS_TOGETHER: usize = 32;
 
+/// Inputs that are rotated at once: keys are read from memory once for all of them.
+pub const ROTATED_TOGETHER: usize = 4;
+
 /// A subring's dimension above which fewer sums are made at once: their numbers are many then.
 const MANY_STRETCHES: usize = 64;
 
@@ -180,22 +183,38 @@ impl ServerLayer {
         ciphertext
     }
 
-    /// The other half, for block `input`: it, rotated by every tap, or by its baby steps.
+    /// The other half, for blocks from `first` on: each rotated by every tap, or by its baby steps.
     pub(super) fn rotated(
         &self,
         ring: &Ring,
         keys: &Keys,
-        input: usize,
-        ciphertext: Ciphertext<Values>,
-    ) -> Vec<Ciphertext<Values>> {
-        let elements = self.turn_elements(input);
+        first: usize,
+        ciphertexts: Vec<Ciphertext<Values>>,
+    ) -> Vec<Vec<Ciphertext<Values>>> {
         let digits = self.layer.ring.digit_bits;
-        let hoisted = elements.iter().any(|&g| g != 1).then(|| Hoisted::new(ring, &ciphertext, digits));
-        let turn = |&element: &usize| match &hoisted {
-            Some(hoisted) if element != 1 => hoisted.apply(ring, keys.of(element)),
-            _ => ciphertext.duplicate(),
+        let blocks: Vec<(Vec<usize>, Ciphertext<Values>)> =
+            (first..).map(|block| self.turn_elements(block)).zip(ciphertexts).collect();
+        let alike = blocks.chunk_by(|(x, _), (y, _)| x == y);
+        let rotate = |blocks: &[(Vec<usize>, Ciphertext<Values>)]| -> Vec<Vec<Ciphertext<Values>>> {
+            let elements = &blocks[0].0;
+            let keys: Vec<&GaloisKey> =
+                elements.iter().filter(|&&element| element != 1).map(|&element| keys.of(element)).collect();
+            let hoisted: Vec<Hoisted> = match keys.len() {
+                0 => Vec::new(),
+                _ => blocks.iter().map(|(_, c)| Hoisted::new(ring, c, digits)).collect(),
+            };
+            let mut turned = Hoisted::apply_all(ring, &hoisted, &keys).into_iter();
+            let all = |(_, ciphertext): &(_, Ciphertext<Values>)| {
+                let mut turned = turned.next().unwrap_or_default().into_iter();
+                let of = |&element: &usize| match element {
+                    1 => ciphertext.duplicate(),
+                    _ => turned.next().expect("one for each key"),
+                };
+                elements.iter().map(of).collect()
+            };
+            blocks.iter().map(all).collect()
         };
-        elements.iter().map(turn).collect()
+        alike.flat_map(rotate).collect()
     }
 
     /// The automorphisms by which block `input` is rotated. The one that leaves everything in its place is 1.
@@ -275,11 +294,9 @@ impl ServerLayer {
             let mut slots = Zeroizing::new(vec![0; subring.dimension() * width]);
             for (i, &(input, turn)) in terms.iter().enumerate() {
                 for (row, sum) in sums.iter().enumerate() {
-                    let weights =
-                        packing.weights(sum, (input, turns[turn])).into_iter().zip(subring.places());
-                    for (weight, &place) in weights {
-                        let Some((out, channel, tap)) = weight else { continue };
-                        slots[place as usize * width + i * sums.len() + row] =
+                    for (slot, (out, channel, tap)) in packing.weights(sum, (input, turns[turn])) {
+                        let place = subring.places()[slot] as usize;
+                        slots[place * width + i * sums.len() + row] =
                             self.layer.modulus.from_signed(self.weight(out, channel, tap));
                     }
                 }
@@ -672,11 +689,17 @@ impl ServerOnline {
         let Self { model, layer, keys, upload, .. } = self;
         let ring = &model.ring;
         let blocks = layer.layer.packing().in_blocks();
-        let input = |block: usize| {
-            let index = group * blocks + block;
-            layer.rotated(ring, keys, block, layer.input(ring, &upload[index], index, x))
+        let together = blocks.div_ceil(rayon::current_num_threads()).min(ROTATED_TOGETHER);
+        let starts: Vec<usize> = (0..blocks).step_by(together).collect();
+        let rotated = |&first: &usize| {
+            let input = |block: usize| {
+                let index = group * blocks + block;
+                layer.input(ring, &upload[index], index, x)
+            };
+            let inputs = (first..blocks.min(first + together)).map(input).collect();
+            layer.rotated(ring, keys, first, inputs)
         };
-        (0..blocks).into_par_iter().map(input).collect()
+        starts.par_iter().flat_map(rotated).collect()
     }
 
     /// Step 6 for the sum of an output block: the packed halves of the response, which is the layer's response number `index`, and

@@ -25,6 +25,7 @@ use super::packing::Packing;
 use super::places::Places;
 use super::plaintexts::row_pattern;
 use super::search::{self, Chosen, Fitted, Found, MOST_FAILURES, Wanted};
+pub use super::server::ROTATED_TOGETHER;
 use super::server::{Cover, Fixed, Keys, ServerLayer, Terms, sums_together};
 use super::{Form, Layer, PlainPrime, Scaling, response_ring};
 
@@ -457,21 +458,30 @@ impl Bench {
         (0..self.pieces).map(piece).collect()
     }
 
-    /// The server's step behind it: unpacked, its share added, rotated by every tap. By piece. Without `hoisted` every
-    /// rotation splits into digits on its own.
-    pub fn rotate(&self, block: usize, upload: &Upload, hoisted: bool) -> Rotated {
-        let piece = |upload: &([u8; 32], Vec<u8>)| {
-            let ciphertext = self.server.input(&self.ring, upload, block, &self.zeros);
-            if hoisted {
-                return self.server.rotated(&self.ring, &self.keys, block, ciphertext);
-            }
-            let turn = |element: usize| match element {
-                1 => ciphertext.duplicate(),
-                element => ciphertext.apply(&self.ring, self.keys.of(element)),
+    /// The server's step behind it, for some input blocks from 0 on: unpacked, its share added, rotated by every tap. By block, then
+    /// piece. Without `hoisted` every rotation splits into digits on its own.
+    pub fn rotate(&self, uploads: &[Upload], hoisted: bool) -> Vec<Rotated> {
+        let (ring, keys) = (&self.ring, &self.keys);
+        let mut rotated: Vec<Rotated> = uploads.iter().map(|_| Vec::new()).collect();
+        for piece in 0..self.pieces {
+            let inputs: Vec<Ciphertext<Values>> = (uploads.iter().enumerate())
+                .map(|(block, upload)| self.server.input(ring, &upload[piece], block, &self.zeros))
+                .collect();
+            let turned = if hoisted {
+                self.server.rotated(ring, keys, 0, inputs)
+            } else {
+                let turn = |ciphertext: &Ciphertext<Values>, element: usize| match element {
+                    1 => ciphertext.duplicate(),
+                    element => ciphertext.apply(ring, keys.of(element)),
+                };
+                let of = |(block, c): (usize, &Ciphertext<Values>)| {
+                    self.server.turn_elements(block).into_iter().map(|element| turn(c, element)).collect()
+                };
+                inputs.iter().enumerate().map(of).collect()
             };
-            self.server.turn_elements(block).into_iter().map(turn).collect()
-        };
-        upload.iter().map(piece).collect()
+            rotated.iter_mut().zip(turned).for_each(|(pieces, turned)| pieces.push(turned));
+        }
+        rotated
     }
 
     /// The sums of a group's diagonals. `inputs` are by block, then piece and tap. Numbers are added in 128 bits and reduced
@@ -588,7 +598,10 @@ impl Bench {
         for &(input, turn) in &sum.terms {
             let mut slots = vec![0; 2 * row];
             packing.write_inputs(0, input % self.inputs, &self.x, &mut slots);
-            let weights = packing.weights(sum, (input, turns[turn]));
+            let mut weights = vec![None; packing.dimension()];
+            packing
+                .weights(sum, (input, turns[turn]))
+                .for_each(|(slot, weight)| weights[slot] = Some(weight));
             let each = (weights.len() / 2).max(1);
             for (slot, total) in total.iter_mut().enumerate() {
                 let (r, place) = (slot / row, slot % row);
@@ -645,12 +658,8 @@ mod tests {
     fn check(planned: &Planned, weights: &Weights) {
         let mut bench = planned.bench(Cpu::detect(), 0, weights, 2, 3);
         for hoisted in [true, false] {
-            let inputs: Vec<Rotated> = (0..bench.inputs())
-                .map(|block| {
-                    let upload = bench.encrypt(block);
-                    bench.rotate(block, &upload, hoisted)
-                })
-                .collect();
+            let uploads: Vec<Upload> = (0..bench.inputs()).map(|block| bench.encrypt(block)).collect();
+            let inputs = bench.rotate(&uploads, hoisted);
             for sample in 0..bench.samples() {
                 for lazy in [true, false] {
                     let sums = bench.sums(sample, &inputs, lazy);
@@ -674,7 +683,7 @@ mod tests {
         let counts = planned.counts(0);
         let bytes: usize = upload.iter().map(|(seed, b)| seed.len() + b.len()).sum();
         assert_eq!(bytes * counts.ciphertexts / planned.pieces, up);
-        let sums = bench.sums(0, &[bench.rotate(0, &upload, true)], true);
+        let sums = bench.sums(0, &bench.rotate(&[upload], true), true);
         let response = bench.respond(&sums[0]);
         assert_eq!(response.iter().map(Vec::len).sum::<usize>() * counts.responses, down);
         assert_eq!(bench.decrypt(&response).len(), planned.layer(0).packing().slots());

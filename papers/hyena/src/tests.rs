@@ -263,7 +263,7 @@ proptest! {
             .map(|block| {
                 let mut fresh = secret.encrypt(ring, &zero, prg).expand(ring);
                 fresh.add_plain(ring, &encode(&layer, ring, &tools, block, &x));
-                server.rotated(ring, &keys, block, fresh)
+                server.rotated(ring, &keys, block, vec![fresh]).remove(0)
             })
             .collect();
         let estimate = layer.fitted.noise(chosen.digits(), digit_bits);

@@ -257,10 +257,11 @@ impl Sources {
 }
 
 /// Key switching of what an automorphism has moved: `sums[half] = Σ_j digits[j][sources]·keys[half][j]` for both halves of a
-/// key, and `plus[sources]` is added to the second. All but `sums` may be any polynomials of residues below p.
+/// key, and `plus[sources]` is added to the second. All but `sums` may be any polynomials of residues below p. `sums` are the words
+/// from `start` on, so many as they have.
 ///
 /// # Panics
-/// Also if there are not as many keys as digits.
+/// Also if there are not as many keys as digits, or not so many words.
 pub fn moved_products(
     kernel: Kernel,
     m: &Modulus,
@@ -268,16 +269,19 @@ pub fn moved_products(
     digits: &[&[u64]],
     keys: [&[&[u64]]; 2],
     plus: &[u64],
+    start: usize,
     sums: [&mut [u64]; 2],
 ) {
     let ([a, b], sources) = (sums, sources.places());
-    check([sources.len(), plus.len(), a.len(), b.len()]);
+    check([sources.len(), plus.len()]);
+    check([a.len(), b.len()]);
+    assert!(start.is_multiple_of(BLOCK) && start + a.len() <= plus.len(), "words that there are");
     assert!(keys.iter().all(|keys| keys.len() == digits.len()), "a key for each digit");
     assert!(
         digits.iter().chain(keys[0]).chain(keys[1]).all(|x| x.len() == plus.len()),
         "slices of one length"
     );
-    let moved = Moved { sources, digits, keys, plus };
+    let moved = Moved { sources: &sources[start..start + a.len()], digits, keys, plus, start };
     run_moved(kernel, narrow(m), m, &moved, a, b);
 }
 
@@ -287,15 +291,17 @@ struct Moved<'a> {
     digits: &'a [&'a [u64]],
     keys: [&'a [&'a [u64]]; 2],
     plus: &'a [u64],
+    /// The first word of the keys.
+    start: usize,
 }
 
 #[inline(always)]
 fn moved<S: Field>(simd: S, m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) {
     let c = &simd.constants(m);
-    let Moved { sources, digits, keys, plus } = *operands;
+    let Moved { sources, digits, keys, plus, start } = *operands;
     let outputs = a.chunks_exact_mut(S::LANES).zip(b.chunks_exact_mut(S::LANES));
     for ((i, (a, b)), sources) in outputs.enumerate().zip(sources.chunks_exact(S::LANES)) {
-        let at = i * S::LANES;
+        let at = start + i * S::LANES;
         let (mut total_a, mut total_b) = (simd.splat(0), simd.permute(plus, sources));
         let groups = digits.chunks(S::TERMS).zip(keys[0].chunks(S::TERMS).zip(keys[1].chunks(S::TERMS)));
         for (digits, (keys_a, keys_b)) in groups {
@@ -314,12 +320,12 @@ fn moved<S: Field>(simd: S, m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b:
 }
 
 fn moved_words(m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) {
-    let Moved { sources, digits, keys, plus } = *operands;
+    let Moved { sources, digits, keys, plus, start } = *operands;
     a.fill(0);
     b.iter_mut().zip(sources).for_each(|(b, &source)| *b = plus[source as usize]);
     for (half, keys) in [a, b].into_iter().zip(keys) {
         for (digit, key) in digits.iter().zip(keys) {
-            for ((sum, &source), &y) in half.iter_mut().zip(sources).zip(*key) {
+            for ((sum, &source), &y) in half.iter_mut().zip(sources).zip(&key[start..]) {
                 let x = digit[source as usize];
                 *sum = m.reduce_product(u128::from(x) * u128::from(y) + u128::from(*sum));
             }

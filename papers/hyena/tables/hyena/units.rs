@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jaguar_graph::network::{Bias, Linear, Weights};
-use jaguar_hyena::steps::{Bench, Counts, Planned, Rotated};
+use jaguar_hyena::steps::{Bench, Counts, Planned, ROTATED_TOGETHER, Rotated, Upload};
 use jaguar_profile::busy::Start;
 use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
@@ -129,14 +129,19 @@ impl Case {
         let Self { bench, means, .. } = self;
         let mut units = Units::default();
         let blocks = bench.inputs();
-        let mut inputs: Vec<Rotated> = Vec::with_capacity(blocks);
+        let mut uploads: Vec<Upload> = Vec::with_capacity(blocks);
         for block in 0..blocks {
             let (upload, encrypt) = timed(|| bench.encrypt(block));
-            let (rotated, rotate) = timed(|| bench.rotate(block, &upload, means.hoisted));
             // (Each of an upload's pieces is a ciphertext.)
             units.encrypt += encrypt / (blocks * upload.len()) as f64;
-            units.rotate += rotate / (blocks * upload.len()) as f64;
-            inputs.push(rotated);
+            uploads.push(upload);
+        }
+        // As many at once as in a session.
+        let mut inputs: Vec<Rotated> = Vec::with_capacity(blocks);
+        for uploads in uploads.chunks(ROTATED_TOGETHER) {
+            let (rotated, rotate) = timed(|| bench.rotate(uploads, means.hoisted));
+            units.rotate += rotate / (blocks * uploads[0].len()) as f64;
+            inputs.extend(rotated);
         }
         let samples = bench.samples();
         let (mut sums_made, mut turns_made) = (0, 0);

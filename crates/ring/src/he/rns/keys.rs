@@ -250,21 +250,7 @@ impl SwitchingKey {
         digits_in(ring, self.digit_bits)
     }
 
-    /// A ciphertext (a, b) under s', moved to `sources`, as one under s: from the digits of a.
-    pub(super) fn apply(
-        &self,
-        ring: &Ring,
-        digits: &[Poly<Values>],
-        b: &Poly<Values>,
-        sources: &Sources,
-    ) -> Ciphertext<Values> {
-        self.limb_by_limb(ring, b, |limb, b, out| {
-            let digits: Vec<&[u64]> = digits.iter().map(|digit| ring.limb_of(digit, limb)).collect();
-            self.apply_limb(ring, limb, &digits, b, sources, out);
-        })
-    }
-
-    /// The same, from a itself. No more than one limb's digits are in memory.
+    /// A ciphertext (a, b) under s', moved to `sources`, as one under s. No more than one limb's digits are in memory.
     pub(super) fn switch(
         &self,
         ring: &Ring,
@@ -276,7 +262,7 @@ impl SwitchingKey {
         self.limb_by_limb(ring, b, |limb, b, out| {
             decompose_limb(ring, a, self.digit_bits, limb, digits.chunks_exact_mut(ring.n()));
             let digits: Vec<&[u64]> = digits.chunks_exact(ring.n()).collect();
-            self.apply_limb(ring, limb, &digits, b, sources, out);
+            self.apply_limb(ring, limb, &digits, b, sources, 0, out);
         })
     }
 
@@ -295,13 +281,16 @@ impl SwitchingKey {
         out
     }
 
-    fn apply_limb(
+    /// The words from `start` on of one limb of both halves.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn apply_limb(
         &self,
         ring: &Ring,
         limb: usize,
         digits: &[&[u64]],
         b: &[u64],
         sources: &Sources,
+        start: usize,
         out: [&mut [u64]; 2],
     ) {
         assert!(digits.len() <= self.parts.len(), "a key of a ring with fewer digits");
@@ -310,7 +299,7 @@ impl SwitchingKey {
         let keys_b: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.b, limb)).collect();
         let keys = [&keys_a[..], &keys_b[..]];
         let modulus = ring.ntt(limb).modulus();
-        slices::moved_products(ring.kernel(), modulus, sources, digits, keys, b, out);
+        slices::moved_products(ring.kernel(), modulus, sources, digits, keys, b, start, out);
     }
 }
 
