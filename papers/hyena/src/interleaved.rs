@@ -84,6 +84,13 @@ pub(crate) struct Sum {
     pub(crate) terms: Vec<(usize, usize)>,
 }
 
+/// A term of sums: an input block, a baby step, and the taps of its step, without and with a wrap.
+pub(crate) struct Term {
+    input: usize,
+    baby: usize,
+    taps: [Option<usize>; 2],
+}
+
 /// Where a slot's weight comes from: an output channel, an input channel, a tap.
 type Weight = (usize, usize, usize);
 
@@ -91,6 +98,13 @@ impl Interleaved {
     /// All ways to pack a layer into `n` slots, by number of channels in a ciphertext, then of baby steps, ascending. Empty if the
     /// places that a single output reads do not fit a row, or the spec does not fit its input.
     pub(crate) fn all(n: usize, spec: &Linear, in_shape: Shape) -> Vec<Self> {
+        // A kernel as large as its map is a product with a matrix: of each place of each channel as a channel of one place.
+        let [channels, height, width] = in_shape;
+        let matrix = Linear { kernel: [1; 2], stride: [1; 2], dilation: [1; 2], ..spec.clone() };
+        let whole = spec.kernel == [height, width] && spec.pads == [0; 4] && spec.groups == 1;
+        let whole = whole && spec.dilation == [1; 2] && spec.blocks.is_none();
+        let (spec, in_shape) =
+            if whole { (&matrix, [channels * height * width, 1, 1]) } else { (spec, in_shape) };
         let Some(windows) = Windows::new(spec, in_shape, n / 2) else { return Vec::new() };
         let most = if windows.count() == 1 {
             let fits = (n / windows.area().next_power_of_two()).min(n / BLOCK);
@@ -306,24 +320,20 @@ impl Interleaved {
         InterleavedWork { sums: total(0), products: total(1), most: [sums, products], longest }
     }
 
-    /// Where the weights of a term of a sum come from, with their slots in the subring, row by row.
-    pub(crate) fn weights(
-        &self,
-        sum: &Sum,
-        (input, turn): (usize, Turn),
-    ) -> impl Iterator<Item = (usize, Weight)> {
-        let (h, places, taps) = (self.row(), self.places(), &self.taps);
-        let u = turn.baby + sum.giant.b * self.babies;
-        // The taps of a step, without and with a wrap.
-        let tap = [0, 1].map(|wrap| taps.iter().position(|&tap| tap % places == (turn.step + wrap) % places));
-        let rows = self.dimension().min(2);
-        let each = self.dimension() / rows;
-        let (block, giant) = (sum.block, sum.giant);
-        let of = move |(row, i): (usize, usize)| {
-            let (out, channel, wraps) = self.pair(block, input, giant, u, [row, i % h])?;
-            Some((row * each + i, (out, channel, tap[usize::from(wraps)]?)))
-        };
-        (0..rows).flat_map(move |row| (0..each).map(move |i| (row, i))).filter_map(of)
+    /// Where a term's weights come from, at each slot of the subring.
+    pub(crate) fn term(&self, (input, turn): (usize, Turn)) -> Term {
+        let places = self.places();
+        let tap = |wrap: usize| self.taps.iter().position(|tap| tap % places == (turn.step + wrap) % places);
+        Term { input, baby: turn.baby, taps: [0, 1].map(tap) }
+    }
+
+    /// The weight of a term of a sum at a slot of the subring, counted row by row; `None` where it is zero.
+    pub(crate) fn weight(&self, sum: &Sum, term: &Term, slot: usize) -> Option<Weight> {
+        let each = self.dimension().div_ceil(2);
+        let u = term.baby + sum.giant.b * self.babies;
+        let at = [slot / each, slot % each % self.row()];
+        let (out, channel, wraps) = self.pair(sum.block, term.input, sum.giant, u, at)?;
+        Some((out, channel, term.taps[usize::from(wraps)]?))
     }
 
     // ---- Values and slots ----

@@ -12,24 +12,25 @@
 //! 3. *Client, online:* adds its share of the input in slots; the b halves and the seeds of the a halves leave.
 //! 4. *Server:* adds its own share. Rotates each ciphertext by every tap; the rotations share the split into digits
 //!    (hoisting).
-//! 5. *Server:* for every output block and diagonal d, Σ of (rotated input) × (weights of the pairs of channels
-//!    that d brings together), in one of three forms ([`Form`]); turns it by d, adds all diagonals.
+//! 5. *Server:* for every output block and rotation d of channels (*diagonal*), Σ of (rotated input) × (weights of the
+//!    pairs of channels that d brings together), in one of several forms ([`Form`]); turns it by d, adds all diagonals.
 //! 6. *Server:* drops primes until q' is left, adds the encryption of zero, and R to the b half, sends both halves.
 //! 7. Both, alone: the client has c = phase + R modulo q', the server −R. Each rounds its share from Z_q' to Z_p,
 //!    coefficient by coefficient to the nearest, and takes the slots of what that gives: shares modulo p of
 //!    k·c_n·(Σ w·x). It multiplies them by μ/(k·c_n) modulo p; the server adds μ·bias. Then it rounds them from Z_p
 //!    to Z_(2^n) ([`jaguar_ring::he::sharing`]).
 //!
-//! **Forms.** A layer has one of three; all layers of a plan share one ring and one set of keys. With c_n channels in a ciphertext a diagonal's weights are a vector f that is constant on each of c_n
-//! parts.
+//! **Forms.** A layer has one of these; all layers of a plan share one ring and one set of keys. With c_n channels in a
+//! ciphertext a diagonal's weights are a vector f that is constant on each of c_n channels.
 //!
 //! | backend | f times the input | products a diagonal and tap | response |
 //! |---|---|---|---|
-//! | `hyena` | f = H·g/c_n, H the Walsh-Hadamard matrix: c_n products with numbers g, and behind the sum over taps and input blocks c_n − 1 products with fixed ±1 patterns | c_n scalars | c_n output channels |
+//! | `hyena` | channels interleaved (`interleaved.rs`): f is a plaintext of c_n coefficients, one number on each of c_n stretches of a ciphertext | 1 by numbers | c_n output channels |
+//! | `hyena-walsh-hadamard`, the paper's; for its tables, in no session | f = H·g/c_n, H the Walsh-Hadamard matrix: c_n products with numbers g, and behind the sum over taps and input blocks c_n − 1 products with fixed ±1 patterns | c_n scalars | c_n output channels |
 //! | `hyena-padded` | one output channel: f is not zero on one part, and what the number does to other parts is not used | 1 scalar | 1 output channel |
 //! | `hyena-conventional` | f as a plaintext | 1 plaintext | c_n output channels |
 //!
-//! Sums of products with numbers are made in 128 bits and reduced once. Where two rows hold two channels, the
+//! Sums of products with numbers are made in 128 bits and reduced once. In the paper's form, where two rows hold two channels, the
 //! pattern \[1, −1\] is `h·(X^(N/4) + X^(3N/4))`, and all is multiplied by a k for which k and k·h modulo p are
 //! both small ([`Scaling`]).
 //!

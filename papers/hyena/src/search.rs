@@ -39,7 +39,7 @@ pub(super) const MOST_DIGITS: u32 = 6;
 const MEMORY: usize = 1 << 30;
 
 /// Rotation keys that a layer may take, where a packing takes fewer: each has megabytes.
-const MOST_KEYS: usize = 512;
+const MOST_KEYS: usize = 64;
 
 /// Channels in a ciphertext are tried in this order of upper bounds: fewer make less noise.
 const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];

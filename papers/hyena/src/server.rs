@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::client::{TOGETHER, checked, encode, seeds};
-use super::interleaved::{Interleaved, Sum};
+use super::interleaved::{Interleaved, Sum, Term};
 use super::layer::HyenaLayers;
 use super::{Encoding, Form, Layer, Places, Tools, response_ring};
 use jaguar_linear::backend::{BackendError, BackendParty, ClientKeys, Online, Output};
@@ -88,8 +88,9 @@ const SUMS_TOGETHER: usize = 32;
 /// Inputs that are rotated at once: keys are read from memory once for all of them.
 pub const ROTATED_TOGETHER: usize = 4;
 
-/// A subring's dimension above which fewer sums are made at once: their numbers are many then.
-const MANY_STRETCHES: usize = 64;
+/// Sums of interleaved channels that are made at once, at most, and so many stretches of them, about: each has numbers of its own.
+const MOST_SUMS: usize = 64;
+const STRETCHES: usize = 1 << 12;
 
 /// Words of numbers that are made at once, about, and terms at most: they stay in a cache.
 const NUMBERS: usize = 1 << 20;
@@ -287,29 +288,29 @@ impl ServerLayer {
         let (tools, subring) =
             (&self.fixed.tools, self.fixed.subring.as_ref().expect("of interleaved channels"));
         let words = subring.dimension() * ring.limbs() * sums.len();
-        let mut totals: Vec<Ciphertext<Values>> = Vec::new();
+        let zero = |_: &Sum| Ciphertext { a: ring.zero(), b: ring.zero() };
+        let mut totals: Vec<Ciphertext<Values>> = sums.iter().map(zero).collect();
         let turns = packing.turns();
         for terms in sums[0].terms.chunks((NUMBERS / words).clamp(8, MOST_TERMS)) {
             let width = (terms.len() * sums.len()).next_multiple_of(8);
             let mut slots = Zeroizing::new(vec![0; subring.dimension() * width]);
-            for (i, &(input, turn)) in terms.iter().enumerate() {
+            let of: Vec<Term> =
+                terms.iter().map(|&(input, turn)| packing.term((input, turns[turn]))).collect();
+            // Terms last: those of one output channel lie side by side in memory.
+            for (slot, &place) in subring.places().iter().enumerate() {
+                let slots = &mut slots[place as usize * width..][..width];
                 for (row, sum) in sums.iter().enumerate() {
-                    for (slot, (out, channel, tap)) in packing.weights(sum, (input, turns[turn])) {
-                        let place = subring.places()[slot] as usize;
-                        slots[place * width + i * sums.len() + row] =
-                            self.layer.modulus.from_signed(self.weight(out, channel, tap));
+                    for (slots, term) in slots.chunks_mut(sums.len()).zip(&of) {
+                        if let Some((out, channel, tap)) = packing.weight(sum, term, slot) {
+                            slots[row] = self.layer.modulus.from_signed(self.weight(out, channel, tap));
+                        }
                     }
                 }
             }
             let factors = subring.encode(ring, &tools.plain, &mut slots, width);
             let own: Vec<&Ciphertext<Values>> =
                 terms.iter().map(|&(input, turn)| inputs(input, turn)).collect();
-            let made = ring.subring_sums(&own, &factors, sums.len());
-            if totals.is_empty() {
-                totals = made;
-            } else {
-                totals.iter_mut().zip(&made).for_each(|(total, made)| total.add_assign(ring, made));
-            }
+            ring.add_subring_products(&own, &factors, &mut totals);
         }
         totals
     }
@@ -484,7 +485,7 @@ impl ServerLayer {
 pub(super) fn sums_together(packing: &Interleaved, blocks: &[usize], threads: usize) -> Vec<Vec<Sum>> {
     let mut sums: Vec<Sum> = blocks.iter().flat_map(|&block| packing.sums(block)).collect();
     sums.sort_by(|x, y| x.terms.cmp(&y.terms));
-    let most = if packing.dimension() > MANY_STRETCHES { SUMS_TOGETHER / 4 } else { SUMS_TOGETHER };
+    let most = (STRETCHES / packing.dimension()).clamp(8, MOST_SUMS);
     let together = sums.len().div_ceil(threads).next_multiple_of(8).min(most);
     let same = sums.chunk_by(|x, y| x.terms == y.terms);
     same.flat_map(|same| same.chunks(together)).map(<[Sum]>::to_vec).collect()

@@ -598,10 +598,9 @@ impl Bench {
         for &(input, turn) in &sum.terms {
             let mut slots = vec![0; 2 * row];
             packing.write_inputs(0, input % self.inputs, &self.x, &mut slots);
-            let mut weights = vec![None; packing.dimension()];
-            packing
-                .weights(sum, (input, turns[turn]))
-                .for_each(|(slot, weight)| weights[slot] = Some(weight));
+            let term = packing.term((input, turns[turn]));
+            let weights: Vec<_> =
+                (0..packing.dimension()).map(|slot| packing.weight(sum, &term, slot)).collect();
             let each = (weights.len() / 2).max(1);
             for (slot, total) in total.iter_mut().enumerate() {
                 let (r, place) = (slot / row, slot % row);

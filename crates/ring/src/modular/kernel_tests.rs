@@ -242,16 +242,17 @@ proptest! {
         let terms: Vec<Vec<u64>> = (0..count).map(|_| residues(&mut prg, n, m.value())).collect();
         let refs: Vec<&[u64]> = terms.iter().map(|term| &term[..]).collect();
         let width = count * rows + seed as usize % 3;
+        let before = residues(&mut prg, n, m.value());
         let weights = residues(&mut prg, parts * width, m.value());
         let p = u128::from(m.value());
         let exact = |row: usize, i: usize| -> u64 {
             let weight = |j: usize| u128::from(weights[i / part * width + j * rows + row]);
-            ((0..count).map(|j| u128::from(terms[j][i]) * weight(j) % p).sum::<u128>() % p) as u64
+            (((0..count).map(|j| u128::from(terms[j][i]) * weight(j) % p).sum::<u128>() + u128::from(before[i])) % p) as u64
         };
         let expected: Vec<Vec<u64>> =
             (0..rows).map(|row| (0..n).map(|i| exact(row, i)).collect()).collect();
         for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
-            let mut sums = vec![vec![7; n]; rows];
+            let mut sums = vec![before.clone(); rows];
             let mut refs_mut: Vec<&mut [u64]> = sums.iter_mut().map(|sum| &mut sum[..]).collect();
             slices::weighted_parts(kernel, &m, &refs, &weights, width, &mut refs_mut);
             prop_assert!(sums == expected, "{kernel:?}, {count} terms, {parts} of {part}, modulo {}", m.value());

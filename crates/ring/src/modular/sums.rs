@@ -78,7 +78,7 @@ pub fn weighted_sums(
     run_sums(kernel, m.bits <= FUSED_BITS, m, &terms, weight_bits, sums);
 }
 
-/// `sums[row] = Σ_i weights[part·width + i·rows + row]·terms[i]`, rows being the number of sums. All terms are cut into equal
+/// `sums[row] += Σ_i weights[part·width + i·rows + row]·terms[i]`, rows being the number of sums. All terms are cut into equal
 /// parts, as many as `weights` has times `width` words. Residues below p in and out, the weights included. Time and memory access
 /// depend on the shape alone.
 ///
@@ -99,7 +99,6 @@ pub fn weighted_parts(
         terms.iter().all(|term| term.len() == len) && sums.iter().all(|sum| sum.len() == len),
         "slices of one length"
     );
-    sums.iter_mut().for_each(|sum| sum.fill(0));
     if terms.is_empty() {
         return;
     }
@@ -275,13 +274,20 @@ fn parts_of_vectors<S: Lazy>(simd: S, m: &Modulus, terms: &Terms<'_, u64>, sums:
     let low = |weight: u64| ((m.centred(weight) + half) & (2 * half - 1)) - half;
     let mut numbers: Vec<i64> = terms.weights.iter().map(|&w| (m.centred(w) - low(w)) >> bits).collect();
     let &Terms { terms, rows, width, part, weights } = terms;
-    sums_of_vectors(simd, m, &Terms { terms, weights: &numbers, rows, width, part }, bits, sums);
+    let len = sums[0].len();
+    let mut high = vec![0; rows * len];
+    let mut halves: Vec<&mut [u64]> = high.chunks_exact_mut(len).collect();
+    sums_of_vectors(simd, m, &Terms { terms, weights: &numbers, rows, width, part }, bits, &mut halves);
     let (factor, p) = (m.factor(1 << bits), simd.splat(m.value));
     let factor = (simd.splat(factor.value), simd.splat(factor.quotient));
-    for x in sums.iter_mut().flat_map(|sum| sum.chunks_exact_mut(S::LANES)) {
-        let product = mul_factor_lazy_64(simd, simd.load(x), factor, p);
-        simd.store(x, simd.wrap(simd.sub(product, p), p));
+    for (sum, high) in sums.iter_mut().zip(high.chunks_exact(len)) {
+        for (x, high) in sum.chunks_exact_mut(S::LANES).zip(high.chunks_exact(S::LANES)) {
+            let product = mul_factor_lazy_64(simd, simd.load(high), factor, p);
+            let product = simd.wrap(simd.sub(product, p), p);
+            simd.store(x, simd.wrap(simd.sub(simd.add(simd.load(x), product), p), p));
+        }
     }
+    wipe(&mut high);
     numbers.iter_mut().zip(weights).for_each(|(number, &weight)| *number = low(weight));
     sums_of_vectors(simd, m, &Terms { terms, weights: &numbers, rows, width, part }, bits, sums);
     wipe(&mut numbers);
@@ -411,10 +417,20 @@ fn rows_of<S: Lazy, const ROWS: usize, const VECTORS: usize>(
                 }
             }
         }
+        // Written down by a loop so short that it is unrolled: the sums stay in registers until here.
+        let mut written = [[[0; 16]; VECTORS]; ROWS];
         for r in 0..ROWS {
             for v in 0..VECTORS {
-                let words = &mut sums[r][range.start + at + v * S::LANES..];
-                simd.store(words, tools.add_to(simd, simd.load(words), totals[v][r]));
+                let (low, high) = written[r][v].split_at_mut(8);
+                simd.store(low, totals[v][r][0]);
+                simd.store(high, totals[v][r][1]);
+            }
+        }
+        for (written, sum) in written.iter().zip(&mut *sums) {
+            for (v, parts) in written.iter().enumerate() {
+                let words = &mut sum[range.start + at + v * S::LANES..];
+                let total = [simd.load(parts), simd.load(&parts[8..])];
+                simd.store(words, tools.add_to(simd, simd.load(words), total));
             }
         }
     }

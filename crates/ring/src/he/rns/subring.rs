@@ -82,34 +82,31 @@ impl Subring {
 }
 
 impl Ring {
-    /// For each of `rows` sums, `Σ factors[i·rows + row]·terms[i]`; further factors are not used. Time and memory access depend on the
-    /// shape alone.
+    /// `sums[row] += Σ factors[i·rows + row]·terms[i]`, rows being the number of sums; further factors are not used. Time and memory
+    /// access depend on the shape alone.
     ///
     /// # Panics
-    /// If there is not a factor for each row and term, or terms or factors are of another ring.
-    pub fn subring_sums(
+    /// If there is not a factor for each row and term, or any of them is of another ring.
+    pub fn add_subring_products(
         &self,
         terms: &[&Ciphertext<Values>],
         factors: &SubringFactors,
-        rows: usize,
-    ) -> Vec<Ciphertext<Values>> {
+        sums: &mut [Ciphertext<Values>],
+    ) {
         let each = factors.dimension * factors.width;
         assert_eq!(factors.residues.len(), self.limbs() * each, "factors of this ring");
-        let half = |of: fn(&Ciphertext<Values>) -> &Poly<Values>| {
-            let terms: Vec<&Poly<Values>> = terms.iter().map(|term| of(term)).collect();
-            let mut sums: Vec<Poly<Values>> = (0..rows).map(|_| self.zero()).collect();
-            let mut limbs: Vec<_> = sums.iter_mut().map(|sum| self.limbs_mut(sum)).collect();
-            for (limb, residues) in factors.residues.chunks_exact(each).enumerate() {
-                let terms: Vec<&[u64]> = terms.iter().map(|term| self.limb_of(term, limb)).collect();
+        let (mut a, mut b): (Vec<_>, Vec<_>) =
+            sums.iter_mut().map(|sum| (self.limbs_mut(&mut sum.a), self.limbs_mut(&mut sum.b))).unzip();
+        for (limb, residues) in factors.residues.chunks_exact(each).enumerate() {
+            let halves: [(_, fn(&Ciphertext<Values>) -> &Poly<Values>); 2] =
+                [(&mut a, |term| &term.a), (&mut b, |term| &term.b)];
+            for (sums, half) in halves {
+                let terms: Vec<&[u64]> = terms.iter().map(|term| self.limb_of(half(term), limb)).collect();
                 let mut sums: Vec<&mut [u64]> =
-                    limbs.iter_mut().filter_map(|limbs| Some(limbs.next()?.1)).collect();
+                    sums.iter_mut().filter_map(|limbs| Some(limbs.next()?.1)).collect();
                 let modulus = self.ntt(limb).modulus();
                 slices::weighted_parts(self.kernel(), modulus, &terms, residues, factors.width, &mut sums);
             }
-            drop(limbs);
-            sums
-        };
-        let (a, b) = (half(|term| &term.a), half(|term| &term.b));
-        a.into_iter().zip(b).map(|(a, b)| Ciphertext { a, b }).collect()
+        }
     }
 }

@@ -331,9 +331,11 @@ proptest! {
             }
             let factors = subring.encode(&ring, &plain, &mut columns, width);
             let refs: Vec<&Ciphertext<Values>> = terms.iter().collect();
-            let sums = ring.subring_sums(&refs, &factors, rows);
+            let start = |_| Ciphertext { a: ring.zero(), b: terms[0].b.duplicate() };
+            let mut sums: Vec<Ciphertext<Values>> = (0..rows).map(start).collect();
+            ring.add_subring_products(&refs, &factors, &mut sums);
             for (row, sum) in sums.iter().enumerate() {
-                let mut expected = Ciphertext { a: ring.zero(), b: ring.zero() };
+                let mut expected = start(row);
                 for (i, term) in terms.iter().enumerate() {
                     let own = &slots[i * rows + row];
                     let each = (d / 2).max(1);
