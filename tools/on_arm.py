@@ -38,11 +38,29 @@ TARGET = "aarch64-unknown-linux-gnu"
 CRATES = ["ring", "wire", "ot", "mpc", "graph", "linear", "engine"]
 EMULATOR = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
 
-# Crate -> test -> why it is not run here.
-LEFT_OUT: dict[str, dict[str, str]] = {}
+ATTACK = "a minute of processor time or more: what an attack finds, which no processor changes"
+PROCESSES = "it starts itself as a second process, and the emulator starts none for Arm"
+
+# Crate -> test -> why it is not run here. Seconds are of a processor's time under qemu 10.
+LEFT_OUT: dict[str, dict[str, str]] = {
+    "ot": {
+        "cots::tests::any_sequence_of_requests_correlates_and_nothing_repeats":
+            "more than 60 s; `cots::tests::iterations_follow_each_other` and others reach the same kernels",
+    },
+    "linear": {
+        "components::tests::components_tell_of_hidden_noise_and_of_opened_noise_nothing": ATTACK,
+        "known_coins::tests::the_stated_number_of_queries_holds": ATTACK,
+        "own_images::tests::one_colour_shows_nothing_within_the_stated_queries": ATTACK,
+    },
+    "engine": {
+        "tests::a_wholesale_repeat_of_traffic_is_found": "minutes, for it asks many times; every other private query reaches the same kernels",
+        "killed::a_killed_process_uses_nothing_again": PROCESSES,
+        "killed::fixed_randomness_is_found": PROCESSES,
+    },
+}
 
 # A program of tests that takes longer hangs.
-LONGEST_SECONDS = 3600
+LONGEST_SECONDS = 3 * 3600
 
 QUERIES = 3
 
@@ -66,6 +84,11 @@ def cargo(*arguments: str) -> str:
     done = subprocess.run(["cargo", *arguments, "--locked"], cwd=ROOT, env=environment(), check=True, stdout=subprocess.PIPE, text=True)
     print(f"cargo {' '.join(arguments)}: {time.monotonic() - began:.0f} s", flush=True)
     return done.stdout
+
+
+def packages(crates: list[str]) -> list[str]:
+    """How cargo is told of crates."""
+    return [word for crate in crates for word in ("--package", f"jaguar-{crate}")]
 
 
 @dataclass
@@ -142,7 +165,7 @@ def started(server: subprocess.Popen[str]) -> str:
 def asked(command: list[str]) -> str:
     """What a client printed."""
     began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {done.stderr}")
     print(f"a query by {command[0]}: {time.monotonic() - began:.1f} s", flush=True)
@@ -214,7 +237,8 @@ def queries(native: Path, clients: dict[str, Client]) -> int:
 
 def client(target: Path) -> int:
     """What fails of the clients for Arm."""
-    cargo("build", "--target", TARGET, "--package", "jaguar-engine", "--example", "ask")
+    # With the packages of all tests, so that nothing is built twice.
+    cargo("build", "--target", TARGET, *packages(CRATES), "--example", "ask")
     clients = {"the example": example(*EMULATOR, str(target / TARGET / "debug/examples/ask"))}
     static = target / "aarch64-unknown-linux-musl/release/jaguar"
     if static.exists():
@@ -236,12 +260,12 @@ def main(pieces: list[str]) -> int:
     if lacks := missing(["qemu-aarch64", "aarch64-linux-gnu-gcc"]):
         print(f"skip: nothing is tested on 64-bit Arm, as there is no {', no '.join(lacks)}")
         return 0
+    subprocess.run([EMULATOR[0], "--version"], check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     crates = [crate for crate in CRATES if not pieces or crate in pieces]
     total = Ran()
     if crates:
-        packages = [word for crate in crates for word in ("--package", f"jaguar-{crate}")]
-        built = programs(cargo("test", "--no-run", "--message-format", "json-render-diagnostics", "--target", TARGET, *packages))
+        built = programs(cargo("test", "--no-run", "--message-format", "json-render-diagnostics", "--target", TARGET, *packages(crates)))
         total = sum((tests(crate, built) for crate in crates), Ran())
         print(f"all: {total}")
     return int(total.failed + (client(target) if not pieces or "client" in pieces else 0) > 0)

@@ -65,7 +65,9 @@ def main(dist: Path) -> int:
     shutil.rmtree(site, ignore_errors=True)
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", site, "--only-binary", ":all:", "--python-version", "3.11"]
-    subprocess.run([*pip, *platforms, wheels[0]], check=True)
+    if subprocess.run([*pip, *platforms, wheels[0]], check=False).returncode != 0:
+        print(f"pip does not install {wheels[0]} for Python 3.11 on {', '.join(PLATFORMS)}", file=sys.stderr)
+        return 1
     print(f"{wheels[0].name} and {', '.join(sorted(found.stem for found in site.glob('numpy-*.dist-info')))}, in Debian's Python 3.11", flush=True)
     environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(folder / "home")}
     command = ["qemu-aarch64", "-L", root, root / "usr/bin/python3.11", "try_wheel.py"]
