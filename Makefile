@@ -11,11 +11,12 @@ CARGO ?= cargo
 PYTHON ?= python3
 GO ?= go
 VENV := .venv
+ZIG := $(CURDIR)/target/zig
 # Where `make models` puts the networks and pictures, and where the big tests look for them.
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-python test-notebook wheel test-wheel example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
+.PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-python test-notebook wheel test-wheel test-wheel-arm example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
   lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
@@ -24,17 +25,21 @@ help:
 	@echo 'make test           formatting, lints, layering, every test (what CI runs)'
 	@echo 'make wheel          the Python package as one wheel and a source distribution, in target/python/dist'
 	@echo 'make test-python    build it as tests build everything, and test it in an empty environment (part of make test)'
+	@echo '                    for another processor: WHEEL_TARGET=aarch64-unknown-linux-gnu (pip fetches zig once)'
 	@echo 'make test-wheel     what make wheel made, in an environment with nothing else: import, compile, serve, ask, type-check'
+	@echo 'make test-wheel-arm  what make wheel made for 64-bit Arm, in a Python for it, under qemu-aarch64, where that is installed'
 	@echo 'make example-resnet18, make example-fashion-mnist   from a network of torch to private answers (need torch; the latter trains for two minutes)'
 	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
 	@echo 'make test-web       the page of `serve --web` in headless Chromium, and the client in Node, where they are installed (part of make test)'
 	@echo 'make test-gateway   `jaguar gateway`, asked by curl, and by Triton'"'"'s and KServe'"'"'s clients over HTTP and gRPC, which pip fetches once'
-	@echo 'make test-arm       the tests as programs for 64-bit Arm, and private queries of an Arm client, under qemu-aarch64, where that is installed'
+	@echo 'make test-arm       the tests as programs for 64-bit Arm, and private queries of Arm clients, under qemu-aarch64, where that is installed'
+	@echo '                    a part of it: ARM="ring wire", ARM=client'
 	@echo 'make check-platforms  type-checks the command for macOS and Windows, where nothing is tested; pip fetches zig once, rustup their std'
 	@echo 'make docs           the documentation as a site, in target/docs/site, its links checked (part of make test)'
 	@echo 'make lint           only the checks that run no Rust tests'
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
 	@echo 'make static         the program as one static file (musl), for containers; needs musl-gcc (Debian: musl-tools) and rustup'
+	@echo '                    for 64-bit Arm: STATIC_TARGET=aarch64-unknown-linux-musl (pip fetches zig once)'
 	@echo 'make fhe            the one-round program jaguar-fhe, into target/ (needs Go)'
 	@echo 'make test-convfhe   a layer and a network at full size in one round (13 GB, an hour)'
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
@@ -57,11 +62,16 @@ demo: toolchain
 
 STATIC_TARGET := x86_64-unknown-linux-musl
 
-static: toolchain
-	@command -v musl-gcc >/dev/null || { echo 'musl-gcc is not installed (Debian: musl-tools)' >&2; exit 1; }
+# C is compiled by musl-gcc on x86-64, and by zig for another processor.
+static: toolchain $(if $(filter-out x86_64-%,$(STATIC_TARGET)),$(ZIG)/ready)
 	rustup target add $(STATIC_TARGET)
+ifeq ($(filter-out x86_64-%,$(STATIC_TARGET)),)
+	@command -v musl-gcc >/dev/null || { echo 'musl-gcc is not installed (Debian: musl-tools)' >&2; exit 1; }
 	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked --package jaguar-cli --target $(STATIC_TARGET)
-	@echo 'target/$(STATIC_TARGET)/release/jaguar'
+else
+	PATH="$(ZIG)/bin:$$PATH" $(CARGO) zigbuild --release --locked --package jaguar-cli --target $(STATIC_TARGET)
+endif
+	@echo "$${CARGO_TARGET_DIR:-target}/$(STATIC_TARGET)/release/jaguar"
 
 # The parts and their licences. The schema's validator comes from PyPI, once; where it cannot be had, that is said.
 SBOM_VENV := $(CURDIR)/target/sbom/venv
@@ -95,18 +105,21 @@ test-web: toolchain
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_browser.py
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_node.py
 
+# A C compiler and linker for other systems and processors.
+$(ZIG)/ready: tools/requirements-zig.txt
+	$(PYTHON) -m venv --clear $(ZIG)
+	$(ZIG)/bin/pip install --quiet --requirement $<
+	touch $@
+
 # Nothing runs: whether the sources are those of a program there. Zig is the C compiler of build scripts.
-PLATFORMS_VENV := $(CURDIR)/target/platforms
-
 check-platforms: toolchain
-	@test -x $(PLATFORMS_VENV)/ready || { $(PYTHON) -m venv --clear $(PLATFORMS_VENV) && \
-	  $(PLATFORMS_VENV)/bin/pip install --quiet ziglang==0.17.1 && install -m 755 /dev/null $(PLATFORMS_VENV)/ready; } 2>/dev/null || true
+	@$(MAKE) --no-print-directory $(ZIG)/ready 2>/dev/null || true
 	@rustup target add --quiet aarch64-apple-darwin x86_64-pc-windows-gnu 2>/dev/null || true
-	$(PLATFORMS_VENV)/bin/python tools/check_platforms.py
+	$(ZIG)/bin/python tools/check_platforms.py
 
-# Programs for 64-bit Arm, under emulation.
+# Programs for 64-bit Arm, under emulation: all of it, or `make test-arm ARM="ring wire"`.
 test-arm: toolchain
-	$(PYTHON) tools/on_arm.py
+	$(PYTHON) tools/on_arm.py $(ARM)
 
 # The Python package. What is built for the other tests is not built again: same profile, same target folder, same features.
 PYTHON_TARGET := $(CURDIR)/target/python
@@ -187,10 +200,15 @@ docs: $(if $(shell command -v $(CARGO)),rustdoc)
 	  echo 'skip: mkdocs-material cannot be installed (docs/requirements.txt): the documentation is not built, its links are unchecked'; \
 	fi
 
-wheel: toolchain $(PYTHON_TARGET)/ready
-	rm -rf $(PYTHON_TARGET)/dist
-	PATH="$(PYTHON_TOOLS):$$PATH" maturin sdist --manifest-path python/jaguar/Cargo.toml --out $(PYTHON_TARGET)/dist
-	PATH="$(PYTHON_TOOLS):$$PATH" maturin build --manifest-path python/jaguar/Cargo.toml --locked --release --strip --out $(PYTHON_TARGET)/dist
+# For this machine; or, by zig and for an older libc, for another: `make wheel WHEEL_TARGET=aarch64-unknown-linux-gnu`.
+PYTHON_DIST = $(PYTHON_TARGET)/dist$(addprefix -,$(WHEEL_TARGET))
+
+wheel: toolchain $(PYTHON_TARGET)/ready $(if $(WHEEL_TARGET),$(ZIG)/ready)
+	$(if $(WHEEL_TARGET),rustup target add $(WHEEL_TARGET))
+	rm -rf $(PYTHON_DIST)
+	PATH="$(PYTHON_TOOLS):$$PATH" maturin sdist --manifest-path python/jaguar/Cargo.toml --out $(PYTHON_DIST)
+	PATH="$(if $(WHEEL_TARGET),$(ZIG)/bin:)$(PYTHON_TOOLS):$$PATH" maturin build --manifest-path python/jaguar/Cargo.toml --locked --release --strip --out $(PYTHON_DIST) \
+	  $(if $(WHEEL_TARGET),--zig --target $(WHEEL_TARGET))
 
 # A new environment: pip brings what the wheel says that it needs, and nothing else is there but what tests it.
 test-wheel:
@@ -200,6 +218,10 @@ test-wheel:
 	$(PYTHON_TARGET)/empty/bin/pip list
 	cd python/jaguar/tests && XDG_CACHE_HOME=$(PYTHON_TARGET)/empty/cache $(PYTHON_TARGET)/empty/bin/python try_wheel.py
 	$(PYTHON_TOOLS)/mypy --python-executable $(PYTHON_TARGET)/empty/bin/python --strict python/jaguar/tests/try_wheel.py
+
+# The wheel for 64-bit Arm, in a Python for it, under emulation.
+test-wheel-arm:
+	$(PYTHON) tools/wheel_on_arm.py $(PYTHON_TARGET)/dist-aarch64-unknown-linux-gnu
 
 rustdoc: toolchain
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet

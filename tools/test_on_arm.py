@@ -1,10 +1,16 @@
-"""Tests of what compares an Arm client's answers with this machine's (on_arm.py), and of the table of instructions (arm_counts.py)."""
+"""Tests of what runs tests on Arm and compares an Arm client's answers with this machine's (on_arm.py), of what finds a wheel for Arm
+(wheel_on_arm.py), and of the table of instructions (arm_counts.py)."""
 
+import contextlib
+import io
+import tempfile
 import unittest
+from pathlib import Path
 from unittest import mock
 
 import arm_counts
 import on_arm
+import wheel_on_arm
 
 
 class Answers(unittest.TestCase):
@@ -29,6 +35,83 @@ class Answers(unittest.TestCase):
             rustc.return_value.returncode = 1
             self.assertEqual(len(on_arm.missing(["qemu-aarch64"])), 2)
             self.assertIn("qemu-aarch64", on_arm.missing(["qemu-aarch64"]))
+
+
+class Programs(unittest.TestCase):
+    """Programs of tests are scripts here, and the emulator is a shell."""
+
+    def run_one(self, script: str, left_out: dict[str, str]) -> tuple[on_arm.Ran, str]:
+        told = io.StringIO()
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch("on_arm.EMULATOR", ["sh"]),
+            mock.patch("on_arm.LEFT_OUT", {Path(folder).name: left_out}),
+            contextlib.redirect_stdout(told),
+        ):
+            (Path(folder) / "program").write_text(script)
+            return on_arm.tests(Path(folder).name, [(Path(folder) / "program", Path(folder))]), told.getvalue()
+
+    def test_results_are_counted_and_what_passed_is_not_told(self):
+        ran, told = self.run_one("echo 'test a ... ok'; echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out'", {})
+        self.assertEqual((ran.passed, ran.failed, ran.ignored, ran.left_out), (3, 0, 1, 0))
+        self.assertNotIn("test a", told)
+        both = ran + ran
+        self.assertEqual((both.passed, both.ignored, both.seconds), (6, 2, 2 * ran.seconds))
+
+    def test_a_failure_is_counted_and_told(self):
+        script = "echo 'test a ... FAILED'; echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out'; exit 101"
+        ran, told = self.run_one(script, {})
+        self.assertEqual((ran.passed, ran.failed), (3, 2))
+        self.assertIn("test a ... FAILED", told)
+
+    def test_a_program_that_ends_too_early_fails(self):
+        for script in ("echo 'test a ... ok'; kill -9 $$", "exit 0"):
+            self.assertEqual(self.run_one(script, {})[0].failed, 1)
+        ended = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out'; exit 1"
+        self.assertEqual(self.run_one(ended, {})[0].failed, 1)
+
+    def test_a_program_that_hangs_ends(self):
+        with mock.patch("on_arm.LONGEST_SECONDS", 0.2):
+            ran, told = self.run_one("exec sleep 100", {})
+        self.assertEqual(ran.failed, 1)
+        self.assertIn("without a result", told)
+
+    def test_what_is_left_out_is_asked_for_and_must_be_there(self):
+        script = 'test "$*" = "--exact --skip a::b" && echo "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; {} filtered out"'
+        ran, told = self.run_one(script.format(1), {"a::b": "why not"})
+        self.assertEqual((ran.failed, ran.left_out), (0, 1))
+        self.assertIn("left out: a::b: why not", told)
+        self.assertEqual(self.run_one(script.format(0), {"a::b": "why not"})[0].failed, 1)
+
+    def test_only_programs_of_tests_are_run(self):
+        test = '{"executable": "/a", "manifest_path": "/crates/ring/Cargo.toml", "profile": {"test": true}}'
+        other = '{"executable": "/b", "manifest_path": "/crates/ring/Cargo.toml", "profile": {"test": false}}'
+        self.assertEqual(on_arm.programs(f'{test}\n{other}\n{{"reason": "x"}}\n'), [(Path("/a"), Path("/crates/ring"))])
+
+    def test_an_unknown_piece_is_named(self):
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            self.assertEqual(on_arm.main(["ring", "rnig"]), 2)
+        self.assertTrue(told.getvalue().startswith("rnig: not a crate"))
+
+
+class Wheels(unittest.TestCase):
+    def test_one_wheel_for_arm_must_be_there(self):
+        for names in ([], ["a_x86_64.whl"], ["a_aarch64.whl", "b_aarch64.whl"]):
+            with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as told:
+                for name in names:
+                    (Path(folder) / name).touch()
+                self.assertEqual(wheel_on_arm.main(Path(folder)), 1)
+                self.assertIn("make wheel WHEEL_TARGET", told.getvalue())
+
+    def test_what_cannot_be_had_is_said(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as told:
+            (Path(folder) / "a_aarch64.whl").touch()
+            with mock.patch("wheel_on_arm.shutil.which", return_value=None):
+                self.assertEqual(wheel_on_arm.main(Path(folder)), 0)
+            with mock.patch("wheel_on_arm.shutil.which", return_value="/x"), mock.patch("wheel_on_arm.python", return_value=None):
+                self.assertEqual(wheel_on_arm.main(Path(folder)), 0)
+        self.assertIn("no qemu-aarch64, no apt-get, no dpkg-deb", told.getvalue())
+        self.assertIn("apt-get cannot fetch python3.11 and libstdc++6", told.getvalue())
 
 
 class Counts(unittest.TestCase):
