@@ -16,7 +16,7 @@ ZIG := $(CURDIR)/target/zig
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-python test-notebook wheel test-wheel test-wheel-arm example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
+.PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-wheels test-python test-ray test-notebook wheel test-wheel test-wheel-arm example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
   lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
@@ -32,6 +32,7 @@ help:
 	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
 	@echo 'make test-web       the page of `serve --web` in headless Chromium, and the client in Node, where they are installed (part of make test)'
 	@echo 'make test-gateway   `jaguar gateway`, asked by curl, and by Triton'"'"'s and KServe'"'"'s clients over HTTP and gRPC, which pip fetches once'
+	@echo 'make test-ray       replicas on Ray Serve and questions of Ray Data, with real servers; pip fetches Ray once (750 MB)'
 	@echo 'make test-arm       the tests as programs for 64-bit Arm, and private queries of Arm clients, under qemu-aarch64, where that is installed'
 	@echo '                    a part of it: ARM="ring wire", ARM=client'
 	@echo 'make check-platforms  type-checks the command for macOS and Windows, where nothing is tested; pip fetches zig once, rustup their std'
@@ -137,10 +138,12 @@ $(PYTHON_TARGET)/ready: python/jaguar/requirements.txt
 	$(PYTHON_TESTS)/pip install --quiet $$(grep -E '^(numpy|pytest)==' python/jaguar/requirements.txt)
 	touch $@
 
-test-python: toolchain $(PYTHON_TARGET)/ready
+test-wheels: toolchain $(PYTHON_TARGET)/ready
 	rm -rf $(PYTHON_TARGET)/wheels
 	PATH="$(PYTHON_TOOLS):$$PATH" maturin build --quiet --manifest-path python/jaguar/Cargo.toml --locked --profile dev \
 	  --features $(SHARED_FEATURES) --interpreter $(PYTHON_TESTS)/python --out $(PYTHON_TARGET)/wheels
+
+test-python: test-wheels
 	$(PYTHON_TESTS)/pip install --quiet --no-deps --force-reinstall $(PYTHON_TARGET)/wheels/*.whl
 	cd python/jaguar && $(PYTHON_TOOLS)/ruff check --quiet . && $(PYTHON_TOOLS)/ruff format --quiet --check .
 	cd python/jaguar && $(PYTHON_TOOLS)/mypy --python-executable $(PYTHON_TESTS)/python
@@ -165,6 +168,20 @@ test-notebook:
 	    $(PYTHON_NOTEBOOK)/bin/jupyter execute --output=$(PYTHON_TARGET)/executed/both_parties.ipynb python/jaguar/examples/both_parties.ipynb; \
 	else \
 	  echo 'skip: nbclient cannot be installed (python/jaguar/requirements-notebook.txt): the notebook is not executed'; \
+	fi
+
+# Replicas on Ray Serve and questions of Ray Data, on this machine, with real servers. Ray is big: `make test` leaves it out.
+RAY_VENV := $(CURDIR)/target/ray
+
+test-ray:
+	@if test $(RAY_VENV)/ready -nt python/jaguar/requirements-ray.txt || { $(PYTHON) -m venv --clear $(RAY_VENV) && \
+	    $(RAY_VENV)/bin/pip install --quiet --requirement python/jaguar/requirements-ray.txt && touch $(RAY_VENV)/ready; }; then \
+	  $(MAKE) test-wheels && $(RAY_VENV)/bin/pip install --quiet --no-deps --force-reinstall $(PYTHON_TARGET)/wheels/*.whl && \
+	  $(CARGO) build --locked --package jaguar-cli --features $(SHARED_FEATURES) --quiet && cd python/jaguar && \
+	  JAGUAR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/jaguar" $(RAY_VENV)/bin/python -m pytest -q -o filterwarnings= \
+	    tests/test_ray.py tests/test_relay.py; \
+	else \
+	  echo 'skip: Ray cannot be installed (python/jaguar/requirements-ray.txt): jaguar.ray is untested'; \
 	fi
 
 # Examples with torch, in an environment that has it, with the wheel that `make test-python` built.

@@ -52,6 +52,7 @@ FOREIGN_BY = {
     "options of compilers, of cargo, of Go and of the shell, beside the command that takes them": "-fuzztime -d",
     "a crate of others, and messages of the system and of Go": "zune exceeded",
     "a directive of nginx": "proxy_http_version",
+    "options of Ray Serve": "rolling_update_percentage policy_kwargs",
     "names of an example": "relu_9 cifar10_0 cifar10_1 own.py",
     "stands for a width and a height in a message": "WxH",
     "the end of names": "_async",

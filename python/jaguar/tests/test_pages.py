@@ -92,11 +92,12 @@ def test_pages_have_no_snippet_that_nothing_runs() -> None:
     run_here = {"python/jaguar/README.md", "docs/start.md"}
     run_by_test_torch = {"docs/start.md", "docs/circulant.md"}
     run_by_try_gateway = {"docs/gateway.md"}  # tools/try_gateway.py (make test-gateway) runs it
+    run_by_test_ray = {"docs/ray.md"}  # make test-ray
     found = {
         str(path.relative_to(ROOT))
         for path in [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("python/*/README.md"), *ROOT.glob("*/README.md")]
         if blocks(str(path.relative_to(ROOT)))
     }
-    run = run_here | run_by_test_torch | run_by_try_gateway
+    run = run_here | run_by_test_torch | run_by_try_gateway | run_by_test_ray
     assert found <= run, found - run
     assert run_here <= found

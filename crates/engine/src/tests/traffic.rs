@@ -64,8 +64,8 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "hyena",
         [
-            "ff131f3ab754e45b253716886c56ec8a2bd88447b750d92f9250974d7d082e88",
-            "1eb85859360520d15272908a60ec8f71ca2845258112da416376b829a1eacef8",
+            "26e8dd3da218cb1212c48deff970cff24107d275b8a4df7fbf8db6cd8f33b074",
+            "b8d534ad0b681b30139f76d59c6d4845fd051eee423d5b55cddaeb764c4f3523",
         ],
     ),
     (
