@@ -612,7 +612,7 @@ impl Bench {
             }
         }
         let (by, swapped) = packing.moved_by(sum.giant);
-        let from = |slot: usize| (slot / row ^ usize::from(swapped)) * row + (slot % row + by) % row;
+        let from = |slot: usize| ((slot / row) ^ usize::from(swapped)) * row + (slot % row + by) % row;
         (0..2 * row).map(|slot| total[from(slot)]).collect()
     }
 }

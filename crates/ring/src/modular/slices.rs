@@ -262,6 +262,7 @@ impl Sources {
 ///
 /// # Panics
 /// Also if there are not as many keys as digits, or not so many words.
+#[allow(clippy::too_many_arguments)] // Each is read by every product.
 pub fn moved_products(
     kernel: Kernel,
     m: &Modulus,

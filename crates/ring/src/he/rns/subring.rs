@@ -97,10 +97,9 @@ impl Ring {
         assert_eq!(factors.residues.len(), self.limbs() * each, "factors of this ring");
         let (mut a, mut b): (Vec<_>, Vec<_>) =
             sums.iter_mut().map(|sum| (self.limbs_mut(&mut sum.a), self.limbs_mut(&mut sum.b))).unzip();
+        type Half = fn(&Ciphertext<Values>) -> &Poly<Values>;
         for (limb, residues) in factors.residues.chunks_exact(each).enumerate() {
-            let halves: [(_, fn(&Ciphertext<Values>) -> &Poly<Values>); 2] =
-                [(&mut a, |term| &term.a), (&mut b, |term| &term.b)];
-            for (sums, half) in halves {
+            for (sums, half) in [(&mut a, (|term| &term.a) as Half), (&mut b, |term| &term.b)] {
                 let terms: Vec<&[u64]> = terms.iter().map(|term| self.limb_of(half(term), limb)).collect();
                 let mut sums: Vec<&mut [u64]> =
                     sums.iter_mut().filter_map(|limbs| Some(limbs.next()?.1)).collect();
