@@ -257,10 +257,11 @@ impl Interleaved {
         u: usize,
         [row, i]: [usize; 2],
     ) -> Option<(usize, usize, bool)> {
+        // Of all weights in every query: h is a power of two, and no division is made.
         let h = self.row();
-        let j = (i + h - b * self.babies) % h;
+        let j = (i + h - b * self.babies) & (h - 1);
         let out = block * self.channels + (row ^ v) * h + j;
-        let channel = input * self.channels + row * h + (j + u) % h;
+        let channel = input * self.channels + row * h + ((j + u) & (h - 1));
         let exist = out < self.spec().out_channels && channel < self.in_shape()[0];
         let met = exist && (self.spec().groups == 1 || self.reads(out).contains(&channel));
         met.then_some((out, channel, j + u >= h))
@@ -331,7 +332,7 @@ impl Interleaved {
     pub(crate) fn weight(&self, sum: &Sum, term: &Term, slot: usize) -> Option<Weight> {
         let each = self.dimension().div_ceil(2);
         let u = term.baby + sum.giant.b * self.babies;
-        let at = [slot / each, slot % each % self.row()];
+        let at = [usize::from(slot >= each), slot & (each - 1) & (self.row() - 1)];
         let (out, channel, wraps) = self.pair(sum.block, term.input, sum.giant, u, at)?;
         Some((out, channel, term.taps[usize::from(wraps)]?))
     }

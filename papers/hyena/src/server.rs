@@ -145,10 +145,12 @@ impl ServerLayer {
     /// The weight of a pair of channels and a tap, its exponent included.
     pub(super) fn weight(&self, out: usize, channel: usize, tap: usize) -> i64 {
         let spec = self.layer.spec();
-        let each = self.layer.in_shape()[0] / spec.groups;
-        let taps = spec.kernel[0] * spec.kernel[1];
-        i64::from(self.weights.weights[(out * each + channel % each) * taps + tap])
-            << self.weights.exponent(out)
+        let (channels, taps) = (self.layer.in_shape()[0], spec.kernel[0] * spec.kernel[1]);
+        let at = match spec.groups {
+            1 => out * channels + channel,
+            groups => out * (channels / groups) + channel % (channels / groups),
+        };
+        i64::from(self.weights.weights[at * taps + tap]) << self.weights.exponent(out)
     }
 
     /// By part s, the weights f of a term.
