@@ -38,8 +38,13 @@ pub(super) const MOST_DIGITS: u32 = 6;
 /// Bytes that a server may have for rotated inputs, where a packing takes less.
 const MEMORY: usize = 1 << 30;
 
-/// Rotation keys that a layer may take, where a packing takes fewer: each has megabytes.
-const MOST_KEYS: usize = 64;
+/// Rotation keys that a layer may take, where a packing takes fewer: each has megabytes. Baby and giant steps take few.
+const fn most_keys(form: Form) -> usize {
+    match form {
+        Form::Interleaved => 64,
+        Form::Padded | Form::WalshHadamard | Form::Conventional | Form::Blocks => 512,
+    }
+}
 
 /// Channels in a ciphertext are tried in this order of upper bounds: fewer make less noise.
 const CHANNEL_BOUNDS: [usize; 5] = [usize::MAX, 64, 16, 4, 1];
@@ -503,7 +508,7 @@ fn find_candidates(n: usize, wanted: &Wanted<'_>) -> Vec<Candidate> {
     let held = all.into_iter().filter(|fitted| fitted.memory() <= least.max(MEMORY));
     let mut candidates: Vec<Candidate> = held.map(candidate).collect();
     let fewest = candidates.iter().map(|candidate| candidate.elements.len()).min().unwrap_or(0);
-    candidates.retain(|candidate| candidate.elements.len() <= fewest.max(MOST_KEYS));
+    candidates.retain(|candidate| candidate.elements.len() <= fewest.max(most_keys(wanted.form)));
     candidates
 }
 
