@@ -25,7 +25,7 @@
 //!
 //! | backend | f times the input | products a diagonal and tap | response |
 //! |---|---|---|---|
-//! | `hyena` | channels interleaved (`interleaved.rs`): f is a plaintext of c_n coefficients, one number on each of c_n stretches of a ciphertext | 1 by numbers | c_n output channels |
+//! | `hyena` | channels interleaved (`interleaved.rs`): f is a plaintext of c_n coefficients, one number on each of c_n stretches of a ciphertext | 1 by numbers, and more for rotations that wrap | c_n output channels |
 //! | `hyena-walsh-hadamard`, the paper's; for its tables, in no session | f = H·g/c_n, H the Walsh-Hadamard matrix: c_n products with numbers g, and behind the sum over taps and input blocks c_n − 1 products with fixed ±1 patterns | c_n scalars | c_n output channels |
 //! | `hyena-padded` | one output channel: f is not zero on one part, and what the number does to other parts is not used | 1 scalar | 1 output channel |
 //! | `hyena-conventional` | f as a plaintext | 1 plaintext | c_n output channels |
