@@ -434,7 +434,7 @@ fn backends_are_weighed() {
 /// A backend that is named twice is tried once: the planner asks with one of the allowed ones put before all of them.
 #[test]
 fn a_backend_that_is_allowed_twice_is_tried_once() {
-    // Its last layer has a map so wide that it is cut into more tiles than a row of slots may have.
+    // Its last layer has a map so wide that in slots it would be cut into too many tiles.
     let mut network = network();
     network.nodes = [0, 4, 6].map(|node| network.nodes[node].clone()).into();
     for (at, shape) in [[3, 100, 100], [2, 100, 100], [1, 4200, 4200]].into_iter().enumerate() {

@@ -122,13 +122,13 @@ impl Fitted {
         let Sizes { limbs, kept, .. } = sizes;
         let [_, received] = self.entering(sizes);
         let work = packing.work();
-        let (products, sums) = (work.products as f64, work.sums as f64);
+        let [products, sums, moved] = [work.products, work.sums, work.moved].map(|count| count as f64);
         // Of the words of a plaintext, D are computed.
         let made = sizes.plaintext() * (packing.dimension() as f64 / packing.slots() as f64);
         let product = made + Units { scalar: 2.0 * limbs, ..Units::default() };
         let group = product * products
             + Units { sum: 2.0 * limbs, ..Units::default() } * sums
-            + (sizes.split() + sizes.turn()) * (sums - packing.out_blocks() as f64);
+            + (sizes.split() + sizes.turn()) * moved;
         let sent =
             sizes.dropped() + Units { transform: 2.0 * limbs, packing: 2.0 * kept, ..Units::default() };
         received * self.packing.ciphertexts() as f64

@@ -44,6 +44,8 @@ pub struct Interleaved {
     together: usize,
     /// B: baby steps, a power of two of up to h.
     babies: usize,
+    /// All rotations of inputs, ascending.
+    turns: Vec<Turn>,
     /// What the server does for a group of tiles.
     work: InterleavedWork,
 }
@@ -55,6 +57,8 @@ pub(crate) struct InterleavedWork {
     pub(crate) products: usize,
     /// Sums of them, each for a giant step of an output block.
     pub(crate) sums: usize,
+    /// Of these, how many are moved.
+    pub(crate) moved: usize,
     /// The sums of one output block, at most, and products in them.
     pub(crate) most: [usize; 2],
     /// Products in one sum, at most.
@@ -117,7 +121,9 @@ impl Interleaved {
             let (channels, together) = (1 << log, if log == 0 { 2 } else { 1 });
             let work = InterleavedWork::default();
             let (windows, taps) = (windows.clone(), windows.taps());
-            let mut packing = Self { windows, taps, n, channels, together, babies: 1 << baby, work };
+            let (babies, turns) = (1 << baby, Vec::new());
+            let mut packing = Self { windows, taps, n, channels, together, babies, turns, work };
+            packing.turns = packing.all_turns();
             packing.work = packing.counted();
             packing
         };
@@ -183,12 +189,16 @@ impl Interleaved {
         steps
     }
 
-    /// All rotations of inputs, ascending.
-    pub(crate) fn turns(&self) -> Vec<Turn> {
+    fn all_turns(&self) -> Vec<Turn> {
         // The widest rotation of channels of each baby step takes all steps of the others.
         let last = self.row() - self.babies;
         let of = |baby: usize| self.steps(baby + last).into_iter().map(move |step| Turn { baby, step });
         (0..self.babies).flat_map(of).collect()
+    }
+
+    /// All rotations of inputs, ascending.
+    pub(crate) fn turns(&self) -> &[Turn] {
+        &self.turns
     }
 
     /// The giant steps.
@@ -198,13 +208,13 @@ impl Interleaved {
     }
 
     /// By how many slots inputs are rotated.
-    pub(crate) fn turned_by(&self, turn: Turn) -> usize {
-        turn.step * self.row() + turn.baby
+    pub(crate) fn turned_by(&self, Turn { baby, step }: Turn) -> usize {
+        step * self.row() + baby
     }
 
-    /// The automorphism of a rotation of inputs.
-    pub(crate) fn turn_element(&self, turn: Turn) -> usize {
-        rotation(self.n, self.turned_by(turn) as i64)
+    /// The automorphisms of all rotations of inputs. The one that leaves everything in its place is 1.
+    pub(crate) fn turn_elements(&self) -> Vec<usize> {
+        self.turns.iter().map(|&turn| rotation(self.n, self.turned_by(turn) as i64)).collect()
     }
 
     /// By how many slots a giant step's sum is rotated, and whether its rows are exchanged.
@@ -222,8 +232,7 @@ impl Interleaved {
 
     /// The automorphisms that a layer takes.
     pub(crate) fn elements(&self) -> Vec<usize> {
-        let turns =
-            self.turns().into_iter().map(|turn| self.turn_element(turn)).filter(|&element| element != 1);
+        let turns = self.turn_elements().into_iter().filter(|&element| element != 1);
         // Without groups the first block has as many channels as any other.
         let blocks = if self.spec().groups == 1 { 1 } else { self.out_blocks() };
         let mut giants: Vec<Giant> =
@@ -234,13 +243,6 @@ impl Interleaved {
     }
 
     // ---- Sums ----
-
-    /// The input channels that output channel `channel` reads.
-    fn reads(&self, channel: usize) -> Range<usize> {
-        let each = self.in_shape()[0] / self.spec().groups;
-        let group = channel / (self.spec().out_channels / self.spec().groups);
-        group * each..(group + 1) * each
-    }
 
     /// The channels of output block `block`.
     fn outputs_in(&self, block: usize) -> Range<usize> {
@@ -263,7 +265,7 @@ impl Interleaved {
         let out = block * self.channels + (row ^ v) * h + j;
         let channel = input * self.channels + row * h + ((j + u) & (h - 1));
         let exist = out < self.spec().out_channels && channel < self.in_shape()[0];
-        let met = exist && (self.spec().groups == 1 || self.reads(out).contains(&channel));
+        let met = exist && (self.spec().groups == 1 || self.windows.reads(out).contains(&channel));
         met.then_some((out, channel, j + u >= h))
     }
 
@@ -281,16 +283,15 @@ impl Interleaved {
     /// The sums of output block `block`.
     pub(crate) fn sums(&self, block: usize) -> Vec<Sum> {
         let outputs = self.outputs_in(block);
-        let read = self.reads(outputs.start).start..self.reads(outputs.end - 1).end;
+        let read = self.windows.reads(outputs.start).start..self.windows.reads(outputs.end - 1).end;
         let inputs = read.start / self.channels..read.end.div_ceil(self.channels);
-        let turns = self.turns();
         let sum = |giant: Giant| {
             let mut terms = Vec::new();
             for baby in 0..self.babies {
                 let u = baby + giant.b * self.babies;
                 let steps = self.steps(u);
                 let at = |&step: &usize| {
-                    turns.binary_search(&Turn { baby, step }).expect("every step is one of all")
+                    self.turns.binary_search(&Turn { baby, step }).expect("every step is one of all")
                 };
                 let steps: Vec<usize> = steps.iter().map(at).collect();
                 for input in inputs.clone().filter(|&input| self.meets(block, input, giant, u)) {
@@ -307,23 +308,30 @@ impl Interleaved {
         let of = |block: usize| {
             let sums = self.sums(block);
             let terms = || sums.iter().map(|sum| sum.terms.len());
-            [sums.len(), terms().sum(), terms().max().unwrap_or(0)]
+            let moved = sums.iter().filter(|sum| self.giant_element(sum.giant).is_some()).count();
+            [sums.len(), terms().sum(), terms().max().unwrap_or(0), moved]
         };
         let blocks = self.out_blocks();
         // Without groups all blocks but the last are alike.
-        let counts: Vec<([usize; 3], usize)> = match self.spec().groups {
+        let counts: Vec<([usize; 4], usize)> = match self.spec().groups {
             1 => vec![(of(0), blocks - 1), (of(blocks - 1), 1)],
             _ => (0..blocks).map(|block| (of(block), 1)).collect(),
         };
         let total = |i: usize| counts.iter().map(|(count, times)| count[i] * times).sum();
         let [sums, products, longest] =
             [0, 1, 2].map(|i| counts.iter().map(|(count, _)| count[i]).max().unwrap_or(0));
-        InterleavedWork { sums: total(0), products: total(1), most: [sums, products], longest }
+        InterleavedWork {
+            sums: total(0),
+            products: total(1),
+            moved: total(3),
+            most: [sums, products],
+            longest,
+        }
     }
 
-    /// Where a term's weights come from, at each slot of the subring.
-    pub(crate) fn term(&self, (input, turn): (usize, Turn)) -> Term {
-        let places = self.places();
+    /// Where the weights of a term of sums come from: of an input block, and a rotation by its place in [`turns`](Self::turns).
+    pub(crate) fn term(&self, input: usize, turn: usize) -> Term {
+        let (turn, places) = (self.turns[turn], self.places());
         let tap = |wrap: usize| self.taps.iter().position(|tap| tap % places == (turn.step + wrap) % places);
         Term { input, baby: turn.baby, taps: [0, 1].map(tap) }
     }

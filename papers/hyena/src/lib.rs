@@ -10,7 +10,7 @@
 //!    under the client's public key without the primes that are dropped, and makes its share of −R (step 7). Nothing
 //!    passes. Of what would take more than [`AHEAD`] bytes there are seeds, and the rest is done online.
 //! 3. *Client, online:* adds its share of the input in slots; the b halves and the seeds of the a halves leave.
-//! 4. *Server:* adds its own share. Rotates each ciphertext by every tap; the rotations share the split into digits
+//! 4. *Server:* adds its own share. Rotates each ciphertext by every tap and baby step; the rotations share the split into digits
 //!    (hoisting).
 //! 5. *Server:* for every output block and rotation d of channels (*diagonal*), Σ of (rotated input) × (weights of the
 //!    pairs of channels that d brings together), in one of several forms ([`Form`]); turns it by d, adds all diagonals.
@@ -252,7 +252,15 @@ impl Layer {
         let client = (batch(packing.ciphertexts()) * whole).max(batch(packing.responses()) * 2 * kept);
         // A digit of a ciphertext, a sum in words of twice the width, and what is turned.
         let thread = whole * (self.ring.digits() as u64 / 2 + 4);
-        let server = upload + packing.turned() as u64 * whole + threads as u64 * thread;
+        // Sums of interleaved channels: those of each thread, and those of the output blocks that they are added to.
+        let sums = match packing {
+            Places::Interleaved(packing) => {
+                let most = packing.work().most[0] * packing.out_blocks();
+                (threads * most.min(server::MOST_SUMS)) as u64 + batch(packing.out_blocks())
+            }
+            Places::Channels(_) | Places::Blocks(_) => 0,
+        };
+        let server = upload + (packing.turned() as u64 + sums) * whole + threads as u64 * thread;
         [client, server + batch(packing.responses()) * kept]
     }
 

@@ -11,8 +11,6 @@
 //! A map whose window does not fit a row is cut into tiles, two of which share a ciphertext: row 0 and row 1 are
 //! the same channel.
 
-use std::ops::Range;
-
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_ring::he::rns::{rotation, row_swap};
 
@@ -116,19 +114,12 @@ impl Packing {
     /// The part in which a ciphertext with one output channel has it: that of the first input channel that it
     /// reads, so that a depthwise layer moves nothing.
     pub fn target(&self, channel: usize) -> usize {
-        self.reads(channel).start % self.channels
+        self.windows.reads(channel).start % self.channels
     }
 
     /// The input channel in part `q` of block `block`, if there is one.
     fn in_channel(&self, block: usize, q: usize) -> Option<usize> {
         Some(block * self.channels + q).filter(|&channel| channel < self.in_shape()[0])
-    }
-
-    /// The input channels that output channel `channel` reads.
-    fn reads(&self, channel: usize) -> Range<usize> {
-        let each = self.in_shape()[0] / self.spec().groups;
-        let group = channel / (self.spec().out_channels / self.spec().groups);
-        group * each..(group + 1) * each
     }
 
     /// The pair of output and input channel that meet in part `s` of input block `input` when it is to move by `d`
@@ -138,7 +129,7 @@ impl Packing {
         let row = (self.channels / 2).max(1);
         let q = self.moved(s, d / row * row + (row - d % row) % row);
         let (out, channel) = (self.out_channel(output, q)?, self.in_channel(input, s)?);
-        self.reads(out).contains(&channel).then_some((out, channel))
+        self.windows.reads(out).contains(&channel).then_some((out, channel))
     }
 
     /// By which diagonal part s is moved into part q.
@@ -151,7 +142,8 @@ impl Packing {
     fn read_by(&self, output: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let parts = (0..self.channels).filter_map(move |q| Some((q, self.out_channel(output, q)?)));
         parts.flat_map(move |(q, out)| {
-            self.reads(out)
+            self.windows
+                .reads(out)
                 .map(move |channel| (self.between(q, channel % self.channels), channel / self.channels))
         })
     }
@@ -190,7 +182,7 @@ impl Packing {
         'all: for block in 0..blocks {
             for (q, out) in (0..self.channels).filter_map(|q| Some((q, self.out_channel(block, q)?))) {
                 // Channels follow each other, so parts repeat.
-                for channel in self.reads(out).take(self.channels) {
+                for channel in self.windows.reads(out).take(self.channels) {
                     let d = self.between(q, channel % self.channels);
                     missing -= usize::from(!std::mem::replace(&mut read[d], true));
                 }

@@ -1,7 +1,7 @@
 //! The server's half: it holds the weights, and never a secret of the client.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_ring::cpu::Cpu;
@@ -89,7 +89,7 @@ const SUMS_TOGETHER: usize = 32;
 pub const ROTATED_TOGETHER: usize = 4;
 
 /// Sums of interleaved channels that are made at once, at most, and so many stretches of them, about: each has numbers of its own.
-const MOST_SUMS: usize = 64;
+pub(super) const MOST_SUMS: usize = 64;
 const STRETCHES: usize = 1 << 12;
 
 /// Words of numbers that are made at once, about, and terms at most: they stay in a cache.
@@ -226,9 +226,7 @@ impl ServerLayer {
             Places::Channels(packing) => {
                 packing.taps().into_iter().map(|tap| packing.tap_element(tap)).collect()
             }
-            Places::Interleaved(packing) => {
-                packing.turns().into_iter().map(|turn| packing.turn_element(turn)).collect()
-            }
+            Places::Interleaved(packing) => packing.turn_elements(),
             Places::Blocks(packing) => {
                 packing.baby_steps(input).into_iter().map(|d| packing.element(d)).collect()
             }
@@ -261,22 +259,21 @@ impl ServerLayer {
         blocks: &[usize],
     ) -> Vec<Ciphertext<Values>> {
         let chunks = sums_together(packing, blocks, rayon::current_num_threads());
-        let made = |chunk: &Vec<Sum>| -> Vec<(usize, Ciphertext<Values>)> {
+        // Sums are added as they come, so that none waits in memory.
+        let zero = |_| Mutex::new(Ciphertext { a: ring.zero(), b: ring.zero() });
+        let totals: Vec<Mutex<Ciphertext<Values>>> = blocks.iter().map(zero).collect();
+        chunks.par_iter().for_each(|chunk| {
             let sums = self.sums_of_numbers(ring, packing, chunk, |input, turn| &inputs[input][turn]);
-            let moved = |(sum, made): (&Sum, Ciphertext<Values>)| match packing.giant_element(sum.giant) {
-                None => (sum.block, made),
-                Some(element) => (sum.block, made.apply(ring, keys.of(element))),
-            };
-            chunk.iter().zip(sums).map(moved).collect()
-        };
-        let zero = |_| Ciphertext { a: ring.zero(), b: ring.zero() };
-        let mut totals: Vec<Ciphertext<Values>> = blocks.iter().map(zero).collect();
-        let all: Vec<Vec<(usize, Ciphertext<Values>)>> = chunks.par_iter().map(made).collect();
-        for (block, sum) in all.into_iter().flatten() {
-            let at = blocks.iter().position(|&own| own == block).expect("a sum of one of the blocks");
-            totals[at].add_assign(ring, &sum);
-        }
-        totals
+            for (Sum { block, giant, .. }, sum) in chunk.iter().zip(sums) {
+                let moved = match packing.giant_element(*giant) {
+                    None => sum,
+                    Some(element) => sum.apply(ring, keys.of(element)),
+                };
+                let at = blocks.iter().position(|own| own == block).expect("a sum of one of the blocks");
+                totals[at].lock().expect("no thread has panicked").add_assign(ring, &moved);
+            }
+        });
+        totals.into_iter().map(|total| total.into_inner().expect("no thread has panicked")).collect()
     }
 
     /// Sums of the same terms, of inputs by block and rotation.
@@ -292,12 +289,10 @@ impl ServerLayer {
         let words = subring.dimension() * ring.limbs() * sums.len();
         let zero = |_: &Sum| Ciphertext { a: ring.zero(), b: ring.zero() };
         let mut totals: Vec<Ciphertext<Values>> = sums.iter().map(zero).collect();
-        let turns = packing.turns();
         for terms in sums[0].terms.chunks((NUMBERS / words).clamp(8, MOST_TERMS)) {
             let width = (terms.len() * sums.len()).next_multiple_of(8);
             let mut slots = Zeroizing::new(vec![0; subring.dimension() * width]);
-            let of: Vec<Term> =
-                terms.iter().map(|&(input, turn)| packing.term((input, turns[turn]))).collect();
+            let of: Vec<Term> = terms.iter().map(|&(input, turn)| packing.term(input, turn)).collect();
             // Terms last: those of one output channel lie side by side in memory.
             for (slot, &place) in subring.places().iter().enumerate() {
                 let slots = &mut slots[place as usize * width..][..width];

@@ -198,11 +198,10 @@ impl Planned {
             Places::Channels(packing) => packing,
             Places::Interleaved(packing) => {
                 let (work, groups) = (packing.work(), packing.groups());
-                let stay = packing.out_blocks();
                 return Counts {
                     ciphertexts: packing.ciphertexts(),
                     sums: groups * work.products.div_ceil(work.longest),
-                    turns: groups * (work.sums - stay),
+                    turns: groups * work.moved,
                     responses: packing.responses(),
                 };
             }
@@ -265,7 +264,7 @@ enum Sample {
 }
 
 impl Sample {
-    /// Of a layer of interleaved channels: the longest sums, spread over its output blocks.
+    /// Of a layer of interleaved channels: the longest sums of its first output blocks.
     fn interleaved(packing: &Interleaved, samples: usize) -> Vec<Self> {
         let blocks: Vec<usize> = (0..packing.out_blocks()).take(TOGETHER).collect();
         let mut sums = sums_together(packing, &blocks, 1);
@@ -353,7 +352,7 @@ impl Bench {
                 (Sample::channels(&server, packing, samples.max(1)), packing.in_blocks(), turns)
             }
             Places::Interleaved(packing) => {
-                let turns = packing.turns().into_iter().map(|turn| packing.turn_element(turn)).collect();
+                let turns = packing.turn_elements();
                 (Sample::interleaved(packing, samples.max(1)), packing.in_blocks(), turns)
             }
             Places::Blocks(_) => unreachable!("layers of blocks have tables of their own"),
@@ -598,7 +597,7 @@ impl Bench {
         for &(input, turn) in &sum.terms {
             let mut slots = vec![0; 2 * row];
             packing.write_inputs(0, input % self.inputs, &self.x, &mut slots);
-            let term = packing.term((input, turns[turn]));
+            let term = packing.term(input, turn);
             let weights: Vec<_> =
                 (0..packing.dimension()).map(|slot| packing.weight(sum, &term, slot)).collect();
             let each = (weights.len() / 2).max(1);

@@ -5,6 +5,8 @@
 //! `kx·dilation` places to the right of it. (Of a kernel of one place that strides over the input, only the places that
 //! it reads are in the window.)
 
+use std::ops::Range;
+
 use jaguar_graph::network::{Linear, Shape};
 
 /// What packings of `n` slots have alike whose `windows` share ciphertexts, so many `together`.
@@ -121,6 +123,13 @@ impl Windows {
     /// How many windows the map is cut into.
     pub(crate) fn count(&self) -> usize {
         self.tiles[0] * self.tiles[1]
+    }
+
+    /// The input channels that output channel `channel` reads.
+    pub(crate) fn reads(&self, channel: usize) -> Range<usize> {
+        let each = self.in_shape[0] / self.spec.groups;
+        let group = channel / (self.spec.out_channels / self.spec.groups);
+        group * each..(group + 1) * each
     }
 
     /// Places of a window.

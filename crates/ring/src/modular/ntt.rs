@@ -108,9 +108,7 @@ impl Ntt {
         assert_eq!(data.len(), self.len(), "values of a polynomial");
         vector::backward(self.kernel, &self.modulus, &self.backward, self.scale, data);
     }
-}
 
-impl Ntt {
     /// Coefficients to values of many polynomials modulo `X^d + 1` side by side, in place: `data` has d rows of `width` words,
     /// row i the coefficients of X^i. Value k is that at the power `exponent` says for length d of `psi^(n/d)`, the root of that
     /// length. Residues below p in and out.

@@ -43,6 +43,14 @@ struct Terms<'a, W> {
     part: usize,
 }
 
+/// The one length of terms and sums; `None` without sums.
+fn length(terms: &[&[u64]], sums: &[&mut [u64]]) -> Option<usize> {
+    let len = sums.first()?.len();
+    let one = terms.iter().all(|term| term.len() == len) && sums.iter().all(|sum| sum.len() == len);
+    assert!(one, "slices of one length");
+    Some(len)
+}
+
 /// `sums[row] = Σ_i weights[i·rows + row]·terms[i]`, rows being the number of sums. Residues below p in and out. Time and memory
 /// access depend on the shape and `weight_bits` alone.
 ///
@@ -58,13 +66,9 @@ pub fn weighted_sums(
     weight_bits: u32,
     sums: &mut [&mut [u64]],
 ) {
-    let Some(first) = sums.first() else { return };
-    let (len, rows) = (first.len(), sums.len());
+    let Some(len) = length(terms, sums) else { return };
+    let rows = sums.len();
     assert_eq!(weights.len(), terms.len() * rows, "a weight for each row and term");
-    assert!(
-        terms.iter().all(|term| term.len() == len) && sums.iter().all(|sum| sum.len() == len),
-        "slices of one length"
-    );
     assert!(len.is_multiple_of(super::slices::BLOCK), "whole vectors");
     let count_bits = usize::BITS - terms.len().leading_zeros();
     assert!(m.bits + weight_bits + count_bits <= WIDE_BITS, "sums that do not fit 128 bits");
@@ -93,12 +97,8 @@ pub fn weighted_parts(
     width: usize,
     sums: &mut [&mut [u64]],
 ) {
-    let Some(first) = sums.first() else { return };
-    let (len, rows) = (first.len(), sums.len());
-    assert!(
-        terms.iter().all(|term| term.len() == len) && sums.iter().all(|sum| sum.len() == len),
-        "slices of one length"
-    );
+    let Some(len) = length(terms, sums) else { return };
+    let rows = sums.len();
     if terms.is_empty() {
         return;
     }

@@ -149,6 +149,29 @@ fn stages<S: Field>(
     }
 }
 
+/// Both halves of each of the blocks of one stage, of `len` words each.
+#[inline(always)]
+fn stage<S: Field, const BACK: bool>(
+    simd: S,
+    roots: &Roots,
+    data: &mut [u64],
+    len: usize,
+    c: &Constants<S::W>,
+) {
+    let blocks = data.len() / len;
+    for (i, block) in data.chunks_exact_mut(len).enumerate() {
+        let (left, right) = block.split_at_mut(len / 2);
+        let root = root(simd, roots, blocks + i);
+        for (x, y) in left.chunks_exact_mut(S::LANES).zip(right.chunks_exact_mut(S::LANES)) {
+            let (a, b) = (simd.load(x), simd.load(y));
+            let (a, b) =
+                if BACK { back_butterfly(simd, a, b, root, c) } else { butterfly(simd, a, b, root, c) };
+            simd.store(x, a);
+            simd.store(y, b);
+        }
+    }
+}
+
 #[inline(always)]
 fn transform<S: Field>(simd: S, m: &Modulus, roots: &Roots, data: &mut [u64]) {
     let c = &simd.constants(m);
@@ -157,13 +180,7 @@ fn transform<S: Field>(simd: S, m: &Modulus, roots: &Roots, data: &mut [u64]) {
     let mut blocks = 1;
     if (len / pair).trailing_zeros() % 2 == 1 {
         // One stage alone, so that the number of the others is even.
-        let (left, right) = data.split_at_mut(len / 2);
-        let outer = root(simd, roots, 1);
-        for (x, y) in left.chunks_exact_mut(S::LANES).zip(right.chunks_exact_mut(S::LANES)) {
-            let (a, b) = butterfly(simd, simd.load(x), simd.load(y), outer, c);
-            simd.store(x, a);
-            simd.store(y, b);
-        }
+        stage::<S, false>(simd, roots, data, len, c);
         (len, blocks) = (len / 2, 2);
     }
     while len > CACHED {
@@ -217,29 +234,6 @@ fn transform_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, 
     } else {
         for x in data.chunks_exact_mut(S::LANES) {
             simd.store(x, simd.reduce(simd.mul_factor_lazy(simd.load(x), scale, c.p), c.p));
-        }
-    }
-}
-
-/// Both halves of each of the blocks of one stage, of `len` words each.
-#[inline(always)]
-fn stage<S: Field, const BACK: bool>(
-    simd: S,
-    roots: &Roots,
-    data: &mut [u64],
-    len: usize,
-    c: &Constants<S::W>,
-) {
-    let blocks = data.len() / len;
-    for (i, block) in data.chunks_exact_mut(len).enumerate() {
-        let (left, right) = block.split_at_mut(len / 2);
-        let root = root(simd, roots, blocks + i);
-        for (x, y) in left.chunks_exact_mut(S::LANES).zip(right.chunks_exact_mut(S::LANES)) {
-            let (a, b) = (simd.load(x), simd.load(y));
-            let (a, b) =
-                if BACK { back_butterfly(simd, a, b, root, c) } else { butterfly(simd, a, b, root, c) };
-            simd.store(x, a);
-            simd.store(y, b);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! each of D stretches of N/D words, for X^(N/D) has D values, and [`Ntt`](crate::modular::Ntt) has equal ones side by side. So a
 //! product with it is a product with one residue on each stretch, and what is stored of it are D residues for each prime.
 
-use crate::modular::{Ntt, slices};
+use crate::modular::{LENGTHS, Ntt, slices};
 use zeroize::Zeroizing;
 
 use super::{Ciphertext, PlainModulus, Poly, Ring, Values};
@@ -12,6 +12,7 @@ use crate::he::params::ParameterError;
 
 /// How plaintexts of one subring are made, and where their slots are.
 pub struct Subring {
+    /// Modulo t, of length D or the shortest that there is: its first D roots are those of length D.
     plain: Ntt,
     /// By slot of the subring, row by row: which value it is.
     places: Vec<u32>,
@@ -31,7 +32,7 @@ impl Subring {
     /// That of `dimension` D, of plaintexts modulo the prime `t` in rings of N.
     ///
     /// # Errors
-    /// If t is no prime of up to 60 bits that is 1 modulo 2N.
+    /// If t is no prime of up to 60 bits that is 1 modulo 2D and 32.
     ///
     /// # Panics
     /// If D is neither 1 nor a power of two from 4 to N/8.
@@ -39,11 +40,12 @@ impl Subring {
         let (n, d) = (ring.n(), dimension);
         let fits = d == 1 || (d.is_power_of_two() && d >= 4 && d * slices::BLOCK <= n);
         assert!(fits, "a subring of dimension 1, or 4 to N/8, not {d}");
-        let plain = Ntt::new(n, t).ok_or(ParameterError::Batch { t, ring_dim: n })?.on(ring.kernel());
+        let len = d.max(*LENGTHS.start());
+        let plain = Ntt::new(len, t).ok_or(ParameterError::Batch { t, ring_dim: n })?.on(ring.kernel());
         // X^(N/D) has the same value at all powers of zeta that are alike modulo 2D.
         let powers = || std::iter::successors(Some(1), move |e| Some(3 * e % (2 * d))).take(d / 2);
         let exponents = powers().chain(powers().map(|e| 2 * d - e));
-        let places = exponents.map(|e| (plain.index(e) / (n / d)) as u32).collect();
+        let places = exponents.map(|e| (plain.index(e) / (len / d)) as u32).collect();
         Ok(Self { plain, places: if d == 1 { vec![0] } else { places } })
     }
 
