@@ -300,8 +300,9 @@ fn real_parameters() {
         (spec(5, 3, 2, 1, 5), [5, 30, 30]),
         (spec(4, 1, 2, 0, 2), [4, 28, 28]),
         (spec(10, 1, 1, 0, 1), [40, 1, 1]),
-        // A kernel as large as its map.
+        // Kernels as large as their maps: a matrix, and none for its padding.
         (spec(6, 3, 1, 0, 1), [5, 3, 3]),
+        (spec(6, 3, 1, 1, 1), [5, 3, 3]),
     ]
     .into_iter()
     .enumerate()
