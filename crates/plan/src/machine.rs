@@ -222,6 +222,7 @@ pub(crate) mod tests {
                 transform: 1e-4,
                 product: 2e-5,
                 scalar: 5e-6,
+                stretches: 5e-6,
                 sum: 2e-5,
                 small: 1e-5,
                 switch: 5e-5,

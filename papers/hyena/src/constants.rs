@@ -27,7 +27,9 @@ pub struct SlotWork {
     pub product: f64,
     /// Times a number, added up in 128 bits.
     pub scalar: f64,
-    /// Such a sum reduced, at its end.
+    /// Times a number on each of some stretches, added up.
+    pub stretches: f64,
+    /// A sum in 128 bits reduced, at its end.
     pub sum: f64,
     /// Made of small numbers, before it is transformed: a digit, or a plaintext.
     pub small: f64,
@@ -49,23 +51,24 @@ pub struct SlotWork {
 
 impl SlotWork {
     /// All figures.
-    pub(crate) fn all(self) -> [f64; 12] {
-        let Self { transform, product, scalar, sum, small, switch, .. } = self;
+    pub(crate) fn all(self) -> [f64; 13] {
+        let Self { transform, product, scalar, stretches, sum, small, switch, .. } = self;
         let Self { encryption, zero, packing, uniform, encoding, rounding, .. } = self;
         [
-            transform, product, scalar, sum, small, switch, encryption, zero, packing, uniform, encoding,
-            rounding,
+            transform, product, scalar, stretches, sum, small, switch, encryption, zero, packing, uniform,
+            encoding, rounding,
         ]
     }
 
     /// The figures that [`all`](Self::all) gives.
-    fn of(all: [f64; 12]) -> Self {
-        let [transform, product, scalar, sum, small, switch, rest @ ..] = all;
+    fn of(all: [f64; 13]) -> Self {
+        let [transform, product, scalar, stretches, sum, small, switch, rest @ ..] = all;
         let [encryption, zero, packing, uniform, encoding, rounding] = rest;
         Self {
             transform,
             product,
             scalar,
+            stretches,
             sum,
             small,
             switch,
@@ -124,7 +127,7 @@ mod tests {
         let costs = |(ring_dim, limb_bits): (usize, u32)| SlotCosts {
             ring_dim,
             limb_bits,
-            each: SlotWork::of([f64::from(limb_bits); 12]),
+            each: SlotWork::of([f64::from(limb_bits); 13]),
         };
         let rings = SlotRings(SLOT_RINGS.map(costs).to_vec());
         assert_eq!(rings.of(8192, 41).unwrap().transform, 50.0);

@@ -125,9 +125,9 @@ impl Fitted {
         let [products, sums, moved] = [work.products, work.sums, work.moved].map(|count| count as f64);
         // Of the words of a plaintext, D are computed.
         let made = sizes.plaintext() * (packing.dimension() as f64 / packing.slots() as f64);
-        let product = made + Units { scalar: 2.0 * limbs, ..Units::default() };
+        let product = made + Units { stretches: 2.0 * limbs, ..Units::default() };
         let group = product * products
-            + Units { sum: 2.0 * limbs, ..Units::default() } * sums
+            + Units { product: 2.0 * limbs, ..Units::default() } * sums
             + (sizes.split() + sizes.turn()) * moved;
         let sent =
             sizes.dropped() + Units { transform: 2.0 * limbs, packing: 2.0 * kept, ..Units::default() };

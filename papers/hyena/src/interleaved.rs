@@ -21,6 +21,7 @@
 //!
 //! (A window of one place is repeated in all places: then nothing wraps.)
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use jaguar_graph::network::{Linear, Shape};
@@ -122,10 +123,9 @@ impl Interleaved {
             let work = InterleavedWork::default();
             let (windows, taps) = (windows.clone(), windows.taps());
             let (babies, turns) = (1 << baby, Vec::new());
-            let mut packing = Self { windows, taps, n, channels, together, babies, turns, work };
-            packing.turns = packing.all_turns();
-            packing.work = packing.counted();
-            packing
+            let packing = Self { windows, taps, n, channels, together, babies, turns, work };
+            let (turns, work) = packing.counted();
+            Self { turns, work, ..packing }
         };
         logs.map(of).collect()
     }
@@ -179,21 +179,14 @@ impl Interleaved {
 
     // ---- Rotations ----
 
-    /// The steps that a rotation of channels by u takes, ascending.
-    fn steps(&self, u: usize) -> Vec<usize> {
-        let (taps, places) = (&self.taps, self.places());
-        let wrapped = taps.iter().filter(|_| u > 0).map(|tap| (tap + places - 1) % places);
-        let mut steps: Vec<usize> = taps.iter().map(|tap| tap % places).chain(wrapped).collect();
+    /// The steps of a rotation of channels of which some do not wrap, or do: `met`. Ascending.
+    fn steps(&self, met: [bool; 2]) -> Vec<usize> {
+        let places = self.places();
+        let each = |wrap: usize| self.taps.iter().map(move |tap| (tap + places - wrap) % places);
+        let mut steps: Vec<usize> = (0..2).filter(|&wrap| met[wrap]).flat_map(each).collect();
         steps.sort_unstable();
         steps.dedup();
         steps
-    }
-
-    fn all_turns(&self) -> Vec<Turn> {
-        // The widest rotation of channels of each baby step takes all steps of the others.
-        let last = self.row() - self.babies;
-        let of = |baby: usize| self.steps(baby + last).into_iter().map(move |step| Turn { baby, step });
-        (0..self.babies).flat_map(of).collect()
     }
 
     /// All rotations of inputs, ascending.
@@ -269,47 +262,65 @@ impl Interleaved {
         met.then_some((out, channel, j + u >= h))
     }
 
-    /// Whether a rotation of channels brings any pair together.
-    fn meets(&self, block: usize, input: usize, giant: Giant, u: usize) -> bool {
+    /// Whether a rotation of channels brings any pair together that does not wrap, and one that does.
+    fn meets(&self, block: usize, input: usize, giant: Giant, u: usize) -> [bool; 2] {
         let full = |count: usize| count >= self.channels;
         let inputs = self.in_shape()[0] - input * self.channels;
-        if self.spec().groups == 1 && (full(self.outputs_in(block).len()) || full(inputs)) {
-            return true;
+        if self.spec().groups == 1 && full(self.outputs_in(block).len()) && full(inputs) {
+            return [true, u > 0];
         }
-        let rows = self.channels.min(2);
-        (0..rows).any(|row| (0..self.row()).any(|i| self.pair(block, input, giant, u, [row, i]).is_some()))
+        let mut met = [false; 2];
+        for at in (0..self.channels.min(2)).flat_map(|row| (0..self.row()).map(move |i| [row, i])) {
+            if let Some((_, _, wraps)) = self.pair(block, input, giant, u, at) {
+                met[usize::from(wraps)] = true;
+                if met == [true; 2] {
+                    break;
+                }
+            }
+        }
+        met
+    }
+
+    /// What an output block's sum for a giant step is of: input blocks, and how they are rotated.
+    fn terms(&self, block: usize, giant: Giant) -> impl Iterator<Item = (usize, Turn)> + '_ {
+        let outputs = self.outputs_in(block);
+        let read = self.windows.reads(outputs.start).start..self.windows.reads(outputs.end - 1).end;
+        let inputs = read.start / self.channels..read.end.div_ceil(self.channels);
+        let of = move |input: usize, baby: usize| {
+            let steps = self.steps(self.meets(block, input, giant, baby + giant.b * self.babies));
+            steps.into_iter().map(move |step| (input, Turn { baby, step }))
+        };
+        inputs.flat_map(move |input| (0..self.babies).flat_map(move |baby| of(input, baby)))
     }
 
     /// The sums of output block `block`.
     pub(crate) fn sums(&self, block: usize) -> Vec<Sum> {
-        let outputs = self.outputs_in(block);
-        let read = self.windows.reads(outputs.start).start..self.windows.reads(outputs.end - 1).end;
-        let inputs = read.start / self.channels..read.end.div_ceil(self.channels);
+        let at = |turn: Turn| self.turns.binary_search(&turn).expect("the turns are those of all terms");
         let sum = |giant: Giant| {
-            let mut terms = Vec::new();
-            for baby in 0..self.babies {
-                let u = baby + giant.b * self.babies;
-                let steps = self.steps(u);
-                let at = |&step: &usize| {
-                    self.turns.binary_search(&Turn { baby, step }).expect("every step is one of all")
-                };
-                let steps: Vec<usize> = steps.iter().map(at).collect();
-                for input in inputs.clone().filter(|&input| self.meets(block, input, giant, u)) {
-                    terms.extend(steps.iter().map(|&turn| (input, turn)));
-                }
-            }
-            terms.sort_unstable();
+            let terms = self.terms(block, giant).map(|(input, turn)| (input, at(turn))).collect();
             Sum { block, giant, terms }
         };
         self.giants().map(sum).filter(|sum| !sum.terms.is_empty()).collect()
     }
 
-    fn counted(&self) -> InterleavedWork {
-        let of = |block: usize| {
-            let sums = self.sums(block);
-            let terms = || sums.iter().map(|sum| sum.terms.len());
-            let moved = sums.iter().filter(|sum| self.giant_element(sum.giant).is_some()).count();
-            [sums.len(), terms().sum(), terms().max().unwrap_or(0), moved]
+    /// All rotations of inputs, and the work of a group of tiles.
+    fn counted(&self) -> (Vec<Turn>, InterleavedWork) {
+        let mut turns = BTreeSet::new();
+        let mut of = |block: usize| {
+            // Sums, products, the longest sum's products, sums that are moved.
+            let mut count = [0; 4];
+            for giant in self.giants() {
+                let before = count[1];
+                for (_, turn) in self.terms(block, giant) {
+                    turns.insert(turn);
+                    count[1] += 1;
+                }
+                let (products, is_moved) = (count[1] - before, self.giant_element(giant).is_some());
+                count[0] += usize::from(products > 0);
+                count[2] = count[2].max(products);
+                count[3] += usize::from(products > 0 && is_moved);
+            }
+            count
         };
         let blocks = self.out_blocks();
         // Without groups all blocks but the last are alike.
@@ -320,13 +331,14 @@ impl Interleaved {
         let total = |i: usize| counts.iter().map(|(count, times)| count[i] * times).sum();
         let [sums, products, longest] =
             [0, 1, 2].map(|i| counts.iter().map(|(count, _)| count[i]).max().unwrap_or(0));
-        InterleavedWork {
+        let work = InterleavedWork {
             sums: total(0),
             products: total(1),
             moved: total(3),
             most: [sums, products],
             longest,
-        }
+        };
+        (turns.into_iter().collect(), work)
     }
 
     /// Where the weights of a term of sums come from: of an input block, and a rotation by its place in [`turns`](Self::turns).

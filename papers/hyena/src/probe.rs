@@ -5,7 +5,7 @@ use std::hint::black_box;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::params::RnsParameters;
 use jaguar_ring::he::rns::{
-    Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Values, rotation,
+    Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Subring, Values, rotation,
 };
 use jaguar_ring::modular::primes;
 use jaguar_ring::prg::Prg;
@@ -39,6 +39,10 @@ const LIMB_BITS: u32 = 53;
 const TERMS: usize = 4;
 const ROWS: usize = 2;
 
+/// Sums of products with numbers on stretches that are made at once, and how many stretches.
+const STRETCHED: usize = 8;
+const DIMENSION: usize = 64;
+
 /// Bits of the plaintext modulus, with room for products of 38 bits, and of weights.
 const PLAIN_BITS: u32 = 41;
 const NUMBER_BITS: u32 = 16;
@@ -58,7 +62,7 @@ fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCosts, ProbeErr
     let plain = primes(PLAIN_BITS, 2 * ring_dim as u64).next().expect("there is a prime of so many bits");
     let ring = Ring::new(cpu, params);
     let modulus = PlainModulus::new(&ring, plain)?;
-    let batch = Batch::new(ring_dim, plain)?;
+    let batch = Batch::new(ring_dim, plain)?.on(ring.kernel());
     let prg = &mut Prg::new([1; 32]);
     let limbs = ring.limbs() as f64;
 
@@ -99,6 +103,16 @@ fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCosts, ProbeErr
     let each = 2.0 * limbs * ROWS as f64;
     let scalar = positive((long - short) / (many.len() - few.len()) as f64 / each);
     let sum = positive(short / each - few.len() as f64 * scalar);
+    let subring = Subring::new(&ring, plain, DIMENSION)?;
+    let mut totals: Vec<Ciphertext<_>> = (0..STRETCHED).map(|_| terms[0].duplicate()).collect();
+    let mut stretched = |terms: &[&Ciphertext<_>]| {
+        let width = terms.len() * STRETCHED;
+        let factors = subring.encode(&ring, &modulus, &mut vec![12_345; DIMENSION * width], width);
+        least(|| ring.add_subring_products(terms, &factors, &mut totals))
+    };
+    let (short, long) = (stretched(&few), stretched(&many));
+    let stretches =
+        positive((long - short) / (many.len() - few.len()) as f64 / (2 * STRETCHED) as f64 / limbs);
     let mut total = terms[0].duplicate();
     let product = least(|| terms.iter().for_each(|term| total.multiply_add(&ring, term, &values)));
     let product = product / TERMS as f64 / 2.0 / limbs;
@@ -114,6 +128,7 @@ fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCosts, ProbeErr
             transform,
             product,
             scalar,
+            stretches,
             sum,
             small: small / limbs,
             switch,

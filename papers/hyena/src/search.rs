@@ -61,10 +61,12 @@ pub(super) struct Costs {
     butterfly: f64,
     /// A product with reduction.
     product: f64,
+    /// A product of a sum with one number on each of some stretches.
+    stretches: f64,
 }
 
-const NARROW: Costs = Costs { butterfly: 0.35, product: 0.8 };
-const WIDE: Costs = Costs { butterfly: 0.85, product: 1.5 };
+const NARROW: Costs = Costs { butterfly: 0.35, product: 0.8, stretches: 0.25 };
+const WIDE: Costs = Costs { butterfly: 0.85, product: 1.5, stretches: 0.5 };
 
 /// The costs of primes of so many bits.
 pub(super) fn costs(limb_bits: u32) -> &'static Costs {
@@ -393,13 +395,14 @@ impl Fitted {
 }
 
 /// Figures of a processor as the search sees all of them, in nanoseconds.
-pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product }: &Costs) -> SlotWork {
+pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product, stretches }: &Costs) -> SlotWork {
     let n = ring_dim as f64;
     let transform = butterfly * n * n.log2() / 2.0;
     SlotWork {
         transform,
         product: product * n,
         scalar: LAZY * n,
+        stretches: stretches * n,
         sum: product * n,
         small: LAZY * n,
         switch: (2.0 * product + LAZY) * n,

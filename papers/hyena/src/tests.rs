@@ -1,5 +1,6 @@
 //! Both roles over a channel in memory against the integer reference, noise against its estimate, and the search.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
 
@@ -14,6 +15,7 @@ use jaguar_wire::{Channel, memory_pair, memory_transports};
 use proptest::prelude::*;
 
 use super::client::{Client, encode};
+use super::interleaved::{Interleaved, Sum};
 use super::layer::HyenaLayers;
 use super::server::{Keys, Server, walsh_hadamard, without_primes};
 use super::*;
@@ -718,6 +720,53 @@ fn terms_are_counted() {
                     let listed: usize = packing.diagonals(block).iter().map(|(_, inputs)| inputs.len()).sum();
                     assert_eq!(packing.terms(block), listed, "{packing:?}, block {block}");
                 }
+            }
+        }
+    }
+}
+
+/// Every weight is in one place of the sums of interleaved channels, no term is of zeros alone, and nothing is rotated for nothing.
+#[test]
+fn terms_of_interleaved_channels_have_all_weights_and_no_zeros() {
+    for (layer, in_shape) in [
+        (spec(5, 3, 1, 1, 1), [11, 6, 6]),
+        (spec(40, 1, 1, 0, 1), [70, 1, 1]),
+        (spec(12, 3, 1, 1, 12), [12, 7, 7]),
+        (spec(8, 3, 2, 1, 4), [4, 9, 9]),
+        (spec(12, 3, 1, 1, 3), [24, 5, 5]),
+        (spec(3, 3, 1, 1, 1), [2, 40, 40]),
+        (spec(6, 4, 1, 0, 1), [5, 4, 4]),
+    ] {
+        for packing in Interleaved::all(1024, &layer, in_shape) {
+            let [inputs, ..] = packing.in_shape();
+            let taps: usize = packing.spec().kernel.iter().product();
+            let weights = packing.spec().out_channels * inputs / layer.groups * taps;
+            let sums: Vec<Sum> = (0..packing.out_blocks()).flat_map(|block| packing.sums(block)).collect();
+            let mut seen = HashSet::new();
+            let mut turned = HashSet::new();
+            for sum in &sums {
+                for &(input, turn) in &sum.terms {
+                    turned.insert(turn);
+                    let term = packing.term(input, turn);
+                    let own: HashSet<_> = (0..packing.dimension())
+                        .filter_map(|slot| packing.weight(sum, &term, slot))
+                        .collect();
+                    assert!(!own.is_empty(), "{packing:?}: ({input}, {turn}) of {sum:?}");
+                    own.into_iter()
+                        .for_each(|weight| assert!(seen.insert(weight), "{packing:?}: {weight:?} twice"));
+                }
+            }
+            assert_eq!(seen.len(), weights, "{packing:?}");
+            assert_eq!(turned.len(), packing.turns().len(), "{packing:?}");
+            let counted = packing.work();
+            assert_eq!(counted.sums, sums.len(), "{packing:?}");
+            assert_eq!(
+                counted.products,
+                sums.iter().map(|sum| sum.terms.len()).sum::<usize>(),
+                "{packing:?}"
+            );
+            if layer.groups == in_shape[0] && layer.groups == layer.out_channels {
+                assert_eq!(packing.turns().len(), taps, "{packing:?}");
             }
         }
     }

@@ -80,10 +80,11 @@ proptest! {
         let [x, y, z] = [0; 3].map(|_| residues(&mut prg, n, m.value()));
         let last = residues(&mut prg, n, other.value());
         let words: Vec<u64> = x.iter().map(|&x| match x % 4 { 0 => u64::MAX - x, _ => prg.next_u64() }).collect();
+        let narrow: Vec<u64> = words.iter().map(|word| word >> 12).collect();
         let factor = m.factor(z[0]);
         type Operation<'a> = (&'static str, &'a dyn Fn(Kernel, &mut [u64]), &'a dyn Fn(usize) -> u64);
         let (wide, p) = (u128::from, u128::from(m.value()));
-        let operations: [Operation<'_>; 8] = [
+        let operations: [Operation<'_>; 10] = [
             ("add", &|k, v| slices::add(k, &m, v, &y), &|i| ((wide(x[i]) + wide(y[i])) % p) as u64),
             ("sub", &|k, v| slices::sub(k, &m, v, &y), &|i| ((wide(x[i]) + p - wide(y[i])) % p) as u64),
             ("negate", &|k, v| slices::negate(k, &m, v), &|i| ((p - wide(x[i])) % p) as u64),
@@ -92,6 +93,10 @@ proptest! {
                 &|i| ((wide(x[i]) + wide(y[i]) * wide(z[i])) % p) as u64),
             ("multiply_factor", &|k, v| slices::multiply_factor(k, &m, v, factor),
                 &|i| (wide(x[i]) * wide(z[0]) % p) as u64),
+            ("affine of words", &|k, v| slices::affine(k, &m, v, &words, 64, factor, z[1]),
+                &|i| ((wide(words[i]) * wide(z[0]) + wide(z[1])) % p) as u64),
+            ("affine of 52 bits", &|k, v| slices::affine(k, &m, v, &narrow, 52, factor, z[1]),
+                &|i| ((wide(narrow[i]) * wide(z[0]) + wide(z[1])) % p) as u64),
             ("reduce", &|k, v| slices::reduce(k, &m, v, &words), &|i| words[i] % m.value()),
             ("sub_centred", &|k, v| slices::sub_centred(k, &m, v, &last, &other, factor), &|i| {
                 let difference = (i128::from(x[i]) - i128::from(other.centred(last[i]))).rem_euclid(p as i128);

@@ -126,6 +126,21 @@ pointwise!(
     }
 );
 
+pointwise!(
+    /// `x = y factor + addend`, for words y of at most so many bits.
+    affine, run_affine, vector_affine: (y) (bits: u32, factor: Factor, addend: u64)
+    narrow if bits <= 52,
+    |simd, c| {
+        let _ = (x, bits);
+        let product = simd.reduce(simd.mul_factor_lazy(y, simd.factor(factor), c.p), c.p);
+        simd.reduce(simd.add(product, simd.splat(addend)), c.p)
+    },
+    scalar |m, x| {
+        let _ = (x, bits);
+        m.add(m.mul_factor(y, factor), addend)
+    }
+);
+
 /// How the residues modulo one prime are cut into digits of `bits` bits, in `-2^(bits - 1)..2^(bits - 1)`. The number of least
 /// absolute value that a residue stands for is `Σ digit_j·2^(bits·j)`; the last digit takes what is left.
 #[derive(Clone, Copy)]

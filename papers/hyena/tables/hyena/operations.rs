@@ -73,7 +73,7 @@ pub fn operations(
     digit_bits: u32,
     repeats: usize,
 ) -> Result<Vec<Operation>, ParameterError> {
-    let (plain, batch) = (PlainModulus::new(ring, t)?, Batch::new(ring.n(), t)?);
+    let (plain, batch) = (PlainModulus::new(ring, t)?, Batch::new(ring.n(), t)?.on(ring.kernel()));
     let prg = &mut Prg::from_os();
     let secret = SecretKey::from_prg(ring, prg);
     let public = secret.public_key(prg);

@@ -1,6 +1,6 @@
 //! Plaintexts: integers modulo t, and the multiples of Q/t that stand for them.
 
-use crate::modular::{Factor, Modulus};
+use crate::modular::{Factor, Modulus, slices};
 use zeroize::Zeroizing;
 
 use super::{Coefficients, Poly, Ring};
@@ -18,8 +18,8 @@ pub struct PlainModulus {
 
 #[derive(Clone, Copy)]
 struct Limb {
-    /// 1/t modulo p.
-    inverse: Factor,
+    /// -1/t modulo p.
+    negated: Factor,
     /// `floor(t / p)`.
     whole: u64,
     /// t modulo p.
@@ -38,7 +38,7 @@ impl PlainModulus {
         }
         let limb = |m: &Modulus| {
             let inverse = m.inverse(t).ok_or(ParameterError::PlainModulus { t })?;
-            Ok(Limb { inverse: m.factor(inverse), whole: t / m.value(), rest: m.factor(t) })
+            Ok(Limb { negated: m.factor(m.negate(inverse)), whole: t / m.value(), rest: m.factor(t) })
         };
         let limbs = ring.moduli().map(limb).collect::<Result<_, _>>()?;
         let t = Modulus::new(t);
@@ -66,13 +66,18 @@ impl PlainModulus {
     /// If there are not N.
     pub fn scale(&self, ring: &Ring, message: &[u64]) -> Poly<Coefficients> {
         assert_eq!(message.len(), ring.n(), "coefficients of a message");
-        let (q, half) = (self.modulus_mod_t[ring.limbs() - 1], self.value() / 2);
+        let (t, half) = (&self.t, self.value() / 2);
         // With c = Q·m + h modulo t, t·round(Q·m/t) = Q·m + h - c, and Q is zero modulo p.
-        let c = message.iter().map(|&m| self.t.add(self.t.mul(q, self.t.reduce(m)), half));
-        let c = Zeroizing::new(c.collect::<Vec<u64>>());
-        ring.poly_of(|p, limb, i| {
-            p.mul_factor(p.sub(p.reduce(half), p.reduce(c[i])), self.limbs[limb].inverse)
-        })
+        let q = t.factor(self.modulus_mod_t[ring.limbs() - 1]);
+        let [mut residues, mut c] = [0; 2].map(|word| Zeroizing::new(vec![word; ring.n()]));
+        slices::reduce(ring.kernel(), t, &mut residues, message);
+        slices::affine(ring.kernel(), t, &mut c, &residues, t.bits(), q, half);
+        let mut scaled = ring.zero();
+        for ((p, words), limb) in ring.limbs_mut(&mut scaled).zip(&self.limbs) {
+            let addend = p.negate(p.mul_factor(half, limb.negated));
+            slices::affine(ring.kernel(), p, words, &c, t.bits(), limb.negated, addend);
+        }
+        scaled
     }
 
     /// `round(x·t/Q)` modulo t for every coefficient x: the message of a phase whose noise is below

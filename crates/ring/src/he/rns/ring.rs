@@ -251,15 +251,6 @@ impl Ring {
         poly
     }
 
-    /// A polynomial whose coefficients are `f(modulus, limb, i)` modulo each prime: residues.
-    pub(super) fn poly_of(&self, mut f: impl FnMut(&Modulus, usize, usize) -> u64) -> Poly<Coefficients> {
-        let mut poly = self.zero();
-        for (at, (modulus, limb)) in self.limbs_mut(&mut poly).enumerate() {
-            limb.iter_mut().enumerate().for_each(|(i, r)| *r = f(modulus, at, i));
-        }
-        poly
-    }
-
     /// Transforms.
     ///
     /// # Panics
