@@ -47,7 +47,7 @@ help:
 	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
 	@echo 'make fuzz           a coverage-guided fuzzer on every reader of foreign bytes, a minute each (SECONDS=..., TARGETS=...)'
 	@echo 'make test-timing    whether kernels take a time that depends on their secrets (minutes; a quiet machine)'
-	@echo 'make bench          measure everything in docs/benchmarks.md anew and put it there (an hour; BENCH_MODELS=...)'
+	@echo 'make bench          measure all that stands beside the papers anew and put it into the pages (hours; PAPER=hyena: one of them)'
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
 	@echo 'make test-circulant  check and test papers/circulant (downloads torch: some 7 GB; make test skips it without torch)'
 	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST, into papers/circulant/results/'
@@ -328,13 +328,10 @@ test-timing: toolchain
 	  echo 'skip: valgrind is not installed: branches and addresses unchecked'; \
 	fi
 
-# Compiled networks for the benchmarks: `jaguar compile` makes them.
-BENCH_MODELS ?= $(wildcard $(JAGUAR_MODELS)/*.jaguar)
-
+# All records, or those of one paper: make bench PAPER=hyena.
 bench: toolchain
-	$(CARGO) build --release --locked --package jaguar-bench
-	"$${CARGO_TARGET_DIR:-target}/release/jaguar-bench" all --out docs/figures $(BENCH_MODELS)
-	$(PYTHON) tools/benchmark_tables.py
+	$(CARGO) build --release --locked --package jaguar-bench --package jaguar-cli
+	"$${CARGO_TARGET_DIR:-target}/release/jaguar-bench" paper $(PAPER) --models "$(JAGUAR_MODELS)"
 
 $(VENV)/ready: tools/requirements.txt
 	$(PYTHON) -m venv $(VENV)

@@ -65,7 +65,7 @@ SESSIONS = [
     Session("jaguar, with curves", CURVES, client=REJECTED | TERNARY),
     Session("jaguar, the label only", TINY, ("--reveal", "label"), client=REJECTED | TERNARY),
     Session("cheetah", TINY, ("--backends", "cheetah"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
-    Session("fregata", TINY, ("--backends", "fregata"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
+    Session("fregata-hme", TINY, ("--backends", "fregata-hme"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
     Session("cirencode", TINY, ("--backends", "cirencode"), REJECTED | UNIFORM, REJECTED | UNIFORM),
     Session("hyena", TINY, ("--backends", "hyena"), REJECTED | UNIFORM, REJECTED | UNIFORM),
 ]

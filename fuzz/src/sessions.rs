@@ -56,7 +56,7 @@ pub(crate) fn targets() -> Vec<Target> {
     vec![
         target("session-jaguar", |input| session("jaguar", input)),
         target("session-cheetah", |input| session("cheetah", input)),
-        target("session-fregata", |input| session("fregata", input)),
+        target("session-fregata-hme", |input| session("fregata-hme", input)),
         target("session-fregata-cheetah", |input| session("fregata-cheetah", input)),
         target("session-fregata-jaguar", |input| session("fregata-jaguar", input)),
         target("session-hyena", |input| session("hyena", input)),

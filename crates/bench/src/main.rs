@@ -1,6 +1,5 @@
 //! `jaguar-bench`: measurements on this machine, each beside published figures and the physical limits.
 
-mod all;
 #[path = "../../../papers/circulant/tables/mod.rs"]
 mod circulant;
 #[path = "../../../papers/hyena/tables/cirencode/mod.rs"]
@@ -21,6 +20,7 @@ mod limits;
 #[path = "../../cli/src/pages.rs"]
 mod pages;
 mod paper;
+mod papers;
 mod plot;
 #[path = "../../../papers/jaguar/tables/relu/mod.rs"]
 mod relu;
@@ -42,8 +42,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum What {
-    /// Every benchmark, one after the other, with figures and plots in a folder.
-    All(all::Args),
     /// Weights in skew-circulant blocks: layers and ImageNet's networks by block size, beside dense ones.
     Circulant(circulant::Args),
     /// CirEncode: circulant blocks in SIMD slots, by block size, beside dense layers with baby and giant steps.
@@ -58,13 +56,14 @@ enum What {
     Fregata(fregata::Args),
     /// Hyena: convolutions in SIMD slots; operations, layers and networks (Tables 1 to 3, Figures 4 and 5 of its paper).
     Hyena(hyena::Args),
+    /// All records of a paper, or of each: networks, runs, and the page beside the paper's figures.
+    Paper(papers::Args),
     /// The nonlinear layers: Jaguar's flow and Cheetah's (Tables 2 and 4 of Jaguar's paper).
     Relu(relu::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().what {
-        What::All(args) => all::run(&args),
         What::Circulant(args) => circulant::run(&args),
         What::Cirencode(args) => cirencode::run(&args),
         What::Conv(args) => conv::run(&args),
@@ -72,6 +71,7 @@ fn main() -> ExitCode {
         What::E2e(args) => e2e::run(&args),
         What::Fregata(args) => fregata::run(&args),
         What::Hyena(args) => hyena::run(&args),
+        What::Paper(args) => papers::run(&args),
         What::Relu(args) => relu::run(&args),
     };
     match result {

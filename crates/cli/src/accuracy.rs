@@ -150,7 +150,7 @@ pub fn run(args: &Args) -> Result<()> {
         None
     } else {
         steps.begin(format!("private runs of {} samples", sample.len()));
-        let choices = Choices::among(&model.network, args.backends.named())?;
+        let choices = Choices::among(&model.network, &args.backends.named())?;
         let places = private(&kit::kit(), bundle.clone(), choices, &sample, &mut NoProgress)?;
         steps.finish();
         Some(places)

@@ -101,28 +101,20 @@ pub fn run(args: &Args) -> Result<()> {
         page::check(path)?;
     }
     let bundle = args.hide_for.apply(Bundle::read(&args.model, kit::kit().operators())?)?;
-    let network = &bundle.model.network;
+    let (network, named) = (&bundle.model.network, args.backends.named());
     let cache = store::cache(args.cache.as_deref());
     let machine = store::machine(Cpu::detect(), &kit::kit(), args.measure, cache.as_deref(), &mut tell)?;
     let site = machine.as_ref().map(|machine| args.link.site(machine, args.prefer.into()));
     let choices = match &site {
-        None => args.memory.apply(Choices::among(network, args.backends.named())?),
+        None => args.memory.apply(Choices::among(network, &named)?),
         Some(site) => {
             let memory = args.memory.bytes();
-            store::choose(
-                network,
-                bundle.id(),
-                args.backends.named(),
-                site,
-                memory,
-                cache.as_deref(),
-                &mut tell,
-            )?
+            store::choose(network, bundle.id(), &named, site, memory, cache.as_deref(), &mut tell)?
         }
     };
     let allowed = args.noise.allowed();
     let single = Plan::allowing(network, args.noise.apply(network, choices, site.as_ref())?, allowed)?;
-    let plan = batches::plan(network, &single.choices, args.backends.named(), args.batch, allowed)?;
+    let plan = batches::plan(network, &single.choices, &named, args.batch, allowed)?;
     if args.security {
         let security = Security::new(&bundle, &plan);
         if args.json {
@@ -135,7 +127,7 @@ pub fn run(args: &Args) -> Result<()> {
     let load =
         Load { clients: args.clients, kept: args.keep.into(), threads: jaguar::reports::terminal::threads() };
     let needs = MemoryNeeds::new(network, &plan, allowed, load, room(), &kit::standard());
-    let shown = (args.explain.then_some(args.backends.named()), args.block_sizes);
+    let shown = (args.explain.then_some(named.as_slice()), args.block_sizes);
     let planned = Planned::new(&bundle, &plan, allowed, site.as_ref(), needs, shown)?;
     let planned = if args.batch > 1 { planned.beside(&single, site.as_ref()) } else { planned };
     if args.json {
@@ -155,7 +147,7 @@ pub fn run(args: &Args) -> Result<()> {
             load,
             site: site.as_ref(),
             links: &links,
-            backends: args.backends.named(),
+            backends: &named,
             explanation,
         };
         let page = cost::page(&subject)?;

@@ -99,17 +99,29 @@ pub struct Backends {
     /// Which backends may run linear layers, with commas between.
     ///
     /// A layer has the first one that can run it, or, where this machine is measured, the one that makes the query faster. Clients
-    /// follow. Without it: jaguar,cheetah. Others run only if they are named here: fregata, fregata-cheetah, fregata-jaguar, hyena,
-    /// hyena-padded, hyena-conventional, cirencode.
-    #[arg(long, value_delimiter = ',', hide_default_value = true, default_values_t = kit::standard(), value_parser = parse)]
-    backends: Vec<BackendId>,
+    /// follow. Without it: jaguar,cheetah. Others run only if they are named here: fregata (fregata-jaguar, fregata-cheetah and
+    /// fregata-hme), hyena, hyena-padded, hyena-conventional, cirencode.
+    #[arg(long, value_delimiter = ',', value_parser = group)]
+    backends: Vec<Group>,
 }
+
+/// A backend, or all whose names begin alike.
+#[derive(Clone, Debug)]
+pub struct Group(Vec<BackendId>);
 
 impl Backends {
     /// Them, the first choice first.
-    pub fn named(&self) -> &[BackendId] {
-        &self.backends
+    pub fn named(&self) -> Vec<BackendId> {
+        match self.backends.as_slice() {
+            [] => kit::standard(),
+            groups => groups.iter().flat_map(|group| group.0.iter().copied()).collect(),
+        }
     }
+}
+
+/// The backends of a name.
+fn group(name: &str) -> Result<Group, UnknownName> {
+    kit::kit().group(name).map(Group)
 }
 
 /// The backend of a name.

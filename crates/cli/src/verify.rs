@@ -72,9 +72,9 @@ pub fn run(args: &Args) -> Result<()> {
     let network = &bundle.model.network;
     let site = machine.as_ref().map(|machine| Between::Loopback.site(machine, Aim::Query));
     let choices = match &site {
-        None => args.memory.apply(Choices::among(network, args.backends.named())?),
+        None => args.memory.apply(Choices::among(network, &args.backends.named())?),
         Some(site) => {
-            planner::choose_within(network, args.backends.named(), site, None, args.memory.bytes())?
+            planner::choose_within(network, &args.backends.named(), site, None, args.memory.bytes())?
         }
     };
     let choices = args.noise.apply(network, choices, site.as_ref())?;

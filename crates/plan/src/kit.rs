@@ -119,6 +119,21 @@ impl Kit {
         named("no backend is", name, &self.backends, BackendId::name)
     }
 
+    /// The backend of this name, or those of a group: all whose names are this one, a dash, and more. A planner weighs them
+    /// layer by layer.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn group(&self, name: &str) -> Result<Vec<BackendId>, UnknownName> {
+        let known = self.backend(name).map(|id| vec![id]);
+        let of_group =
+            |id: &BackendId| id.name().strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+        known.or_else(|unknown| {
+            let group: Vec<BackendId> = self.backends.iter().copied().filter(of_group).collect();
+            if group.is_empty() { Err(unknown) } else { Ok(group) }
+        })
+    }
+
     /// The backend of linear layers for which nothing was chosen.
     pub fn first(&self) -> BackendId {
         self.backends[0]

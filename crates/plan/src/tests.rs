@@ -483,7 +483,7 @@ fn kinds_are_in_the_order_of_the_table() {
 #[test]
 fn exchanges_are_streamed() {
     let network = network();
-    let backend = backend("fregata");
+    let backend = backend("fregata-hme");
     let plan = Plan::new(&network, Choices::standard(&network, backend)).unwrap();
     let (send, collect) = (Exchange::Send, Exchange::Collect);
     let streamed = [send(1), send(4), send(6), collect(1), collect(4), collect(6)];
@@ -528,7 +528,8 @@ fn what_passes_before_the_input_counts() {
         let decision = alternatives.iter().find(|d| d.node == 4 && d.about == "backend").unwrap();
         decision.alternatives.iter().find(|a| a.taken).unwrap().figures.unwrap()
     };
-    let (free, slow) = (weighed("fregata", FREE), weighed("fregata", Link { bytes_per_second: 1e6, ..FREE }));
+    let (free, slow) =
+        (weighed("fregata-hme", FREE), weighed("fregata-hme", Link { bytes_per_second: 1e6, ..FREE }));
     let before = (slow.bytes - slow.online_bytes) as f64;
     assert!(before > 0.0 && slow.seconds.unwrap() - slow.online_seconds.unwrap() > before / 2.0 / 1e6);
     assert!(free.seconds.unwrap() > free.online_seconds.unwrap());

@@ -31,27 +31,27 @@ pub struct Fregata {
 impl Fregata {
     /// With the paper's engine.
     pub const HME: Self = Self {
-        name: "fregata",
-        about: "encryption before the input only: n + f bits a value online; offline a homomorphic matrix product",
+        name: "fregata-hme",
+        about: "as fregata-jaguar; offline the paper's homomorphic matrix product",
         engine: &Hme,
     };
     /// With Cheetah's layers as engine.
     pub const CHEETAH: Self = Self {
         name: "fregata-cheetah",
-        about: "as fregata; offline Cheetah's encoding of convolutions",
+        about: "as fregata-jaguar; offline Cheetah's encoding of convolutions",
         engine: &Cheetah,
     };
     /// With Jaguar's layers as engine.
     pub const JAGUAR: Self = Self {
         name: "fregata-jaguar",
-        about: "as fregata; offline Jaguar's parted halves, of which one is a hint",
+        about: "encryption before the input only: n + f bits a value online; offline Jaguar's parted halves, of which one is a hint",
         engine: &Jaguar,
     };
 }
 
-/// For kits: with each engine.
+/// For kits: with each engine, the one first that serves most layers best.
 pub const ALL: [BackendId; 3] =
-    [BackendId::new(&Fregata::HME), BackendId::new(&Fregata::CHEETAH), BackendId::new(&Fregata::JAGUAR)];
+    [BackendId::new(&Fregata::JAGUAR), BackendId::new(&Fregata::CHEETAH), BackendId::new(&Fregata::HME)];
 
 /// Shares have at most so many bits: what engines take.
 const MOST_BITS: u32 = 48;

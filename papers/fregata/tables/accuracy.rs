@@ -30,7 +30,7 @@ pub struct Pictures {
     /// For `accuracy`: labelled pictures for each model, as `jaguar accuracy` takes them; one stands for all.
     #[arg(long, value_name = "PICTURES", value_delimiter = ',', requires = "float")]
     data: Vec<PathBuf>,
-    /// For `accuracy`: so many of the pictures are run privately, too, under the backend fregata.
+    /// For `accuracy`: so many of the pictures are run privately, too, under the backend fregata-hme.
     #[arg(long, default_value_t = 1, value_name = "N")]
     private: usize,
 }

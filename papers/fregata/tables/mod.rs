@@ -174,7 +174,7 @@ pub fn run(args: &Args) -> Result<()> {
         Vec::new()
     };
     let mut runs = Vec::new();
-    let fregata = Way::sealed(backend("fregata"));
+    let fregata = Way::sealed(backend("fregata-hme"));
     let leaky = kit().comparisons().first().map(|&by| Way { compared_by: Some(by), ..fregata });
     if leaky.is_none() && (wanted(Part::Schedule) || wanted(Part::Networks)) {
         eprintln!("the paper's comparison, which leaks, is left out: build with --features pmax-leaky");
@@ -195,7 +195,7 @@ pub fn run(args: &Args) -> Result<()> {
         Ok(())
     };
     if wanted(Part::Layers) {
-        let names = ["fregata", "fregata-cheetah", "fregata-jaguar", "jaguar", "cheetah"];
+        let names = ["fregata-hme", "fregata-cheetah", "fregata-jaguar", "jaguar", "cheetah"];
         cases("layers", layers::linear(), &names.map(|name| Way::sealed(backend(name))))?;
     }
     if wanted(Part::Schedule) {
@@ -230,7 +230,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let accuracy = if wanted(Part::Accuracy) && args.accuracy.is_given() {
-        accuracy::measure_all(&args.accuracy, &args.models, backend("fregata"))?
+        accuracy::measure_all(&args.accuracy, &args.models, backend("fregata-hme"))?
     } else {
         Vec::new()
     };

@@ -2,7 +2,7 @@
 
 use super::Measured;
 use super::matrices::{self, CHEAPEST_TILING, COLUMN_BY_COLUMN, PAPER_TILING};
-use super::paper::{ACTIVATIONS, LAYERS, MAX_POOLS, Nonlinear, STATED};
+use super::paper::{ACTIVATIONS, COUNTED, Counted, LAYERS, MAX_POOLS, Nonlinear, STATED};
 use crate::e2e::{ByKind, NodeKind, Run, Stage};
 use crate::paper::PROGRAMS;
 use crate::plot::{self, Dots};
@@ -61,14 +61,28 @@ fn products(rows: &[matrices::Row]) -> Table {
             base.map_or_else(none, |base| significant(base.ms / row.ms)),
         ]
     };
+    let published = |of: &Counted| {
+        let [m, n, k] = of.product;
+        let mut row = vec![format!("{m} x {n} x {k}"), format!("the paper's {}", of.whose)];
+        row.extend([of.ciphertexts, of.products, of.ciphertexts].map(|count| count.to_string()));
+        row.resize(9, none());
+        row
+    };
+    let mut all: Vec<Vec<String>> = Vec::new();
+    for (i, one) in rows.iter().enumerate() {
+        all.push(row(one));
+        if rows.get(i + 1).is_none_or(|next| next.product != one.product) {
+            all.extend(COUNTED.iter().filter(|of| of.product == one.product).map(published));
+        }
+    }
     Table {
         name: "matrices",
         title: "homomorphic matrix products: Table IV of the paper".into(),
         header: vec!["product", "by", "up", "products", "down", "KiB up", "KiB down", "ms", "times faster"],
         numbers_from: 2,
-        rows: rows.iter().map(row).collect(),
-        notes: "Both parties' work on one core, encryption and decryption included. Up and down: ciphertexts. The paper counts 16, 16 and 32 \
-                each way for its own, and 32, 64 and 128 for Cheetah: a product with a vector for each column."
+        rows: all,
+        notes: "Both parties' work on one core, encryption and decryption included. Up and down: ciphertexts. The paper's Cheetah takes a \
+                product with a vector for each column; its Gazelle rotates besides, 192, 512 and 896 times."
             .into(),
     }
 }
@@ -86,6 +100,7 @@ fn layers(runs: &[Measured]) -> Table {
             ms(online.seconds),
             ms(offline.seconds),
             ms(online.seconds + offline.seconds),
+            ms(online.busy_seconds + offline.busy_seconds),
             kib((online.bytes_up + online.bytes_down) as f64),
             kib((offline.bytes_up + offline.bytes_down) as f64),
             kib(hint_mib * 1_048_576.0),
@@ -99,6 +114,7 @@ fn layers(runs: &[Measured]) -> Table {
                     significant(row.online_ms),
                     significant(row.offline_ms),
                     significant(row.online_ms + row.offline_ms),
+                    none(),
                     significant(row.online_kb),
                     significant(row.offline_kb),
                     none(),
@@ -116,13 +132,14 @@ fn layers(runs: &[Measured]) -> Table {
             "online ms",
             "offline ms",
             "both ms",
+            "CPU ms",
             "online KiB",
             "offline KiB",
             "hint KiB, once",
         ],
         numbers_from: 3,
         rows,
-        notes: "A query of a network of this layer alone, its result included. The paper's: KB, another machine, the online part on a GPU."
+        notes: "A query of a network of this layer alone, its result included. CPU: both parties on cores. The paper's: KB, another machine, the online part on a GPU."
             .into(),
     }
 }
@@ -221,6 +238,8 @@ fn networks(runs: &[Measured]) -> Table {
             format!("{:.3}", run.online.seconds),
             format!("{:.2}", run.offline.seconds),
             format!("{:.2}", run.seconds()),
+            format!("{:.3}", run.online.busy_seconds),
+            format!("{:.2}", run.online.busy_seconds + run.offline.busy_seconds),
             format!("{:.1}", run.online.mib()),
             format!("{:.1}", run.mib()),
             format!("{} + {}", run.offline.rounds, run.online.rounds),
@@ -231,7 +250,8 @@ fn networks(runs: &[Measured]) -> Table {
             rows.extend(theirs.map(|(_, program, seconds, mib, rounds)| {
                 let (seconds, mib) = (format!("{seconds:.1}"), format!("{mib:.0}"));
                 let name = format!("{program} (Zen 3)");
-                vec![one.name.clone(), name, none(), none(), seconds, none(), mib, rounds.to_string(), none()]
+                let name = [one.name.clone(), name, none(), none(), seconds, none(), none(), none(), mib];
+                [name.as_slice(), &[rounds.to_string(), none()]].concat()
             }));
         }
     }
@@ -244,6 +264,8 @@ fn networks(runs: &[Measured]) -> Table {
             "online s",
             "offline s",
             "query s",
+            "online CPU s",
+            "query CPU s",
             "online MiB",
             "MiB",
             "rounds",
@@ -252,7 +274,7 @@ fn networks(runs: &[Measured]) -> Table {
         numbers_from: 2,
         rows,
         notes: format!(
-            "Backends by turns, query by query, or one by one if asked to. Zen 3: another machine, loopback. {STATED}."
+            "Backends by turns, query by query, or one by one if asked to. CPU: both parties on cores. Zen 3: another machine, loopback. {STATED}."
         ),
     }
 }
@@ -267,7 +289,7 @@ struct Compared<'a> {
 
 fn compared(runs: &[Measured]) -> Vec<Compared<'_>> {
     let all: Vec<&Measured> = of(runs, "networks").collect();
-    let sealed = all.iter().filter(|one| one.run.protocol == "fregata");
+    let sealed = all.iter().filter(|one| one.run.protocol == "fregata-hme");
     let with = sealed.map(|sealed| {
         let find = |protocol: &dyn Fn(&str) -> bool| {
             let found = all.iter().find(|one| one.name == sealed.name && protocol(&one.run.protocol));
@@ -276,7 +298,7 @@ fn compared(runs: &[Measured]) -> Vec<Compared<'_>> {
         Compared {
             name: &sealed.name,
             sealed: &sealed.run,
-            leaky: find(&|name| name.starts_with("fregata, ")),
+            leaky: find(&|name| name.starts_with("fregata-hme, ")),
             cheetah: find(&|name| name == "cheetah"),
         }
     });

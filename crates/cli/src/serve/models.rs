@@ -206,7 +206,7 @@ impl Builder {
         let limits = (allowed, load, room());
         let (backends, most) = (spec.options.backends.named(), spec.options.max_batch);
         let (batches, left_out) =
-            batch::plans_that_fit(&bundle.model.network, &plan, backends, most, limits)?;
+            batch::plans_that_fit(&bundle.model.network, &plan, &backends, most, limits)?;
         notes::warn(left_out.map(|found| jaguar::reports::tables::batch::left_out(&found, "--max-batch ")));
         let service = Service::with_plan(self.hardware.clone(), bundle, plan, spec.options.reveal.into())?;
         let service = service.with_batch_plans(batches)?;
@@ -217,7 +217,7 @@ impl Builder {
     fn choose(&self, options: &ModelOptions, bundle: &Bundle) -> Result<Choices> {
         let (network, cache) = (&bundle.model.network, self.cache.as_deref());
         let Some(machine) = store::machine(Cpu::detect(), &kit(), self.measure, cache, &mut tell)? else {
-            let choices = options.memory.apply(Choices::among(network, options.backends.named())?);
+            let choices = options.memory.apply(Choices::among(network, &options.backends.named())?);
             return Ok(options.noise.apply(network, choices, None)?);
         };
         let between = match (&options.plan_for, self.link) {
@@ -230,7 +230,7 @@ impl Builder {
         let memory = options.memory.bytes();
         let backends = options.backends.named();
         let choices =
-            store::choose_to_serve(network, bundle.id(), backends, &site, memory, cache, &mut tell)?;
+            store::choose_to_serve(network, bundle.id(), &backends, &site, memory, cache, &mut tell)?;
         Ok(options.noise.apply(network, choices, Some(&site))?)
     }
 }

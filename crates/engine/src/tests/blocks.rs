@@ -69,7 +69,7 @@ fn plan(network: &Network) -> Plan {
 fn every_backend_computes_what_the_reference_reads_as_dense() {
     let cache = Scratch::new("blocks-verify");
     let inputs = vec![input(3, 8 * 34 * 34), input(4, 8 * 34 * 34)];
-    for backend in [Kit::JAGUAR, Kit::CHEETAH, backend("fregata")] {
+    for backend in [Kit::JAGUAR, Kit::CHEETAH, backend("fregata-hme")] {
         for bundle in [in_blocks(), as_dense(in_blocks())] {
             let choices = Choices::standard(&bundle.model.network, backend);
             let checks = verify(bundle, choices, Reveal::Logits, &inputs, &cache.0).unwrap();

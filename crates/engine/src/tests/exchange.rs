@@ -80,7 +80,7 @@ fn exchanges_are_as_planned_under_either_schedule() {
 #[test]
 fn a_client_bounds_what_it_would_exchange() {
     let bundle = everything();
-    let choices = Choices::standard(&bundle.model.network, backend("fregata"));
+    let choices = Choices::standard(&bundle.model.network, backend("fregata-hme"));
     let service = Service::new(bundle, choices, Reveal::Logits).unwrap();
     let online = service.plan().linear_bytes();
     let limits = Limits { ciphertext_bytes: 2 * (online.0 + online.1) as u64, ..Limits::default() };

@@ -155,7 +155,7 @@ fn a_query_without_a_hint_does_not_count() {
 }
 
 /// A form of every protocol: each prepares queries.
-const PREPARING: [&str; 5] = ["jaguar", "cheetah", "fregata", "hyena", "cirencode"];
+const PREPARING: [&str; 5] = ["jaguar", "cheetah", "fregata-hme", "hyena", "cirencode"];
 
 /// A client that prepares queries, looks at its masks, and leaves without asking has used what it may have: in three sessions with room
 /// for four each, one query.

@@ -564,7 +564,7 @@ fn a_limit_of_queries_limits_what_is_taken() {
 /// It is additive sharing that the attack uses, and no backend's own: others give way as well.
 #[test]
 fn other_backends_give_way_as_well() {
-    for backend in [Kit::CHEETAH, backend("fregata"), backend("hyena")] {
+    for backend in [Kit::CHEETAH, backend("fregata-hme"), backend("hyena")] {
         let (right, all, _) = attack(dense(&[4, 6, 10]), backend, 8, usize::MAX);
         assert_eq!(right, all, "{backend:?}");
     }

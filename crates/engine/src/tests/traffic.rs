@@ -41,7 +41,7 @@ const PINNED: [(&str, [&str; 2]); 11] = [
         ],
     ),
     (
-        "fregata",
+        "fregata-hme",
         [
             "5dca848d3c3ef8c5fab5a83e7849f1b17628cfd3655b269b1c496bd85a182d23",
             "a597b7760f8089d025e8c14ec51d631914f184da95961f01fd3edfea08d240ee",

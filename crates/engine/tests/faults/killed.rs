@@ -344,7 +344,7 @@ fn a_killed_process_uses_nothing_again() {
 #[test]
 #[ignore = "hundreds of processes"]
 fn no_killed_process_uses_anything_again() {
-    nothing_comes_again(&["jaguar", "cheetah", "fregata", "fregata-cheetah", "fregata-jaguar"], 8);
+    nothing_comes_again(&["jaguar", "cheetah", "fregata-hme", "fregata-cheetah", "fregata-jaguar"], 8);
 }
 
 /// The check finds what it looks for: a client, a server, both, that begin with the same randomness whenever they are

@@ -121,6 +121,9 @@ impl Run {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Stage {
     pub seconds: f64,
+    /// Of both parties together, on cores. Older records have none.
+    #[serde(default)]
+    pub busy_seconds: f64,
     pub bytes_up: u64,
     pub bytes_down: u64,
     pub rounds: u64,

@@ -13,6 +13,7 @@ use jaguar_linear::product::Hardware;
 use jaguar_plan::machine::Machine;
 use jaguar_plan::predict::Aim;
 use jaguar_plan::{Allowed, BackendId, Choices, Comparison, ComparisonsId, Plan, Schedule, planner};
+use jaguar_profile::busy::timed;
 use jaguar_profile::{Between, Imitated, link};
 use jaguar_ring::Kernel;
 use jaguar_wire::tcp::{Listener, Options, Tcp};
@@ -78,10 +79,10 @@ impl Session<'_> {
             Ok(Service::allowing(self.hardware.clone(), bundle, choices, Reveal::Logits, allowed)?)
         });
         let services = services.collect::<Result<Vec<_>>>()?;
-        let reports = self.reports(&services)?;
-        let run = |(service, reports): (&Service, &Vec<Report>)| {
+        let queries = self.queries(&services)?;
+        let run = |(service, queries): (&Service, &Vec<Query>)| {
             let (network, plan) = (service.network(), service.plan());
-            let [offline, online] = stages(network, &reports[1..]);
+            let [offline, online] = stages(network, &queries[1..]);
             let least = computing(network, plan, peaks).map(|seconds| seconds / threads as f64);
             let limited = |stage: Stage, computing: f64| Stage {
                 limit: Limit::new(computing, self.link, stage.bytes_up, stage.bytes_down, stage.rounds),
@@ -95,25 +96,25 @@ impl Session<'_> {
                 hint_mib: plan.hint_bytes() as f64 / 1_048_576.0,
                 offline: limited(offline, least[0]),
                 online: limited(online, least[1]),
-                predicted: Predicted::new(plan, &reports[1], site.as_ref()),
+                predicted: Predicted::new(plan, &queries[1].report, site.as_ref()),
             }
         };
-        Ok(services.iter().zip(&reports).map(run).collect())
+        Ok(services.iter().zip(&queries).map(run).collect())
     }
 
-    /// The reports of every query, by service; the first one has warmed up.
-    fn reports(&self, services: &[Service]) -> Result<Vec<Vec<Report>>> {
+    /// All queries, by service; the first one has warmed up.
+    fn queries(&self, services: &[Service]) -> Result<Vec<Vec<Query>>> {
         let cache = std::env::temp_dir().join(format!("jaguar-bench-{}", std::process::id()));
         let listeners =
             services.iter().map(|_| Listener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
-        let reports = thread::scope(|scope| -> Result<Vec<Vec<Report>>> {
+        let queries = thread::scope(|scope| -> Result<Vec<Vec<Query>>> {
             let serve = |(service, listener): (&Service, &Listener)| -> Result<()> {
                 let tcp = listener.accept()?.greet(Options::default())?;
                 Ok(service.serve(link::channel(tcp, self.link), &mut |_| ())?)
             };
             let both = services.iter().zip(&listeners);
             let servers: Vec<_> = both.map(|both| scope.spawn(move || serve(both))).collect();
-            let client = || -> Result<Vec<Vec<Report>>> {
+            let client = || -> Result<Vec<Vec<Query>>> {
                 let connect_to = |listener: &Listener| -> Result<Tcp> {
                     Ok(Tcp::connect(listener.address()?, Options::default())?)
                 };
@@ -130,33 +131,45 @@ impl Session<'_> {
                 }
                 for query in 0..=self.repeats {
                     let mut next = Vec::new();
-                    for (ready, mut reports) in clients {
+                    for (ready, mut queries) in clients {
                         let input = random_input(ready.network(), u64::from(query));
-                        let prepared = ready.prepare_query(&mut NoProgress)?;
-                        let (_, report, ready) = prepared.run(&input, &mut NoProgress)?;
-                        reports.push(report);
-                        next.push((ready, reports));
+                        let (offline, prepared) = timed(|| ready.prepare_query(&mut NoProgress));
+                        let prepared = prepared?;
+                        let (online, done) = timed(|| prepared.run(&input, &mut NoProgress));
+                        let (_, report, ready) = done?;
+                        queries.push(Query {
+                            report,
+                            busy: [offline, online].map(|span| span.busy.as_secs_f64()),
+                        });
+                        next.push((ready, queries));
                     }
                     clients = next;
                 }
-                let leave = |(ready, reports): (Ready, Vec<Report>)| {
+                let leave = |(ready, queries): (Ready, Vec<Query>)| {
                     ready.leave()?;
-                    Ok(reports)
+                    Ok(queries)
                 };
                 clients.into_iter().map(leave).collect()
             };
-            let reports = client();
+            let queries = client();
             let served: Vec<Result<()>> = servers
                 .into_iter()
                 .map(|server| server.join().expect("the server's thread does not panic"))
                 .collect();
-            let reports = reports?;
+            let queries = queries?;
             served.into_iter().collect::<Result<Vec<()>>>()?;
-            Ok(reports)
+            Ok(queries)
         });
         let _ = std::fs::remove_dir_all(&cache);
-        reports
+        queries
     }
+}
+
+/// A query, of which both parties run in this process.
+struct Query {
+    report: Report,
+    /// Seconds of both parties on cores: before the input, and online.
+    busy: [f64; 2],
 }
 
 /// The backends of a plan, and by which comparisons it compares if those are not the operators' own.
@@ -209,44 +222,47 @@ fn computing(network: &Network, plan: &Plan, peaks: &Peaks) -> [f64; 2] {
 }
 
 /// Both stages, without their limits. Bytes and rounds are the same in each query.
-fn stages(network: &Network, reports: &[Report]) -> [Stage; 2] {
-    let of = |seconds: fn(&Report) -> f64, all: fn(&Report) -> &Cost, of_row: fn(&Row) -> &Cost| {
-        let total = all(&reports[0]);
-        let mut kinds: Vec<ByKind> =
-            NodeKind::ALL.into_iter().map(|kind| ByKind::of(kind, network, reports, of_row)).collect();
-        // Keys, the result and the server's report belong to no node.
-        let bytes: u64 = kinds.iter().map(|k| k.bytes).sum();
-        let rounds: u64 = kinds.iter().map(|k| k.rounds).sum();
-        let walls: f64 = kinds.iter().map(|k| k.wall_seconds).sum();
-        let seconds = median(reports.iter().map(seconds));
-        let rest = kinds.last_mut().expect("there are kinds");
-        rest.bytes += (total.bytes_up + total.bytes_down).saturating_sub(bytes);
-        rest.rounds += total.rounds.saturating_sub(rounds);
-        rest.wall_seconds += (seconds - walls).max(0.0);
-        Stage {
-            seconds,
-            bytes_up: total.bytes_up,
-            bytes_down: total.bytes_down,
-            rounds: total.rounds,
-            limit: Limit::default(),
-            kinds,
-        }
-    };
+fn stages(network: &Network, queries: &[Query]) -> [Stage; 2] {
+    let reports: Vec<&Report> = queries.iter().map(|query| &query.report).collect();
+    let of =
+        |which: usize, seconds: fn(&Report) -> f64, all: fn(&Report) -> &Cost, of_row: fn(&Row) -> &Cost| {
+            let total = all(reports[0]);
+            let mut kinds: Vec<ByKind> =
+                NodeKind::ALL.into_iter().map(|kind| ByKind::of(kind, network, &reports, of_row)).collect();
+            // Keys, the result and the server's report belong to no node.
+            let bytes: u64 = kinds.iter().map(|k| k.bytes).sum();
+            let rounds: u64 = kinds.iter().map(|k| k.rounds).sum();
+            let walls: f64 = kinds.iter().map(|k| k.wall_seconds).sum();
+            let seconds = median(reports.iter().copied().map(seconds));
+            let rest = kinds.last_mut().expect("there are kinds");
+            rest.bytes += (total.bytes_up + total.bytes_down).saturating_sub(bytes);
+            rest.rounds += total.rounds.saturating_sub(rounds);
+            rest.wall_seconds += (seconds - walls).max(0.0);
+            Stage {
+                seconds,
+                busy_seconds: median(queries.iter().map(|query| query.busy[which])),
+                bytes_up: total.bytes_up,
+                bytes_down: total.bytes_down,
+                rounds: total.rounds,
+                limit: Limit::default(),
+                kinds,
+            }
+        };
     [
-        of(|r| r.offline_seconds, |r| &r.offline, |row| &row.offline),
-        of(|r| r.online_seconds, |r| &r.online, |row| &row.online),
+        of(0, |r| r.offline_seconds, |r| &r.offline, |row| &row.offline),
+        of(1, |r| r.online_seconds, |r| &r.online, |row| &row.online),
     ]
 }
 
 impl ByKind {
-    fn of(kind: NodeKind, network: &Network, reports: &[Report], of_row: fn(&Row) -> &Cost) -> Self {
+    fn of(kind: NodeKind, network: &Network, reports: &[&Report], of_row: fn(&Row) -> &Cost) -> Self {
         let rows = |report: &'_ Report| -> Vec<Cost> {
             let nodes = network.nodes.iter().zip(&report.rows);
             let nodes = nodes.filter(|(node, _)| self::kind(&node.op) == kind);
             nodes.map(|(_, row)| *of_row(row)).collect()
         };
         let sum = |of: fn(&Cost) -> f64| median(reports.iter().map(|r| rows(r).iter().map(of).sum()));
-        let first = rows(&reports[0]);
+        let first = rows(reports[0]);
         Self {
             kind,
             wall_seconds: sum(|cost| cost.wall_seconds),

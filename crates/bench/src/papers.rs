@@ -1,0 +1,342 @@
+//! `jaguar-bench paper`: all records of a paper, measured anew, and put into the pages that show them.
+//!
+//! Each benchmark is a process of its own, so that none inherits another's memory, threads or instruction set. Networks that are not
+//! there are made first: exported by a script of this repository, and compiled by the command beside this program.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use jaguar_report::terminal::say;
+
+use super::setting;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which papers (default: all).
+    #[arg(value_enum)]
+    papers: Vec<Paper>,
+    /// The folder that the figures (`*.json`) and the plots (`*.svg`) go to.
+    #[arg(long, default_value = "docs/figures")]
+    out: PathBuf,
+    /// Where networks are, and go to, as ONNX files and compiled.
+    #[arg(long, default_value = "models")]
+    models: PathBuf,
+    /// A Python that has torch and torchvision, for networks that are not there (`make torch-models` makes it).
+    #[arg(long, default_value = ".venv/torch/bin/python")]
+    python: PathBuf,
+    /// How often each is measured; medians are shown.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+    /// Only records whose names contain this, e.g. `relu`.
+    #[arg(long)]
+    filter: Option<String>,
+    /// Only says what would be done, and how long it took when it was last measured.
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Paper {
+    Jaguar,
+    Fregata,
+    Hyena,
+    Privcirnet,
+    Convfhe,
+}
+
+/// What is measured in one run of a benchmark.
+struct Record {
+    /// The file's name, without its ending.
+    name: &'static str,
+    words: &'static [&'static str],
+    /// Names of [`NETWORKS`].
+    networks: &'static [&'static str],
+    /// What it takes, three times measured, on sixteen threads of a Xeon.
+    minutes: u32,
+}
+
+const fn record(
+    name: &'static str,
+    words: &'static [&'static str],
+    networks: &'static [&'static str],
+    minutes: u32,
+) -> Record {
+    Record { name, words, networks, minutes }
+}
+
+const IMAGENET: &[&str] = &["squeezenet1_1", "resnet18", "mobilenetv2", "resnet50"];
+const CIFAR: &[&str] = &["resnet18_cifar_32", "resnet50_cifar_32", "resnet101_cifar_32"];
+
+impl Paper {
+    const ALL: [Self; 5] = [Self::Jaguar, Self::Fregata, Self::Hyena, Self::Privcirnet, Self::Convfhe];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Jaguar => "jaguar",
+            Self::Fregata => "fregata",
+            Self::Hyena => "hyena",
+            Self::Privcirnet => "privcirnet",
+            Self::Convfhe => "convfhe",
+        }
+    }
+
+    /// The page that says what the paper has, what we get, and why they differ.
+    fn page(self) -> &'static str {
+        match self {
+            Self::Jaguar | Self::Privcirnet => "docs/benchmarks.md",
+            Self::Fregata => "docs/protocols/fregata.md",
+            Self::Hyena => "docs/protocols/hyena.md",
+            Self::Convfhe => "docs/protocols/convfhe.md",
+        }
+    }
+
+    fn records(self) -> &'static [Record] {
+        match self {
+            Self::Jaguar => {
+                const {
+                    &[
+                        record("conv", &["conv"], &[], 4),
+                        record("conv-scalar", &["conv", "--kernel", "scalar"], &[], 12),
+                        record("relu", &["relu"], &[], 1),
+                        record("relu-lan", &["relu", "--link", "lan"], &[], 1),
+                        record("relu-wan", &["relu", "--link", "wan"], &[], 2),
+                        record("e2e", &["e2e", "--protocol", "both"], IMAGENET, 5),
+                        record("e2e-one", &["e2e", "--threads", "1"], IMAGENET, 4),
+                        record(
+                            "e2e-lan",
+                            &["e2e", "--protocol", "both", "--link", "lan", "--both-kernels"],
+                            IMAGENET,
+                            6,
+                        ),
+                        record(
+                            "e2e-wan",
+                            &["e2e", "--protocol", "both", "--link", "wan", "--both-kernels"],
+                            IMAGENET,
+                            9,
+                        ),
+                    ]
+                }
+            }
+            Self::Fregata => {
+                const {
+                    &[
+                        record("fregata-matrices", &["fregata", "--only", "matrices"], &[], 1),
+                        record("fregata-layers", &["fregata", "--only", "layers"], &[], 1),
+                        record("fregata-schedule", &["fregata", "--only", "schedule"], &[], 2),
+                        record("fregata-networks", &["fregata", "--only", "networks"], &["squeezenet1_1"], 2),
+                        record(
+                            "fregata-networks-resnet50",
+                            &["fregata", "--only", "networks"],
+                            &["resnet50"],
+                            6,
+                        ),
+                        record(
+                            "fregata-networks-densenet121",
+                            &["fregata", "--only", "networks"],
+                            &["densenet121"],
+                            9,
+                        ),
+                        record("fregata-networks-cifar", &["fregata", "--only", "networks"], CIFAR, 9),
+                    ]
+                }
+            }
+            Self::Hyena => {
+                const {
+                    &[
+                        record("hyena", &["hyena", "--only", "operations,ablation,memory,layers"], &[], 20),
+                        record("hyena-networks", &["hyena", "--only", "networks"], &[], 20),
+                    ]
+                }
+            }
+            Self::Privcirnet => {
+                const {
+                    &[
+                        record("circulant", &["circulant"], &[], 4),
+                        record("cirencode", &["cirencode"], &[], 8),
+                    ]
+                }
+            }
+            Self::Convfhe => {
+                const {
+                    &[
+                        record("convfhe-convolution", &["convfhe", "--only", "convolution"], &[], 10),
+                        record("convfhe-layers", &["convfhe", "--only", "layers"], &[], 30),
+                        record("convfhe-networks", &["convfhe", "--only", "networks"], &[], 180),
+                    ]
+                }
+            }
+        }
+    }
+}
+
+/// A network by the name of its compiled model.
+struct Network {
+    name: &'static str,
+    /// Its ONNX file: in the folder of networks, or in this repository.
+    onnx: &'static str,
+    /// The script that makes it, and its name there; `None` if it is in this repository.
+    made_by: Option<[&'static str; 2]>,
+    /// How pictures are prepared.
+    prepared: &'static [&'static str],
+}
+
+const TORCHVISION: &str = "tools/export_torchvision.py";
+const CAFFE: &[&str] = &["--bgr", "--mean", "103.939,116.779,123.68", "--resize", "256"];
+const LARGE: &[&str] =
+    &["--mean", "123.675,116.28,103.53", "--std", "58.395,57.12,57.375", "--resize", "256"];
+const SMALL: &[&str] = &["--mean", "123.675,116.28,103.53", "--std", "58.395,57.12,57.375", "--resize", "32"];
+
+const fn exported(
+    name: &'static str,
+    onnx: &'static str,
+    script_name: &'static str,
+    prepared: &'static [&'static str],
+) -> Network {
+    Network { name, onnx, made_by: Some([TORCHVISION, script_name]), prepared }
+}
+
+const NETWORKS: [Network; 8] = [
+    Network { name: "squeezenet1_1", onnx: "demo/squeezenet1_1.onnx", made_by: None, prepared: CAFFE },
+    exported("resnet18", "resnet18.onnx", "resnet18", LARGE),
+    exported("mobilenetv2", "mobilenetv2.onnx", "mobilenet_v2", LARGE),
+    exported("resnet50", "resnet50.onnx", "resnet50", LARGE),
+    exported("densenet121", "densenet121.onnx", "densenet121", LARGE),
+    exported("resnet18_cifar_32", "torchvision/resnet18_cifar_32.onnx", "resnet18", SMALL),
+    exported("resnet50_cifar_32", "torchvision/resnet50_cifar_32.onnx", "resnet50", SMALL),
+    exported("resnet101_cifar_32", "torchvision/resnet101_cifar_32.onnx", "resnet101", SMALL),
+];
+
+/// What the compiler sees of pictures.
+const SAMPLES: &str = "demo/calibration";
+
+/// What puts tables into pages.
+const TABLES: &str = "tools/benchmark_tables.py";
+
+pub fn run(args: &Args) -> Result<()> {
+    let papers = if args.papers.is_empty() { &Paper::ALL[..] } else { &args.papers };
+    let wanted =
+        |record: &&Record| args.filter.as_ref().is_none_or(|filter| record.name.contains(filter.as_str()));
+    let records: Vec<(Paper, &Record)> = papers
+        .iter()
+        .flat_map(|&paper| paper.records().iter().filter(wanted).map(move |record| (paper, record)))
+        .collect();
+    ensure!(!records.is_empty(), "no record's name contains --filter");
+    ensure!(
+        Path::new(TABLES).is_file(),
+        "{TABLES} is not here: run this program in the folder of the project"
+    );
+    let minutes: u32 = records.iter().map(|(_, record)| record.minutes).sum();
+    for (paper, record) in &records {
+        let what = [record.words, record.networks].concat().join(" ");
+        say!("{:11} {:30} {:4} min   {what}", paper.name(), record.name, record.minutes);
+    }
+    let about = "minutes, as a machine with 16 threads took for three repeats; fewer threads take longer";
+    say!("{} records, some {minutes} {about}", records.len());
+    if args.list {
+        return Ok(());
+    }
+    setting::recordable()?;
+    std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
+    let names: Vec<&str> = records.iter().flat_map(|(_, record)| record.networks.iter().copied()).collect();
+    make(args, &names)?;
+
+    let program = std::env::current_exe()?;
+    for (_, record) in &records {
+        let mut arguments: Vec<OsString> = record.words.iter().map(OsString::from).collect();
+        arguments.extend(record.networks.iter().map(|name| compiled(args, name).into_os_string()));
+        arguments.extend(["--repeats".into(), args.repeats.to_string().into()]);
+        arguments.extend(["--json".into(), args.out.join(format!("{}.json", record.name)).into()]);
+        arguments.extend(["--plot".into(), args.out.join(format!("{}.svg", record.name)).into()]);
+        say!("\n==== {} ====\n", record.name);
+        ran(Command::new(&program).args(arguments), record.name)?;
+    }
+    ran(Command::new("python3").arg(TABLES).arg("--figures").arg(&args.out), TABLES)?;
+    for paper in Paper::ALL.into_iter().filter(|paper| records.iter().any(|(of, _)| of == paper)) {
+        say!("what the paper says, what was measured, and why they differ: {}", paper.page());
+    }
+    Ok(())
+}
+
+fn compiled(args: &Args, name: &str) -> PathBuf {
+    args.models.join(format!("{name}.jaguar"))
+}
+
+/// Exports and compiles networks that are not there.
+fn make(args: &Args, names: &[&str]) -> Result<()> {
+    let missing =
+        |network: &&Network| names.contains(&network.name) && !compiled(args, network.name).is_file();
+    let missing: Vec<&Network> = NETWORKS.iter().filter(missing).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let jaguar = std::env::current_exe()?.with_file_name("jaguar");
+    ensure!(
+        jaguar.is_file(),
+        "{} is missing: `cargo build --release --package jaguar-cli` makes it, to compile networks",
+        jaguar.display()
+    );
+    for network in missing {
+        let onnx = match network.made_by {
+            None => PathBuf::from(network.onnx),
+            Some(_) => args.models.join(network.onnx),
+        };
+        if let Some([script, name]) = network.made_by.filter(|_| !onnx.is_file()) {
+            let hint = format!(
+                "{} has torch and torchvision? `make torch-models` makes such a one",
+                args.python.display()
+            );
+            ran(Command::new(&args.python).arg(script).arg("--to").arg(&args.models).arg(name), script)
+                .context(hint)?;
+        }
+        say!("compiling {} ...", network.name);
+        let mut compile = Command::new(&jaguar);
+        compile.arg("compile").arg(&onnx).args(["--calibrate", SAMPLES]).args(network.prepared);
+        ran(compile.arg("--output").arg(compiled(args, network.name)), network.name)?;
+    }
+    Ok(())
+}
+
+fn ran(command: &mut Command, what: &str) -> Result<()> {
+    let status = command.status().with_context(|| command.get_program().to_string_lossy().into_owned())?;
+    ensure!(status.success(), "{what} ended with {status}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record is of one paper, its networks can be made, and pages show it.
+    #[test]
+    fn every_record_is_shown_and_has_its_networks() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let pages = [
+            "docs/benchmarks.md",
+            "docs/protocols/fregata.md",
+            "docs/protocols/hyena.md",
+            "docs/protocols/convfhe.md",
+        ];
+        let pages = pages.map(|page| std::fs::read_to_string(root.join(page)).unwrap());
+        let mut names = std::collections::HashSet::new();
+        for paper in Paper::ALL {
+            assert!(root.join(paper.page()).is_file());
+            for record in paper.records() {
+                assert!(names.insert(record.name), "{} twice", record.name);
+                let asked = format!("<!-- figures: {} ", record.name);
+                assert!(pages.iter().any(|page| page.contains(&asked)), "no page shows {}", record.name);
+                for name in record.networks {
+                    assert!(NETWORKS.iter().any(|network| network.name == *name), "{name}");
+                }
+            }
+        }
+        for network in NETWORKS {
+            match network.made_by {
+                None => assert!(root.join(network.onnx).is_file()),
+                Some([script, _]) => assert!(root.join(script).is_file()),
+            }
+        }
+    }
+}
