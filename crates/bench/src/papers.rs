@@ -147,7 +147,12 @@ impl Paper {
                 const {
                     &[
                         record("hyena", &["hyena", "--only", "operations,ablation,memory,layers"], &[], 20),
-                        record("hyena-networks", &["hyena", "--only", "networks"], &[], 20),
+                        record(
+                            "hyena-networks",
+                            &["hyena", "--only", "networks", "--layers-only"],
+                            &["vgg16", "resnet20_imagenet", "mobilenet_v1"],
+                            20,
+                        ),
                     ]
                 }
             }
@@ -179,38 +184,55 @@ struct Network {
     onnx: &'static str,
     /// The script that makes it, and its name there; `None` if it is in this repository.
     made_by: Option<[&'static str; 2]>,
-    /// How pictures are prepared.
-    prepared: &'static [&'static str],
+    /// With which options: samples, how pictures are prepared, bits.
+    compiled: &'static [&'static str],
 }
 
 const TORCHVISION: &str = "tools/export_torchvision.py";
-const CAFFE: &[&str] = &["--bgr", "--mean", "103.939,116.779,123.68", "--resize", "256"];
-const LARGE: &[&str] =
-    &["--mean", "123.675,116.28,103.53", "--std", "58.395,57.12,57.375", "--resize", "256"];
-const SMALL: &[&str] = &["--mean", "123.675,116.28,103.53", "--std", "58.395,57.12,57.375", "--resize", "32"];
+const OF_HYENA: &str = "papers/hyena/export_hyena.py";
+const TRAINED: &[&str] =
+    &["--calibrate", "demo/calibration", "--bgr", "--mean", "103.939,116.779,123.68", "--resize", "256"];
+/// Of random weights one picture tells as much as any number.
+const LARGE: &[&str] = &["--calibrate", "demo/photo.jpg", "--mean", "116", "--std", "58", "--resize", "256"];
+const SMALL: &[&str] = &["--calibrate", "demo/photo.jpg", "--mean", "116", "--std", "58", "--resize", "32"];
+/// The paper's weights have less than 8 bits, and its activations are not told.
+const NARROW: &[&str] = &[
+    "--calibrate",
+    "demo/photo.jpg",
+    "--mean",
+    "116",
+    "--std",
+    "58",
+    "--resize",
+    "256",
+    "--activation-bits",
+    "16",
+    "--weight-bits",
+    "14",
+];
 
 const fn exported(
     name: &'static str,
     onnx: &'static str,
-    script_name: &'static str,
-    prepared: &'static [&'static str],
+    made_by: [&'static str; 2],
+    compiled: &'static [&'static str],
 ) -> Network {
-    Network { name, onnx, made_by: Some([TORCHVISION, script_name]), prepared }
+    Network { name, onnx, made_by: Some(made_by), compiled }
 }
 
-const NETWORKS: [Network; 8] = [
-    Network { name: "squeezenet1_1", onnx: "demo/squeezenet1_1.onnx", made_by: None, prepared: CAFFE },
-    exported("resnet18", "resnet18.onnx", "resnet18", LARGE),
-    exported("mobilenetv2", "mobilenetv2.onnx", "mobilenet_v2", LARGE),
-    exported("resnet50", "resnet50.onnx", "resnet50", LARGE),
-    exported("densenet121", "densenet121.onnx", "densenet121", LARGE),
-    exported("resnet18_cifar_32", "torchvision/resnet18_cifar_32.onnx", "resnet18", SMALL),
-    exported("resnet50_cifar_32", "torchvision/resnet50_cifar_32.onnx", "resnet50", SMALL),
-    exported("resnet101_cifar_32", "torchvision/resnet101_cifar_32.onnx", "resnet101", SMALL),
+const NETWORKS: [Network; 11] = [
+    Network { name: "squeezenet1_1", onnx: "demo/squeezenet1_1.onnx", made_by: None, compiled: TRAINED },
+    exported("resnet18", "resnet18.onnx", [TORCHVISION, "resnet18"], LARGE),
+    exported("mobilenetv2", "mobilenetv2.onnx", [TORCHVISION, "mobilenet_v2"], LARGE),
+    exported("resnet50", "resnet50.onnx", [TORCHVISION, "resnet50"], LARGE),
+    exported("densenet121", "densenet121.onnx", [TORCHVISION, "densenet121"], LARGE),
+    exported("resnet18_cifar_32", "torchvision/resnet18_cifar_32.onnx", [TORCHVISION, "resnet18"], SMALL),
+    exported("resnet50_cifar_32", "torchvision/resnet50_cifar_32.onnx", [TORCHVISION, "resnet50"], SMALL),
+    exported("resnet101_cifar_32", "torchvision/resnet101_cifar_32.onnx", [TORCHVISION, "resnet101"], SMALL),
+    exported("vgg16", "vgg16.onnx", [OF_HYENA, "vgg16"], NARROW),
+    exported("resnet20_imagenet", "resnet20_imagenet.onnx", [OF_HYENA, "resnet20_imagenet"], NARROW),
+    exported("mobilenet_v1", "mobilenet_v1.onnx", [OF_HYENA, "mobilenet_v1"], NARROW),
 ];
-
-/// What the compiler sees of pictures.
-const SAMPLES: &str = "demo/calibration";
 
 /// What puts tables into pages.
 const TABLES: &str = "tools/benchmark_tables.py";
@@ -293,7 +315,7 @@ fn make(args: &Args, names: &[&str]) -> Result<()> {
         }
         say!("compiling {} ...", network.name);
         let mut compile = Command::new(&jaguar);
-        compile.arg("compile").arg(&onnx).args(["--calibrate", SAMPLES]).args(network.prepared);
+        compile.arg("compile").arg(&onnx).args(network.compiled);
         ran(compile.arg("--output").arg(compiled(args, network.name)), network.name)?;
     }
     Ok(())

@@ -258,30 +258,43 @@ impl ServerLayer {
         inputs: &[Vec<Ciphertext<Values>>],
         blocks: &[usize],
     ) -> Vec<Ciphertext<Values>> {
-        let chunks = sums_together(packing, blocks, rayon::current_num_threads());
+        let threads = rayon::current_num_threads();
+        let chunks = sums_together(packing, blocks, threads);
+        // Where there are fewer chunks than threads, several share the terms of one.
+        let pieces = threads.div_ceil(chunks.len());
         // Sums are added as they come, so that none waits in memory.
         let zero = |_| Mutex::new(Ciphertext { a: ring.zero(), b: ring.zero() });
         let totals: Vec<Mutex<Ciphertext<Values>>> = blocks.iter().map(zero).collect();
         chunks.par_iter().for_each(|chunk| {
-            let sums = self.sums_of_numbers(ring, packing, chunk, |input, turn| &inputs[input][turn]);
-            for (Sum { block, giant, .. }, sum) in chunk.iter().zip(sums) {
+            let of = |terms: &[(usize, usize)]| {
+                self.sums_of_numbers(ring, packing, chunk, terms, |input, turn| &inputs[input][turn])
+            };
+            let terms = &chunk[0].terms;
+            let add = |mut sums: Vec<Ciphertext<Values>>, others: Vec<Ciphertext<Values>>| {
+                sums.iter_mut().zip(&others).for_each(|(sum, other)| sum.add_assign(ring, other));
+                sums
+            };
+            let sums = terms.par_chunks(terms.len().div_ceil(pieces)).map(of).reduce_with(add);
+            let sums = sums.expect("a sum has terms");
+            chunk.par_iter().zip(sums).for_each(|(Sum { block, giant, .. }, sum)| {
                 let moved = match packing.giant_element(*giant) {
                     None => sum,
                     Some(element) => sum.apply(ring, keys.of(element)),
                 };
                 let at = blocks.iter().position(|own| own == block).expect("a sum of one of the blocks");
                 totals[at].lock().expect("no thread has panicked").add_assign(ring, &moved);
-            }
+            });
         });
         totals.into_iter().map(|total| total.into_inner().expect("no thread has panicked")).collect()
     }
 
-    /// Sums of the same terms, of inputs by block and rotation.
+    /// What some of their terms add to sums that have the same ones, of inputs by block and rotation.
     pub(super) fn sums_of_numbers<'a>(
         &self,
         ring: &Ring,
         packing: &Interleaved,
         sums: &[Sum],
+        terms: &[(usize, usize)],
         inputs: impl Fn(usize, usize) -> &'a Ciphertext<Values>,
     ) -> Vec<Ciphertext<Values>> {
         let (tools, subring) =
@@ -289,7 +302,7 @@ impl ServerLayer {
         let words = subring.dimension() * ring.limbs() * sums.len();
         let zero = |_: &Sum| Ciphertext { a: ring.zero(), b: ring.zero() };
         let mut totals: Vec<Ciphertext<Values>> = sums.iter().map(zero).collect();
-        for terms in sums[0].terms.chunks((NUMBERS / words).clamp(8, MOST_TERMS)) {
+        for terms in terms.chunks((NUMBERS / words).clamp(8, MOST_TERMS)) {
             let width = (terms.len() * sums.len()).next_multiple_of(8);
             let mut slots = Zeroizing::new(vec![0; subring.dimension() * width]);
             let of: Vec<Term> = terms.iter().map(|&(input, turn)| packing.term(input, turn)).collect();
@@ -483,9 +496,9 @@ pub(super) fn sums_together(packing: &Interleaved, blocks: &[usize], threads: us
     let mut sums: Vec<Sum> = blocks.iter().flat_map(|&block| packing.sums(block)).collect();
     sums.sort_by(|x, y| x.terms.cmp(&y.terms));
     let most = (STRETCHES / packing.dimension()).clamp(8, MOST_SUMS);
-    let together = sums.len().div_ceil(threads).next_multiple_of(8).min(most);
     let same = sums.chunk_by(|x, y| x.terms == y.terms);
-    same.flat_map(|same| same.chunks(together)).map(<[Sum]>::to_vec).collect()
+    let together = |sums: &[Sum]| sums.len().div_ceil(threads).next_multiple_of(8).min(most);
+    same.flat_map(|same| same.chunks(together(same))).map(<[Sum]>::to_vec).collect()
 }
 
 /// The sum of ciphertexts that are made on all threads.

@@ -490,7 +490,7 @@ impl Bench {
             (Sample::Channels { block, group, plaintexts }, _) => (block, group, plaintexts),
             (Sample::Interleaved(sums), Places::Interleaved(packing)) => {
                 let input = |input: usize, turn: usize| &inputs[input % inputs.len()][0][turn];
-                return self.server.sums_of_numbers(&self.ring, packing, sums, input);
+                return self.server.sums_of_numbers(&self.ring, packing, sums, &sums[0].terms, input);
             }
             _ => unreachable!("samples are those of their layer"),
         };
