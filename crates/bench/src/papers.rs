@@ -56,6 +56,8 @@ struct Record {
     networks: &'static [&'static str],
     /// What it takes, three times measured, on sixteen threads of a Xeon.
     minutes: u32,
+    /// Whether a page shows its plot.
+    plotted: bool,
 }
 
 const fn record(
@@ -64,7 +66,13 @@ const fn record(
     networks: &'static [&'static str],
     minutes: u32,
 ) -> Record {
-    Record { name, words, networks, minutes }
+    Record { name, words, networks, minutes, plotted: true }
+}
+
+impl Record {
+    const fn without_plot(self) -> Self {
+        Self { plotted: false, ..self }
+    }
 }
 
 const IMAGENET: &[&str] = &["squeezenet1_1", "resnet18", "mobilenetv2", "resnet50"];
@@ -101,10 +109,10 @@ impl Paper {
                         record("conv", &["conv"], &[], 4),
                         record("conv-scalar", &["conv", "--kernel", "scalar"], &[], 12),
                         record("relu", &["relu"], &[], 1),
-                        record("relu-lan", &["relu", "--link", "lan"], &[], 1),
-                        record("relu-wan", &["relu", "--link", "wan"], &[], 2),
+                        record("relu-lan", &["relu", "--link", "lan"], &[], 1).without_plot(),
+                        record("relu-wan", &["relu", "--link", "wan"], &[], 2).without_plot(),
                         record("e2e", &["e2e", "--protocol", "both"], IMAGENET, 5),
-                        record("e2e-one", &["e2e", "--threads", "1"], IMAGENET, 4),
+                        record("e2e-one", &["e2e", "--threads", "1"], IMAGENET, 4).without_plot(),
                         record(
                             "e2e-lan",
                             &["e2e", "--protocol", "both", "--link", "lan", "--both-kernels"],
@@ -123,23 +131,27 @@ impl Paper {
             Self::Fregata => {
                 const {
                     &[
-                        record("fregata-matrices", &["fregata", "--only", "matrices"], &[], 1),
-                        record("fregata-layers", &["fregata", "--only", "layers"], &[], 1),
-                        record("fregata-schedule", &["fregata", "--only", "schedule"], &[], 2),
-                        record("fregata-networks", &["fregata", "--only", "networks"], &["squeezenet1_1"], 2),
+                        record("fregata-matrices", &["fregata", "--only", "matrices"], &[], 1).without_plot(),
+                        record("fregata-layers", &["fregata", "--only", "layers"], &[], 1).without_plot(),
+                        record("fregata-schedule", &["fregata", "--only", "schedule"], &[], 2).without_plot(),
+                        record("fregata-networks", &["fregata", "--only", "networks"], &["squeezenet1_1"], 2)
+                            .without_plot(),
                         record(
                             "fregata-networks-resnet50",
                             &["fregata", "--only", "networks"],
                             &["resnet50"],
                             6,
-                        ),
+                        )
+                        .without_plot(),
                         record(
                             "fregata-networks-densenet121",
                             &["fregata", "--only", "networks"],
                             &["densenet121"],
                             9,
-                        ),
-                        record("fregata-networks-cifar", &["fregata", "--only", "networks"], CIFAR, 9),
+                        )
+                        .without_plot(),
+                        record("fregata-networks-cifar", &["fregata", "--only", "networks"], CIFAR, 9)
+                            .without_plot(),
                     ]
                 }
             }
@@ -152,7 +164,8 @@ impl Paper {
                             &["hyena", "--only", "networks", "--layers-only"],
                             &["vgg16", "resnet20_imagenet", "mobilenet_v1"],
                             20,
-                        ),
+                        )
+                        .without_plot(),
                     ]
                 }
             }
@@ -167,9 +180,11 @@ impl Paper {
             Self::Convfhe => {
                 const {
                     &[
-                        record("convfhe-convolution", &["convfhe", "--only", "convolution"], &[], 10),
-                        record("convfhe-layers", &["convfhe", "--only", "layers"], &[], 30),
-                        record("convfhe-networks", &["convfhe", "--only", "networks"], &[], 180),
+                        record("convfhe-convolution", &["convfhe", "--only", "convolution"], &[], 10)
+                            .without_plot(),
+                        record("convfhe-layers", &["convfhe", "--only", "layers"], &[], 30).without_plot(),
+                        record("convfhe-networks", &["convfhe", "--only", "networks"], &[], 180)
+                            .without_plot(),
                     ]
                 }
             }
@@ -271,7 +286,9 @@ pub fn run(args: &Args) -> Result<()> {
         arguments.extend(record.networks.iter().map(|name| compiled(args, name).into_os_string()));
         arguments.extend(["--repeats".into(), args.repeats.to_string().into()]);
         arguments.extend(["--json".into(), args.out.join(format!("{}.json", record.name)).into()]);
-        arguments.extend(["--plot".into(), args.out.join(format!("{}.svg", record.name)).into()]);
+        if record.plotted {
+            arguments.extend(["--plot".into(), args.out.join(format!("{}.svg", record.name)).into()]);
+        }
         say!("\n==== {} ====\n", record.name);
         ran(Command::new(&program).args(arguments), record.name)?;
     }
@@ -349,6 +366,8 @@ mod tests {
                 assert!(names.insert(record.name), "{} twice", record.name);
                 let asked = format!("<!-- figures: {} ", record.name);
                 assert!(pages.iter().any(|page| page.contains(&asked)), "no page shows {}", record.name);
+                let plot = pages.iter().any(|page| page.contains(&format!("{asked}plot -->")));
+                assert_eq!(plot, record.plotted, "the plot of {}", record.name);
                 for name in record.networks {
                     assert!(NETWORKS.iter().any(|network| network.name == *name), "{name}");
                 }

@@ -241,7 +241,11 @@ pub fn run(args: &Args) -> Result<()> {
     setting.done();
     let mut tables = tables::all(&matrices, &runs);
     tables.extend((!accuracy.is_empty()).then(|| accuracy::table(&accuracy)));
-    let plot: Dots = if runs.is_empty() { accuracy::plot(&accuracy) } else { tables::plot(&runs) };
+    let plot: Dots = match (runs.is_empty(), accuracy.is_empty()) {
+        (false, _) => tables::plot(&runs),
+        (true, false) => accuracy::plot(&accuracy),
+        (true, true) => tables::plot_of_products(&matrices),
+    };
     args.output
         .hand_out(&Report { setting, peaks, tables, figures: Figures { matrices, runs, accuracy } }, &plot)
 }

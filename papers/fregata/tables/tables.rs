@@ -388,6 +388,20 @@ pub fn plot(runs: &[Measured]) -> Dots {
     }
 }
 
+/// Of matrix products alone.
+pub fn plot_of_products(rows: &[matrices::Row]) -> Dots {
+    let row = |row: &matrices::Row| {
+        let [m, n, k] = row.product;
+        plot::Row { label: format!("{m} x {n} x {k}, {}", row.by), dots: vec![(0, row.ms)] }
+    };
+    Dots {
+        title: "Homomorphic matrix products of Fregata's Table IV".into(),
+        axis: "milliseconds".into(),
+        series: vec!["both parties on one core"],
+        rows: rows.iter().map(row).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

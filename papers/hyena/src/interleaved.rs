@@ -228,11 +228,10 @@ impl Interleaved {
         let turns = self.turn_elements().into_iter().filter(|&element| element != 1);
         // Without groups the first block has as many channels as any other.
         let blocks = if self.spec().groups == 1 { 1 } else { self.out_blocks() };
-        let mut giants: Vec<Giant> =
-            (0..blocks).flat_map(|block| self.sums(block)).map(|sum| sum.giant).collect();
-        giants.sort_unstable();
-        giants.dedup();
-        turns.chain(giants.into_iter().filter_map(|giant| self.giant_element(giant))).collect()
+        let taken = |giant: &Giant| {
+            (0..blocks).any(|block| self.terms(block, *giant, self.inputs_of(block)).next().is_some())
+        };
+        turns.chain(self.giants().filter(taken).filter_map(|giant| self.giant_element(giant))).collect()
     }
 
     // ---- Sums ----
@@ -264,10 +263,17 @@ impl Interleaved {
 
     /// Whether a rotation of channels brings any pair together that does not wrap, and one that does.
     fn meets(&self, block: usize, input: usize, giant: Giant, u: usize) -> [bool; 2] {
-        let full = |count: usize| count >= self.channels;
-        let inputs = self.in_shape()[0] - input * self.channels;
-        if self.spec().groups == 1 && full(self.outputs_in(block).len()) && full(inputs) {
-            return [true, u > 0];
+        if self.spec().groups == 1 {
+            // Of each row the first channels exist: the first output reads channel u, and output h - u is the first that wraps.
+            let h = self.row();
+            let in_row = |count: usize, row: usize| count.saturating_sub(row * h).min(h);
+            let [outputs, inputs] =
+                [self.outputs_in(block).len(), self.in_shape()[0] - input * self.channels];
+            let rows =
+                (0..self.channels.min(2)).map(|row| [in_row(outputs, row ^ giant.v), in_row(inputs, row)]);
+            return rows.fold([false; 2], |met, [outputs, inputs]| {
+                [met[0] || (outputs > 0 && inputs > u), met[1] || (outputs + u > h && inputs > 0)]
+            });
         }
         let mut met = [false; 2];
         for at in (0..self.channels.min(2)).flat_map(|row| (0..self.row()).map(move |i| [row, i])) {
@@ -281,11 +287,20 @@ impl Interleaved {
         met
     }
 
-    /// What an output block's sum for a giant step is of: input blocks, and how they are rotated.
-    fn terms(&self, block: usize, giant: Giant) -> impl Iterator<Item = (usize, Turn)> + '_ {
+    /// The input blocks that an output block reads.
+    fn inputs_of(&self, block: usize) -> Range<usize> {
         let outputs = self.outputs_in(block);
         let read = self.windows.reads(outputs.start).start..self.windows.reads(outputs.end - 1).end;
-        let inputs = read.start / self.channels..read.end.div_ceil(self.channels);
+        read.start / self.channels..read.end.div_ceil(self.channels)
+    }
+
+    /// What an output block's sum for a giant step is of: these input blocks, and how they are rotated.
+    fn terms(
+        &self,
+        block: usize,
+        giant: Giant,
+        inputs: Range<usize>,
+    ) -> impl Iterator<Item = (usize, Turn)> + '_ {
         let of = move |input: usize, baby: usize| {
             let steps = self.steps(self.meets(block, input, giant, baby + giant.b * self.babies));
             steps.into_iter().map(move |step| (input, Turn { baby, step }))
@@ -296,8 +311,10 @@ impl Interleaved {
     /// The sums of output block `block`.
     pub(crate) fn sums(&self, block: usize) -> Vec<Sum> {
         let at = |turn: Turn| self.turns.binary_search(&turn).expect("the turns are those of all terms");
+        let inputs = self.inputs_of(block);
         let sum = |giant: Giant| {
-            let terms = self.terms(block, giant).map(|(input, turn)| (input, at(turn))).collect();
+            let terms =
+                self.terms(block, giant, inputs.clone()).map(|(input, turn)| (input, at(turn))).collect();
             Sum { block, giant, terms }
         };
         self.giants().map(sum).filter(|sum| !sum.terms.is_empty()).collect()
@@ -309,14 +326,23 @@ impl Interleaved {
         let mut of = |block: usize| {
             // Sums, products, the longest sum's products, sums that are moved.
             let mut count = [0; 4];
+            let inputs = self.inputs_of(block);
+            // Without groups all input blocks but the last are alike.
+            let counted: Vec<(usize, usize)> = match self.spec().groups {
+                1 if inputs.len() > 1 => vec![(inputs.start, inputs.len() - 1), (inputs.end - 1, 1)],
+                _ => inputs.map(|input| (input, 1)).collect(),
+            };
             for giant in self.giants() {
-                let before = count[1];
-                for (_, turn) in self.terms(block, giant) {
-                    turns.insert(turn);
-                    count[1] += 1;
+                let mut products = 0;
+                for &(input, times) in &counted {
+                    for (_, turn) in self.terms(block, giant, input..input + 1) {
+                        turns.insert(turn);
+                        products += times;
+                    }
                 }
-                let (products, is_moved) = (count[1] - before, self.giant_element(giant).is_some());
+                let is_moved = self.giant_element(giant).is_some();
                 count[0] += usize::from(products > 0);
+                count[1] += products;
                 count[2] = count[2].max(products);
                 count[3] += usize::from(products > 0 && is_moved);
             }
