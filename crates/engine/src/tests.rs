@@ -444,7 +444,7 @@ fn two_queries(
         ready.leave().unwrap();
         start
     };
-    let serve = || service.serve(Channel::with_clock(b, Arc::new(Frozen)), &mut |_| ()).unwrap();
+    let serve = || service.serve(Channel::with_clock(b, Arc::new(Frozen::default())), &mut |_| ()).unwrap();
     let start = thread::scope(|scope| {
         let server = scope.spawn(move || match weak[1] {
             true => with_insecure_fixed_randomness([8; 32], serve),

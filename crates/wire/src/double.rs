@@ -14,17 +14,24 @@ pub mod repeats;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{Clock, Transport, WireError};
+use crate::{Clock, SystemClock, Transport, WireError};
 
 pub use faulty::{Fault, Faulty};
 
-/// A clock that stands still: times that a session measures, and tells its peer, are zeros.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Frozen;
+/// A clock that stands where the system's stood when it was made: times that a session measures, and tells its peer, are zeros. It is
+/// never behind what the system's told before: a budget that both were asked for would make its client wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Frozen(Duration);
+
+impl Default for Frozen {
+    fn default() -> Self {
+        Self(SystemClock.now())
+    }
+}
 
 impl Clock for Frozen {
     fn now(&self) -> Duration {
-        Duration::ZERO
+        self.0
     }
 }
 

@@ -56,7 +56,7 @@ impl Site {
         let fault = self.faults.lock().unwrap().pop_front().unwrap_or(SOUND);
         let service = Arc::clone(&self.service);
         // (What its reports say of times is zeros: only randomness may not come again.)
-        let channel = Channel::with_clock(b, Arc::new(Frozen));
+        let channel = Channel::with_clock(b, Arc::new(Frozen::default()));
         let served = Some(thread::spawn(move || service.serve(channel, &mut |_| ())));
         let at = {
             let mut wires = self.wires.lock().unwrap();

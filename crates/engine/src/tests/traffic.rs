@@ -41,10 +41,10 @@ const PINNED: [(&str, [&str; 2]); 11] = [
         ],
     ),
     (
-        "fregata-hme",
+        "fregata-jaguar",
         [
-            "5dca848d3c3ef8c5fab5a83e7849f1b17628cfd3655b269b1c496bd85a182d23",
-            "a597b7760f8089d025e8c14ec51d631914f184da95961f01fd3edfea08d240ee",
+            "8ec968fb9ce57c9be9562c112086ee6f5689ca3074238b8fb308d32d5f93a66b",
+            "32fd649ed60bc078d7c750fa74c7815a72b4f4ab3f02708f48d2ae9c056c7f7c",
         ],
     ),
     (
@@ -55,10 +55,10 @@ const PINNED: [(&str, [&str; 2]); 11] = [
         ],
     ),
     (
-        "fregata-jaguar",
+        "fregata-hme",
         [
-            "8ec968fb9ce57c9be9562c112086ee6f5689ca3074238b8fb308d32d5f93a66b",
-            "32fd649ed60bc078d7c750fa74c7815a72b4f4ab3f02708f48d2ae9c056c7f7c",
+            "d81f79fdbe0c1e2bccc4bb4f5e19328f24fb459252a35a984ac84b62a402a2d9",
+            "16e0273fb996ff831d6f579bd4b6e205d5304e9e95d4a5777e29f61e5ea07e1e",
         ],
     ),
     (

@@ -65,7 +65,7 @@ fn role() {
                     run(&mut || {
                         let tcp = tcp.take().expect("once");
                         // (Times that it measures are zeros: they are no randomness.)
-                        let channel = Channel::with_clock(tcp, Arc::new(Frozen));
+                        let channel = Channel::with_clock(tcp, Arc::new(Frozen::default()));
                         let _ = service.serve(channel, &mut |_| ());
                     });
                 });
