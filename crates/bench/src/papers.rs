@@ -134,23 +134,23 @@ impl Paper {
                         record("fregata-matrices", &["fregata", "--only", "matrices"], &[], 1).without_plot(),
                         record("fregata-layers", &["fregata", "--only", "layers"], &[], 1).without_plot(),
                         record("fregata-schedule", &["fregata", "--only", "schedule"], &[], 2).without_plot(),
-                        record("fregata-networks", &["fregata", "--only", "networks"], &["squeezenet1_1"], 2)
+                        record("fregata-networks", &["fregata", "--only", "networks"], &["squeezenet1_1"], 1)
                             .without_plot(),
                         record(
                             "fregata-networks-resnet50",
                             &["fregata", "--only", "networks"],
                             &["resnet50"],
-                            6,
+                            3,
                         )
                         .without_plot(),
                         record(
                             "fregata-networks-densenet121",
                             &["fregata", "--only", "networks"],
                             &["densenet121"],
-                            9,
+                            4,
                         )
                         .without_plot(),
-                        record("fregata-networks-cifar", &["fregata", "--only", "networks"], CIFAR, 9)
+                        record("fregata-networks-cifar", &["fregata", "--only", "networks"], CIFAR, 3)
                             .without_plot(),
                     ]
                 }
@@ -158,7 +158,7 @@ impl Paper {
             Self::Hyena => {
                 const {
                     &[
-                        record("hyena", &["hyena", "--only", "operations,ablation,memory,layers"], &[], 20),
+                        record("hyena", &["hyena", "--only", "operations,ablation,memory,layers"], &[], 16),
                         record(
                             "hyena-networks",
                             &["hyena", "--only", "networks", "--layers-only"],

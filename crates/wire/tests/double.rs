@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use jaguar_wire::double::{Fault, Faulty, Link, Recorder, Shaped, link};
+use jaguar_wire::double::{Fault, Faulty, Frozen, Link, Recorder, Shaped, link};
 use jaguar_wire::tcp::{Listener, Options, Tcp};
-use jaguar_wire::{Channel, Clock, Memory, Side, Transport, WireError, memory_transports};
+use jaguar_wire::{Channel, Clock, Memory, Side, SystemClock, Transport, WireError, memory_transports};
 use proptest::prelude::*;
 
 /// Everything that comes until the connection ends, and how it ends.
@@ -16,6 +16,17 @@ fn drain(transport: &mut impl Transport) -> (Vec<u8>, WireError) {
             Err(error) => return (all, error),
         }
     }
+}
+
+/// One budget may be asked by both clocks.
+#[test]
+fn a_frozen_clock_stands_and_is_not_behind_the_systems() {
+    let before = SystemClock.now();
+    let frozen = Frozen::default();
+    let stands = frozen.now();
+    assert!(stands >= before, "{stands:?} before {before:?}");
+    std::thread::sleep(Duration::from_millis(2));
+    assert!(frozen.now() == stands && SystemClock.now() > stands);
 }
 
 #[test]
