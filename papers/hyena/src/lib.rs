@@ -261,8 +261,7 @@ impl Layer {
             Places::Channels(_) | Places::Blocks(_) => 0,
         };
         let server = upload + (packing.turned() as u64 + sums) * whole + threads as u64 * thread;
-        // Some responses travel while others are made.
-        [client, server + 2 * batch(packing.responses()) * kept]
+        [client, server + batch(packing.responses()) * kept]
     }
 
     /// What decides how a layer's numbers are encoded: layers for which this is alike share tables.

@@ -749,18 +749,18 @@ impl Online for ServerOnline {
         let multiple = m.factor(layer.fitted.plain.multiple);
         let blocks: Vec<usize> = (0..packing.out_blocks()).collect();
         let mut output = Zeroizing::new(vec![0; layer.outputs()]);
-        // Responses that nobody was sent yet: they travel while the next ones are made.
-        let mut made: Vec<Response> = Vec::new();
         for group in 0..packing.groups() {
             let inputs = self.inputs(group, x);
             let first = group * blocks.len();
             for blocks in blocks.chunks(TOGETHER) {
-                let sums = || self.layer.evaluate_all(&self.model.ring, &self.keys, &inputs, blocks);
-                let sums = while_sending(channel, &made, sums)?;
+                let sums = self.layer.evaluate_all(&self.model.ring, &self.keys, &inputs, blocks);
                 let response =
-                    |(sum, &block): (Ciphertext<Values>, &usize)| self.response(sum, first + block);
-                made = sums.into_par_iter().zip(blocks).map(response).collect();
-                for (&block, (_, share)) in blocks.iter().zip(&made) {
+                    |(sum, &block): (Ciphertext<Values>, &usize)| (block, self.response(sum, first + block));
+                let responses: Vec<(usize, Response)> =
+                    sums.into_par_iter().zip(blocks).map(response).collect();
+                for (block, ([a, b], share)) in responses {
+                    channel.send(&a)?;
+                    channel.send(&b)?;
                     for (slot, place) in packing.outputs_of(group, block) {
                         let bias = match bias {
                             Bias::PerChannel(bias) => bias[place / (h * w)],
@@ -773,28 +773,6 @@ impl Online for ServerOnline {
                 }
             }
         }
-        while_sending(channel, &made, || ())?;
         Ok(Box::new(output))
     }
-}
-
-/// What `work` makes, while a thread that only waits for the network sends these responses.
-fn while_sending<T>(
-    channel: &mut Channel,
-    responses: &[Response],
-    work: impl FnOnce() -> T,
-) -> Result<T, BackendError> {
-    let mut send = || -> Result<(), BackendError> {
-        for ([a, b], _) in responses {
-            channel.send(a)?;
-            channel.send(b)?;
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let sending = scope.spawn(&mut send);
-        let done = work();
-        sending.join().expect("a thread that sends does not panic")?;
-        Ok(done)
-    })
 }
