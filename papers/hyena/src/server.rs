@@ -264,7 +264,7 @@ impl ServerLayer {
         let pieces = threads.div_ceil(chunks.len());
         // Sums are added as they come, so that none waits in memory.
         let zero = |_| Mutex::new(Ciphertext { a: ring.zero(), b: ring.zero() });
-        let totals: Vec<Mutex<Ciphertext<Values>>> = blocks.iter().map(zero).collect();
+        let totals: Vec<Mutex<Ciphertext<Values>>> = blocks.par_iter().map(zero).collect();
         chunks.par_iter().for_each(|chunk| {
             let of = |terms: &[(usize, usize)]| {
                 self.sums_of_numbers(ring, packing, chunk, terms, |input, turn| &inputs[input][turn])
@@ -754,24 +754,29 @@ impl Online for ServerOnline {
             let first = group * blocks.len();
             for blocks in blocks.chunks(TOGETHER) {
                 let sums = self.layer.evaluate_all(&self.model.ring, &self.keys, &inputs, blocks);
-                let response =
-                    |(sum, &block): (Ciphertext<Values>, &usize)| (block, self.response(sum, first + block));
-                let responses: Vec<(usize, Response)> =
-                    sums.into_par_iter().zip(blocks).map(response).collect();
-                for (block, ([a, b], share)) in responses {
-                    channel.send(&a)?;
-                    channel.send(&b)?;
-                    for (slot, place) in packing.outputs_of(group, block) {
+                let response = |(sum, &block): (Ciphertext<Values>, &usize)| {
+                    let (halves, mut share) = self.response(sum, first + block);
+                    let places = packing.outputs_of(group, block);
+                    for &(slot, place) in &places {
                         let bias = match bias {
                             Bias::PerChannel(bias) => bias[place / (h * w)],
                             Bias::PerElement(bias) => bias[place],
                         };
                         let bias = m.mul_factor(m.reduce_signed(bias), multiple);
-                        let share = m.add(m.mul_factor(share[slot], tools.back), bias);
-                        output[place] = layer.rounding.server(share);
+                        share[slot] =
+                            layer.rounding.server(m.add(m.mul_factor(share[slot], tools.back), bias));
                     }
+                    (halves, share, places)
+                };
+                let responses: Vec<_> = sums.into_par_iter().zip(blocks).map(response).collect();
+                for ([a, b], share, places) in responses {
+                    channel.send(&a)?;
+                    channel.send(&b)?;
+                    places.into_iter().for_each(|(slot, place)| output[place] = share[slot]);
                 }
             }
+            // What this thread would do alone takes longer than the sums of a small layer.
+            inputs.into_par_iter().for_each(drop);
         }
         Ok(Box::new(output))
     }
