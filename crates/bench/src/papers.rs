@@ -33,7 +33,7 @@ pub struct Args {
     /// Only records whose names contain this, e.g. `relu`.
     #[arg(long)]
     filter: Option<String>,
-    /// Only says what would be done, and how long it took when it was last measured.
+    /// Only says what would be done, and about how long it takes.
     #[arg(long)]
     list: bool,
 }
@@ -54,7 +54,7 @@ struct Record {
     words: &'static [&'static str],
     /// Names of [`NETWORKS`].
     networks: &'static [&'static str],
-    /// What it takes, three times measured, on sixteen threads of a Xeon.
+    /// About what it takes, three times measured, on sixteen threads of a Xeon: Fregata's were measured, the others are estimates.
     minutes: u32,
     /// Whether a page shows its plot.
     plotted: bool,
@@ -210,7 +210,7 @@ const TRAINED: &[&str] =
 /// Of random weights one picture tells as much as any number.
 const LARGE: &[&str] = &["--calibrate", "demo/photo.jpg", "--mean", "116", "--std", "58", "--resize", "256"];
 const SMALL: &[&str] = &["--calibrate", "demo/photo.jpg", "--mean", "116", "--std", "58", "--resize", "32"];
-/// The paper's weights have less than 8 bits, and its activations are not told.
+/// Widths that are not searched: VGG-16 compiles in a minute.
 const NARROW: &[&str] = &[
     "--calibrate",
     "demo/photo.jpg",
@@ -270,7 +270,7 @@ pub fn run(args: &Args) -> Result<()> {
         let what = [record.words, record.networks].concat().join(" ");
         say!("{:11} {:30} {:4} min   {what}", paper.name(), record.name, record.minutes);
     }
-    let about = "minutes, as a machine with 16 threads took for three repeats; fewer threads take longer";
+    let about = "minutes for three repeats on 16 threads; fewer threads take longer";
     say!("{} records, some {minutes} {about}", records.len());
     if args.list {
         return Ok(());

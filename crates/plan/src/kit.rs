@@ -196,6 +196,21 @@ mod tests {
         assert_eq!(kit.clone().with(kit.secure()).backends(), kit.backends());
     }
 
+    #[test]
+    fn a_name_is_a_backends_or_a_groups() {
+        let names = |name: &str| -> Vec<&str> {
+            kit()
+                .group(name)
+                .map(|group| group.into_iter().map(BackendId::name).collect())
+                .unwrap_or_default()
+        };
+        assert_eq!(names("fregata"), ["fregata-jaguar", "fregata-cheetah", "fregata-hme"]);
+        assert_eq!(names("fregata-hme"), ["fregata-hme"]);
+        // A backend's own name stands for it alone, though others begin with it.
+        assert_eq!(names("hyena"), ["hyena"]);
+        assert!(names("freg").is_empty() && names("fregata-").is_empty() && names("").is_empty());
+    }
+
     /// The order of a session's messages is its backends', not the kit's.
     #[test]
     fn the_order_is_the_same_for_every_kit() {

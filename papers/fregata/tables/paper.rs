@@ -2,16 +2,16 @@
 //! (an NVIDIA 4090) for the online part, LAN of 460 MB/s. None of its figures is of this machine: they stand beside
 //! ours, without a ratio.
 
-/// A row of Table IV: products of ciphertexts with plaintexts, and ciphertexts each way.
+/// A row of Table IV.
 pub struct Counted {
     pub product: [usize; 3],
     pub whose: &'static str,
+    /// As many as ciphertexts each way.
     pub products: usize,
-    pub ciphertexts: usize,
 }
 
 const fn counted(product: [usize; 3], whose: &'static str, products: usize) -> Counted {
-    Counted { product, whose, products, ciphertexts: products }
+    Counted { product, whose, products }
 }
 
 /// Table IV.

@@ -64,7 +64,7 @@ fn products(rows: &[matrices::Row]) -> Table {
     let published = |of: &Counted| {
         let [m, n, k] = of.product;
         let mut row = vec![format!("{m} x {n} x {k}"), format!("the paper's {}", of.whose)];
-        row.extend([of.ciphertexts, of.products, of.ciphertexts].map(|count| count.to_string()));
+        row.extend([of.products; 3].map(|count| count.to_string()));
         row.resize(9, none());
         row
     };
@@ -139,7 +139,8 @@ fn layers(runs: &[Measured]) -> Table {
         ],
         numbers_from: 3,
         rows,
-        notes: "A query of a network of this layer alone, its result included. CPU: both parties on cores. The paper's: KB, another machine, the online part on a GPU."
+        notes: "A query of a network of this layer alone, its result included. CPU: both parties on cores. The paper's: KB, another machine, \
+                the online part on a GPU."
             .into(),
     }
 }
@@ -250,8 +251,9 @@ fn networks(runs: &[Measured]) -> Table {
             rows.extend(theirs.map(|(_, program, seconds, mib, rounds)| {
                 let (seconds, mib) = (format!("{seconds:.1}"), format!("{mib:.0}"));
                 let name = format!("{program} (Zen 3)");
-                let name = [one.name.clone(), name, none(), none(), seconds, none(), none(), none(), mib];
-                [name.as_slice(), &[rounds.to_string(), none()]].concat()
+                let (name, rounds) = ([one.name.clone(), name], rounds.to_string());
+                [&name[..], &[none(), none(), seconds], &[none(), none(), none()], &[mib, rounds, none()]]
+                    .concat()
             }));
         }
     }

@@ -775,7 +775,7 @@ impl Online for ServerOnline {
                     places.into_iter().for_each(|(slot, place)| output[place] = share[slot]);
                 }
             }
-            // What this thread would do alone takes longer than the sums of a small layer.
+            // All threads give the memory back.
             inputs.into_par_iter().for_each(drop);
         }
         Ok(Box::new(output))

@@ -45,10 +45,9 @@ fn one_of<T: Copy>(option: &str, text: &str, values: &[(&str, T)]) -> Result<T, 
 pub fn backends(names: Option<&[String]>) -> Result<Vec<BackendId>, Failure> {
     let Some(names) = names else { return Ok(Kit::standard().backends().to_vec()) };
     let kit = kit();
+    let values: Vec<(&str, BackendId)> = kit.backends().iter().map(|id| (id.name(), *id)).collect();
     let group = |name: &String| {
-        let known =
-            || kit.backends().iter().map(|id| format!("{:?}", id.name())).collect::<Vec<_>>().join(", ");
-        kit.group(name).map_err(|_| Failure::option(format!("backends={name:?}: {} are possible", known())))
+        kit.group(name).or_else(|_| one_of("backends", name, &values).map(|backend| vec![backend]))
     };
     Ok(names.iter().map(group).collect::<Result<Vec<_>, _>>()?.concat())
 }
