@@ -260,7 +260,8 @@ pub fn run(args: &Args) -> Result<()> {
         .iter()
         .flat_map(|&paper| paper.records().iter().filter(wanted).map(move |record| (paper, record)))
         .collect();
-    ensure!(!records.is_empty(), "no record's name contains --filter");
+    let filter = args.filter.as_deref().unwrap_or_default();
+    ensure!(!records.is_empty(), "--filter: no record of these papers has '{filter}' in its name");
     ensure!(
         Path::new(TABLES).is_file(),
         "{TABLES} is not here: run this program in the folder of the project"
