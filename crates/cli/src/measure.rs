@@ -92,10 +92,12 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn show(machine: &Machine, kit: &Kit) {
     say!(
-        "{}, {} threads ({:.2} times one on linear layers)\n",
+        "{}, {} threads; times one of them: {:.2} on linear layers, {:.2} on nonlinear ones before the input, {:.2} online\n",
         machine.cpu,
         machine.threads,
-        machine.speedup
+        machine.speedups.linear,
+        machine.speedups.preparing,
+        machine.speedups.running
     );
     for table in kit.probes().into_iter().map(|probe| probe.table(&machine.linear)) {
         let [head, rows @ ..] = &table[..] else { continue };

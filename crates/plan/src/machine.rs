@@ -89,6 +89,50 @@ impl PerCot {
     }
 }
 
+/// How many times faster work is on all threads than on one: from 1 to the number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Speedups {
+    /// Linear layers, of a party that has the machine to itself meanwhile.
+    pub linear: f64,
+    /// Nonlinear layers before the input, of a party that has the machine to itself.
+    pub preparing: f64,
+    /// The same of both parties that prepare at the same time and share the threads: their work together.
+    pub preparing_both: f64,
+    /// Nonlinear layers online. Parties mostly take turns there.
+    pub running: f64,
+}
+
+impl Speedups {
+    /// Of a machine with one thread.
+    pub const NONE: Self = Self { linear: 1.0, preparing: 1.0, preparing_both: 1.0, running: 1.0 };
+
+    /// From times of nonlinear layers of both parties at work on one machine, each on one thread and both on all `threads`: before
+    /// the input and online.
+    ///
+    /// Two parties on a thread each take two threads. So if all threads make both `r` times faster, work of both is 2·r times faster than on
+    /// one thread. A part *s* of it that no other thread takes off gives 1/r = s + (1 − s)·2/threads; by that, a party that has the machine to itself
+    /// gains 1/(s + (1 − s)/threads) (Amdahl).
+    pub fn of_nonlinear(linear: f64, threads: usize, [one, all]: [[f64; 2]; 2]) -> Self {
+        let most = threads as f64;
+        let [preparing, running] = [0, 1].map(|stage| one[stage] / all[stage]);
+        let both = (2.0 * preparing).clamp(1.0, most);
+        let alone = if threads > 2 {
+            let serial = ((1.0 / preparing - 2.0 / most) / (1.0 - 2.0 / most)).clamp(0.0, 1.0);
+            1.0 / (serial + (1.0 - serial) / most)
+        } else {
+            both
+        };
+        Self { linear, preparing: alone, preparing_both: both, running: running.clamp(1.0, most) }
+    }
+
+    fn is_sound(&self, threads: usize) -> bool {
+        let Self { linear, preparing, preparing_both, running } = *self;
+        [linear, preparing, preparing_both, running]
+            .into_iter()
+            .all(|times| (1.0..=threads as f64).contains(&times))
+    }
+}
+
 /// One machine's constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -96,10 +140,10 @@ pub struct Machine {
     pub cpu: String,
     /// The instruction set of the linear layers' kernels.
     pub kernel: String,
-    /// Threads that share a party's linear layers.
+    /// Threads that a party has for its work.
     pub threads: usize,
-    /// How many times faster a linear layer is with all of them than with one.
-    pub speedup: f64,
+    /// What these gain.
+    pub speedups: Speedups,
     /// What backends need to know of it to say what their layers take.
     pub linear: Measured,
     /// Seconds in which a party makes a correlation, sent or received, without its pads: by width and bins.
@@ -157,8 +201,7 @@ impl Machine {
     fn is_finite(&self) -> bool {
         let time = |t: f64| t.is_finite() && t >= 0.0;
         self.threads > 0
-            && self.speedup.is_finite()
-            && self.speedup >= 1.0
+            && self.speedups.is_sound(self.threads)
             && self.making.iter().flatten().all(|&t| time(t))
             && self.nonlinear.iter().flatten().all(|p| [p.client, p.server, p.both].into_iter().all(time))
             && self.loopback.is_sound()
@@ -242,13 +285,36 @@ pub(crate) mod tests {
             cpu: "round".into(),
             kernel: "none".into(),
             threads: 2,
-            speedup: 2.0,
+            speedups: Speedups { linear: 2.0, preparing: 1.0, preparing_both: 2.0, running: 1.0 },
             linear,
             making: [[1e-8, 2e-8, 4e-8, 8e-8]; 2],
             cots: [[PerCot { sent: 2e-8, received: 1e-8 }; 3]; NonlinearKind::ALL.len()],
             nonlinear: [[PerByte { client: 1e-9, server: 2e-9, both: 2.5e-9 }; 3]; NonlinearKind::ALL.len()],
             loopback: Link { bytes_per_second: 1e9, round_trip: 1e-5 },
         }
+    }
+
+    #[test]
+    fn what_threads_gain_follows_from_two_parties_at_once() {
+        let of = |threads, one, all| Speedups::of_nonlinear(1.5, threads, [one, all]);
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} and {b}");
+        // All of it on all threads: both eight times as fast, so each alone sixteen times.
+        let free = of(16, [8.0, 1.0], [1.0, 0.25]);
+        close(free.preparing, 16.0);
+        close(free.preparing_both, 16.0);
+        close(free.running, 4.0);
+        assert_eq!(free.linear, 1.5);
+        // A tenth is on one thread: 1/r = 0.1 + 0.9/8, and alone 0.1 + 0.9/16.
+        let serial = of(16, [1.0, 1.0], [0.1 + 0.9 / 8.0, 1.0]);
+        close(serial.preparing, 1.0 / (0.1 + 0.9 / 16.0));
+        close(serial.preparing_both, 2.0 / (0.1 + 0.9 / 8.0));
+        // Two threads are taken already by two parties on one each.
+        let two = of(2, [1.0, 1.0], [1.1, 1.2]);
+        close(two.preparing, 2.0 / 1.1);
+        close(two.running, 1.0);
+        // Disturbed: never slower than one thread, never faster than all.
+        let odd = of(4, [1.0, 9.0], [9.0, 1.0]);
+        assert!(odd.is_sound(4) && odd.preparing == 1.0 && odd.running == 4.0, "{odd:?}");
     }
 
     #[test]
@@ -271,7 +337,10 @@ pub(crate) mod tests {
             machine.impossible(&kit()).is_some()
         };
         assert!(unsound(&|m| m.threads = 0));
-        assert!(unsound(&|m| m.speedup = f64::NAN));
+        assert!(unsound(&|m| m.speedups.linear = f64::NAN));
+        assert!(unsound(&|m| m.speedups.preparing = 0.9));
+        assert!(unsound(&|m| m.speedups.preparing_both = 2.1));
+        assert!(unsound(&|m| m.speedups.running = f64::INFINITY));
         assert!(unsound(&|m| change(m, |rings: &mut Rings| rings.0.clear())));
         assert!(unsound(&|m| change(m, |rings: &mut Rings| rings.0[0].client_response.clear())));
         assert!(unsound(&|m| change(m, |rings: &mut Rings| rings.0[2].online.grouped = -1e-9)));

@@ -210,7 +210,7 @@ pub(crate) fn instances(
         let bytes = |drawn| cost::extension_bytes(instances, Drawn::default(), drawn);
         let (down, up, setup) = (bytes(from_server), bytes(from_client), cost::setup_bytes(instances));
         let transfer = (down.max(up) + setup) as f64 / site.link.bytes_per_second;
-        let each = site.machine.making(instances, from_server + from_client);
+        let each = site.machine.making(instances, from_server + from_client) / predict::preparing(site);
         predict::overlapped(each, transfer) + (down + up + 2 * setup) as f64 * SECONDS_PER_BYTE
     };
     let default = Instances { noise, ..Instances::default() };
@@ -332,7 +332,7 @@ fn step_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
 fn layer_weighed(step: &Step, site: &Site<'_>) -> Option<f64> {
     let layer = step.layer.as_ref()?;
     let work = layer.work(&site.machine.linear)?;
-    let speedup = site.machine.speedup;
+    let speedup = site.machine.speedups.linear;
     let hint = (work.hint / speedup).hypot(layer.traffic().hint as f64 / site.link.bytes_per_second);
     Some(step_weighed(step, site)? + hint / QUERIES_PER_CLIENT + work.model / speedup / QUERIES_PER_MODEL)
 }

@@ -11,10 +11,10 @@
 //! A node's work is a sum of constants ([`Machine`]) times counts, for each role. From work to time:
 //!
 //! - *Before the input* both parties work side by side and hardly ever wait: the time is that of the slower one. Where both
-//!   share a machine, it is at least all their work divided by the machine's threads.
+//!   share a machine, it is at least all their work divided by what the machine's threads gain.
 //! - *Online* they mostly take turns. A linear layer's time is the sum of both parties' work; a nonlinear one's is measured with
 //!   both at work, for on big layers they overlap.
-//! - *Linear layers* use all threads where they multiply ([`Machine::speedup`]), nonlinear ones a single thread a party.
+//! - *Threads*: both kinds of layers use all of them, by what they gain on this machine ([`Speedups`](crate::machine::Speedups)).
 //! - *Transfers* go on while the parties compute, but not always: of computing and transfer, the time is the root of the sum of
 //!   squares, which lies between the longer one and the sum. Round trips come on top.
 
@@ -225,11 +225,13 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         let more = making(instances) - making(Instances::default());
         offline.work = both(&|n| n.offline.seconds).map(|s| {
             let s = with(s, correlations_seconds(NonlinearKind::MaxPool, DIGIT, &result, site));
+            let more = more / site.machine.speedups.preparing;
             Seconds { client: (s.client + more).max(0.0), server: (s.server + more).max(0.0) }
         });
         offline.seconds = offline.work.and_then(|work| {
-            let cores = plan.steps.iter().map(|s| step_cores(s, site)).sum::<Option<f64>>()?;
-            let computing = beside(work, (cores + 2.0 * more).max(0.0), site);
+            let shared = plan.steps.iter().map(|s| step_shared(s, site)).sum::<Option<f64>>()?;
+            let more = 2.0 * more / site.machine.speedups.preparing_both;
+            let computing = beside(work, (shared + more).max(0.0), site);
             let most = offline.bytes_up.max(offline.bytes_down) as f64;
             Some(
                 overlapped(computing, most / site.link.bytes_per_second)
@@ -271,12 +273,21 @@ pub(crate) fn overlapped(computing: f64, transfer: f64) -> f64 {
     computing.hypot(transfer)
 }
 
-/// Time of two parties that work side by side for `each`, and for `cores` on all cores together.
-fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
+/// What the threads gain where a party makes nonlinear layers' material beside the other one.
+pub(crate) fn preparing(site: &Site<'_>) -> f64 {
+    match site.placement {
+        Placement::Apart => site.machine.speedups.preparing,
+        // Of what is gained for both, each has half.
+        Placement::Shared => (site.machine.speedups.preparing_both / 2.0).max(1.0),
+    }
+}
+
+/// Time of two parties that work side by side for `each`, and for `shared` where they share a machine's threads.
+fn beside(each: Seconds, shared: f64, site: &Site<'_>) -> f64 {
     let slower = each.client.max(each.server);
     match site.placement {
         Placement::Apart => slower,
-        Placement::Shared => slower.max(cores / site.machine.threads as f64),
+        Placement::Shared => slower.max(shared),
     }
 }
 
@@ -284,7 +295,9 @@ fn beside(each: Seconds, cores: f64, site: &Site<'_>) -> f64 {
 pub(crate) fn correlations_seconds(kind: NonlinearKind, digit: u32, cost: &Cost, site: &Site<'_>) -> Seconds {
     let (a, b) = (cost.from_server().total() as f64, cost.from_client().total() as f64);
     let cot = site.machine.cot(kind, digit);
-    Seconds { client: a * cot.received + b * cot.sent, server: a * cot.sent + b * cot.received }
+    let speedup = site.machine.speedups.preparing;
+    let [client, server] = [a * cot.received + b * cot.sent, a * cot.sent + b * cot.received];
+    Seconds { client: client / speedup, server: server / speedup }
 }
 
 /// Each party's work in a nonlinear step, and the time of both together.
@@ -292,6 +305,7 @@ fn nonlinear_online(kind: NonlinearKind, digit: u32, cost: &Cost, site: &Site<'_
     // Priced without early corrections: the server reads those online.
     let bytes = (cost.up + cost.down) as f64;
     let per_byte = site.machine.nonlinear(kind, digit);
+    let bytes = bytes / site.machine.speedups.running;
     let work = Seconds { client: bytes * per_byte.client, server: bytes * per_byte.server };
     (work, bytes * per_byte.both)
 }
@@ -317,20 +331,22 @@ fn step_linear(step: &Step, site: &Site<'_>) -> Option<Option<Work>> {
     }
 }
 
-/// Work of both roles before the input, on one core.
-pub(crate) fn step_cores(step: &Step, site: &Site<'_>) -> Option<f64> {
+/// Time of both roles before the input, where they share the machine's threads and these never wait.
+pub(crate) fn step_shared(step: &Step, site: &Site<'_>) -> Option<f64> {
     let linear = step_linear(step, site)?.unwrap_or_default().offline;
     let cots = protocols(step)
         .map(|(kind, digit, cost)| correlations_seconds(kind, digit, &cost, site))
         .fold(Seconds::default(), with);
-    Some(linear[0] + linear[1] + cots.client + cots.server)
+    let speedups = &site.machine.speedups;
+    let cots = (cots.client + cots.server) * speedups.preparing / speedups.preparing_both;
+    Some((linear[0] + linear[1]) / site.machine.threads as f64 + cots)
 }
 
 /// Time of a step online, without the link.
 pub(crate) fn step_online(step: &Step, site: &Site<'_>) -> Option<f64> {
     let linear = step_linear(step, site)?.unwrap_or_default();
     let parallel = linear.online_parallel[0] + linear.online_parallel[1];
-    let linear = linear.online[0] + linear.online[1] + parallel / site.machine.speedup;
+    let linear = linear.online[0] + linear.online[1] + parallel / site.machine.speedups.linear;
     let nonlinear: f64 =
         protocols(step).map(|(kind, digit, cost)| nonlinear_online(kind, digit, &cost, site).1).sum();
     Some(linear + nonlinear)
@@ -339,7 +355,7 @@ pub(crate) fn step_online(step: &Step, site: &Site<'_>) -> Option<f64> {
 /// Each party's time before the input.
 pub(crate) fn step_offline(step: &Step, site: &Site<'_>) -> Option<Seconds> {
     let linear = step_linear(step, site)?.unwrap_or_default().offline;
-    let speedup = site.machine.speedup;
+    let speedup = site.machine.speedups.linear;
     let linear = Seconds { client: linear[0] / speedup, server: linear[1] / speedup };
     Some(
         protocols(step)
@@ -378,7 +394,7 @@ fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> Node
     };
     let Some(site) = site else { return node };
     let Some(linear) = step_linear(step, site) else { return node };
-    let speedup = site.machine.speedup;
+    let speedup = site.machine.speedups.linear;
     node.a_half_seconds = Some(linear.map_or(0.0, |l| l.model / speedup));
     node.hint_seconds = Some(linear.map_or(0.0, |l| l.hint / speedup));
     node.offline.seconds = step_offline(step, site);
@@ -396,7 +412,7 @@ fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> Node
 /// The time that a step adds to a query, before the input and with it: the slower party's before it, both online, and the link.
 pub(crate) fn step_seconds(step: &Step, site: &Site<'_>) -> Option<[f64; 2]> {
     let linear = step.layer.as_ref().map(|l| l.traffic()).unwrap_or_default();
-    let before = beside(step_offline(step, site)?, step_cores(step, site)?, site);
+    let before = beside(step_offline(step, site)?, step_shared(step, site)?, site);
     // Of what is made before the input, only what the layer itself passes: correlations are few bytes.
     let exchanged = linear.offline.0.max(linear.offline.1) as f64 / site.link.bytes_per_second;
     let (up, down) = (step.cost.up + linear.online.0 as u64, step.cost.down + linear.online.1 as u64);

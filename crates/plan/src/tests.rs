@@ -14,9 +14,9 @@ use jaguar_ring::he::params::Parameters;
 
 use crate::double::SAID_TO_LEAK;
 use crate::machine::tests::{change, round_figures};
-use crate::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot, Placement};
+use crate::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot, Placement, Speedups};
 use crate::planner::{MARGIN, choose, choose_within, explain};
-use crate::predict::{Aim, Session, Site, Total, predict};
+use crate::predict::{Aim, Prediction, Session, Site, Total, predict};
 use crate::{
     BackendId, Choices, Comparison, ComparisonsId, Exchange, Kit, NamedChoices, Plan, PlanError, Schedule,
 };
@@ -123,6 +123,36 @@ fn a_nonlinear_layer_by_hand() {
     let online = p.nodes[3].online.seconds.unwrap();
     close(online.client, bytes * 1e-9);
     close(online.server, bytes * 2e-9);
+}
+
+/// Threads take their part of a nonlinear layer's time: of a party alone, of both together, and of a party online.
+#[test]
+fn nonlinear_layers_gain_by_threads() {
+    let (network, slow) = (network(), round_figures());
+    let mut machine = slow.clone();
+    machine.threads = 8;
+    machine.speedups = Speedups { linear: 2.0, preparing: 4.0, preparing_both: 5.0, running: 3.0 };
+    let plan = standard(&network);
+    let at =
+        |machine: &Machine, place| predict(&plan, &Session::default(), Some(&site(machine, FREE, place)));
+    let (one, all) = (at(&slow, Placement::Apart), at(&machine, Placement::Apart));
+    let stage = |p: &Prediction| (p.nodes[3].offline.seconds.unwrap(), p.nodes[3].online.seconds.unwrap());
+    let ((before, online), (sooner, answered)) = (stage(&one), stage(&all));
+    close(sooner.client, before.client / 4.0);
+    close(sooner.server, before.server / 4.0);
+    close(answered.client, online.client / 3.0);
+    // Where both share the machine, their linear work is on eight threads, the rest gains five times.
+    let nonlinear = |p: &Prediction| {
+        let of = |n: &crate::predict::NodeCost| n.offline.seconds.unwrap();
+        p.nodes.iter().filter(|n| n.hint_bytes == 0).map(|n| of(n).client + of(n).server).sum::<f64>()
+    };
+    let linear = |p: &Prediction| {
+        let of = |n: &crate::predict::NodeCost| n.offline.seconds.unwrap();
+        p.nodes.iter().filter(|n| n.hint_bytes > 0).map(|n| of(n).client + of(n).server).sum::<f64>()
+    };
+    let shared = at(&machine, Placement::Shared).offline.seconds.unwrap();
+    let work = all.offline.work.unwrap();
+    close(shared, work.client.max(work.server).max(2.0 * linear(&one) / 8.0 + nonlinear(&one) / 5.0));
 }
 
 /// A correlation has the price of its layer's digit.

@@ -19,7 +19,7 @@ use jaguar_mpc::{
 pub use jaguar_ot::aes_kernel;
 use jaguar_ot::{Bin, CotSource, Cots, Instances, Role, Width};
 use jaguar_plan::Kit;
-use jaguar_plan::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot};
+use jaguar_plan::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot, Speedups};
 use jaguar_ring::Kernel;
 use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
@@ -27,7 +27,7 @@ use jaguar_wire::tcp::{Listener, Options, Tcp};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::ProfileError;
-use crate::busy::{Start, alone};
+use crate::busy::Start;
 
 /// How often all nonlinear layers run, and the probe of threads.
 const ROUNDS: usize = 3;
@@ -54,7 +54,7 @@ pub fn measure(cpu: Cpu, kit: &Kit) -> Result<Machine, ProfileError> {
 /// # Errors
 /// As [`measure`].
 pub fn complete(machine: &Machine, cpu: Cpu, kit: &Kit) -> Result<Machine, ProfileError> {
-    let single = single()?;
+    let single = pool(1)?;
     possible(kit, || {
         let mut machine = machine.clone();
         for probe in machine.lacks(kit) {
@@ -82,11 +82,12 @@ fn possible(
 
 /// The same, once.
 fn once(cpu: Cpu, kit: &Kit) -> Result<Machine, ProfileError> {
-    let (single, mut measured) = (single()?, Measured::default());
+    let (single, mut measured) = (pool(1)?, Measured::default());
     for probe in kit.probes() {
         linear(probe, cpu, &single, &mut measured)?;
     }
-    let speedup = speedup(cpu, kit, &single)?;
+    let linear = speedup(cpu, kit, &single)?;
+    let speedups = nonlinear_speedups(linear)?;
     let (cots, nonlinear) = nonlinear()?;
     let making = making()?;
     let loopback = loopback()?;
@@ -94,7 +95,7 @@ fn once(cpu: Cpu, kit: &Kit) -> Result<Machine, ProfileError> {
         cpu: processor(),
         kernel: Kernel::of(cpu).name().into(),
         threads: rayon::current_num_threads(),
-        speedup,
+        speedups,
         linear: measured,
         making,
         cots,
@@ -103,9 +104,8 @@ fn once(cpu: Cpu, kit: &Kit) -> Result<Machine, ProfileError> {
     })
 }
 
-/// A pool of one thread.
-fn single() -> Result<ThreadPool, ProfileError> {
-    Ok(ThreadPoolBuilder::new().num_threads(1).build()?)
+fn pool(threads: usize) -> Result<ThreadPool, ProfileError> {
+    Ok(ThreadPoolBuilder::new().num_threads(threads).build()?)
 }
 
 /// The processor's name.
@@ -304,6 +304,42 @@ fn nonlinear() -> Result<(PerKind<PerCot>, PerKind<PerByte>), ProfileError> {
     Ok((cots, bytes))
 }
 
+/// ReLUs of the probe of threads: their correlations are several batches' worth.
+const SHARED_VALUES: usize = 1 << 19;
+
+/// What threads gain: nonlinear layers of both parties at once, each on one thread and each on all, by turns.
+fn nonlinear_speedups(linear: f64) -> Result<Speedups, ProfileError> {
+    let threads = rayon::current_num_threads();
+    if threads == 1 {
+        return Ok(Speedups::NONE);
+    }
+    let params = ReluParams { output: Modulus::power_of_two(28), ..ReluParams::new(16) };
+    let step = Elementwise { count: SHARED_VALUES, params };
+    let one = |role: Role, chan: &mut Channel| -> Result<[f64; 2], ProfileError> {
+        let mut party = Party::new(role, Cots::setup(chan, role, Instances::default())?);
+        let mut least = [f64::INFINITY; 2];
+        for _ in 0..ROUNDS {
+            if role == Role::Client {
+                party.promise(step.promise());
+            }
+            meet(role, chan)?;
+            let start = Instant::now();
+            let mut blocks = step.prepare(&mut party, chan)?;
+            blocks.iter_mut().try_for_each(|block| block.complete(chan))?;
+            meet(role, chan)?;
+            least[0] = least[0].min(start.elapsed().as_secs_f64());
+            let start = Instant::now();
+            run_on_zeros(blocks, chan)?;
+            meet(role, chan)?;
+            least[1] = least[1].min(start.elapsed().as_secs_f64());
+        }
+        Ok(least)
+    };
+    let (on_one, _) = between(one)?;
+    let (on_all, _) = between_pools(threads, one)?;
+    Ok(Speedups::of_nonlinear(linear, threads, [on_one, on_all]))
+}
+
 /// Seconds in which this party worked, on its thread of [`between`].
 fn working<T>(
     chan: &mut Channel,
@@ -333,16 +369,24 @@ fn meet(role: Role, chan: &mut Channel) -> Result<(), ProfileError> {
 fn between<T: Send>(
     f: impl Fn(Role, &mut Channel) -> Result<T, ProfileError> + Sync,
 ) -> Result<(T, T), ProfileError> {
+    between_pools(1, f)
+}
+
+/// The same, each in a pool of so many threads.
+fn between_pools<T: Send>(
+    threads: usize,
+    f: impl Fn(Role, &mut Channel) -> Result<T, ProfileError> + Sync,
+) -> Result<(T, T), ProfileError> {
     let listener = Listener::bind("127.0.0.1:0")?;
     let address = listener.address()?;
     std::thread::scope(|scope| {
         let server = scope.spawn(|| -> Result<T, ProfileError> {
             let tcp = listener.accept()?.greet(Options::default())?;
-            alone(|| f(Role::Server, &mut Channel::new(tcp)))?
+            pool(threads)?.install(|| f(Role::Server, &mut Channel::new(tcp)))
         });
         let client = (|| -> Result<T, ProfileError> {
             let tcp = Tcp::connect(address, Options::default())?;
-            alone(|| f(Role::Client, &mut Channel::new(tcp)))?
+            pool(threads)?.install(|| f(Role::Client, &mut Channel::new(tcp)))
         })();
         let server = server.join().expect("the measuring thread does not panic");
         Ok((client?, server?))
@@ -390,7 +434,7 @@ mod tests {
             cpu: "some".into(),
             kernel: "none".into(),
             threads: 1,
-            speedup: 1.0,
+            speedups: Speedups::NONE,
             linear: Measured::default(),
             making: [[1e-8; 4]; 2],
             cots: [[PerCot { sent: 83e-9, received }; 3]; NonlinearKind::ALL.len()],

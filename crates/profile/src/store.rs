@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Note, ProfileError, Unusable, measure};
 
 /// The version of these files.
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 
 /// When to measure this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -281,7 +281,7 @@ mod tests {
     use jaguar_linear::constants::{Constants, Impossible, Measured, Probe, ProbeError};
     use jaguar_linear::jaguar::{PerProduct, RINGS, RingCosts, Rings};
     use jaguar_linear::layout::Packing;
-    use jaguar_plan::machine::{NonlinearKind, PerByte, PerCot};
+    use jaguar_plan::machine::{NonlinearKind, PerByte, PerCot, Speedups};
 
     use super::*;
     use crate::link::{Between, Imitated, NoLink};
@@ -326,7 +326,7 @@ mod tests {
             cpu: measure::processor(),
             kernel: Kernel::of(Cpu::detect()).name().into(),
             threads: rayon::current_num_threads(),
-            speedup: 1.0,
+            speedups: Speedups::NONE,
             linear,
             making: [[1e-8; 4]; 2],
             cots: [[PerCot { sent: 1e-8, received: 1e-8 }; 3]; NonlinearKind::ALL.len()],

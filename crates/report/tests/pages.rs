@@ -111,7 +111,7 @@ fn machine() -> Machine {
     let kinds = NonlinearKind::ALL.len();
     let byte = json!({ "client": 1e-7, "server": 2e-7, "both": 2.5e-7 });
     serde_json::from_value(json!({
-        "cpu": NAMES[1], "kernel": "none", "threads": 2, "speedup": 2.0,
+        "cpu": NAMES[1], "kernel": "none", "threads": 2, "speedups": {"linear": 2.0, "preparing": 2.0, "preparing_both": 2.0, "running": 1.0},
         "linear": { jaguar.probes()[0].name(): rings.collect::<Vec<_>>() },
         "making": [[1e-8, 2e-8, 4e-8, 8e-8], [1e-8, 2e-8, 4e-8, 8e-8]],
         // Of each kind of nonlinear step; of each digit.
