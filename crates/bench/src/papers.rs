@@ -113,6 +113,7 @@ impl Paper {
                         record("relu-wan", &["relu", "--link", "wan"], &[], 2).without_plot(),
                         record("e2e", &["e2e", "--protocol", "both"], IMAGENET, 5),
                         record("e2e-one", &["e2e", "--threads", "1"], IMAGENET, 4).without_plot(),
+                        record("e2e-four", &["e2e", "--threads", "4"], IMAGENET, 2).without_plot(),
                         record(
                             "e2e-lan",
                             &["e2e", "--protocol", "both", "--link", "lan", "--both-kernels"],
@@ -123,7 +124,7 @@ impl Paper {
                             "e2e-wan",
                             &["e2e", "--protocol", "both", "--link", "wan", "--both-kernels"],
                             IMAGENET,
-                            9,
+                            21,
                         ),
                     ]
                 }
