@@ -102,7 +102,7 @@ web:
 
 # With the program that the other tests built, if nobody built another.
 test-web: toolchain
-	$(CARGO) build --locked --package jaguar-cli --features jaguar-fregata/clap,jaguar/clap --quiet
+	$(CARGO) build --locked --package jaguar-cli --features jaguar-fregata/clap,jaguar/clap,jaguar/redis --quiet
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_browser.py
 	JAGUAR="$${CARGO_TARGET_DIR:-target}/debug/jaguar" $(PYTHON) web/tests/test_node.py
 
@@ -126,7 +126,7 @@ test-arm: toolchain
 PYTHON_TARGET := $(CURDIR)/target/python
 PYTHON_TOOLS := $(PYTHON_TARGET)/tools/bin
 PYTHON_TESTS := $(PYTHON_TARGET)/tests/bin
-SHARED_FEATURES := jaguar-fregata/clap,jaguar/clap
+SHARED_FEATURES := jaguar-fregata/clap,jaguar/clap,jaguar/redis
 
 # Torch, where it is: `make torch-models` makes it there. An environment of your own: TORCH_PYTHON=...
 TORCH_PYTHON ?= $(CURDIR)/$(VENV)/torch/bin/python

@@ -25,7 +25,7 @@ use jaguar::reports::terminal::table::bytes;
 use jaguar::reports::terminal::{size, threads};
 use jaguar::serve::metrics::Metrics;
 use jaguar::serve::site::PAGES;
-use jaguar::serve::{Control, Event, Hosted, Limits, Models, Named, ServeError, Server};
+use jaguar::serve::{Control, Counts, Event, Hosted, Limits, Models, Named, ServeError, Server};
 use jaguar::server::{self, Common, KeepLimits, Notice};
 use jaguar::wire::Traffic;
 use tracing::{error, info, warn};
@@ -116,10 +116,11 @@ pub struct Args {
     /// A certificate that is made on first use, what this machine takes, what was chosen for a model, and how much each client has asked.
     #[arg(long, help_heading = FILES, value_name = "FOLDER")]
     cache: Option<PathBuf>,
-    /// The file that counts queries by client and day (default: in the cache folder).
+    /// The file that counts queries by client and day (default: in the cache folder), or a store that servers share, redis://HOST[:PORT][/NUMBER].
     ///
-    /// With it a restart does not forget what --max-queries-per-client-and-day bounds.
-    #[arg(long, help_heading = FILES, hide = true, value_name = "FILE")]
+    /// With it a restart does not forget what --max-queries-per-client-and-day bounds; with a store the limit holds over all servers.
+    /// JAGUAR_COUNTS_PASSWORD in the environment is its password.
+    #[arg(long, help_heading = FILES, hide = true, value_name = "FILE|ADDRESS")]
     counts: Option<PathBuf>,
     /// Threads that compute linear layers (0: one per core).
     #[arg(long, help_heading = RUNNING, default_value_t = 0, value_parser = jaguar::reports::terminal::thread_count)]
@@ -337,14 +338,13 @@ fn run_interactive(settings: Settings, words: Vec<OsString>) -> Result<()> {
     let least = largest_session(&models);
     sessions.look(memory::room_of_own(), prepared_models(&models), least);
     let server = Server::new(Models::new(common, models), listener, args.bounds.limits(sessions.bytes()))?;
-    let unwritten = server.control().set_rules(rules, args.counts_file())?;
+    let unwritten = server.control().set_rules(rules, args.counts())?;
     run_until_told(args, tokens, server, |server, metrics| {
         announce(server, keep);
         announce_memory(&sessions);
         tell_unwritten(unwritten.as_ref());
         let models = server.shared_service();
-        let (control, counts, first) =
-            (server.control(), settings.args.counts_file(), settings.effective.clone());
+        let (control, counts, first) = (server.control(), settings.args.counts(), settings.effective.clone());
         let mut reloader = Reloader { words, first, builder, models, control, metrics, counts, sessions };
         reload_on_signal(move || reloader.reload())
     })
@@ -364,7 +364,7 @@ fn run_one_round(protocol: &dyn OneRound, settings: &Settings) -> Result<()> {
     let limits = args.bounds.limits(args.bounds.max_memory.unwrap_or(u64::MAX));
     let server = Server::new(service, listener, limits)?;
     let (service, control) = (server.shared_service(), server.control());
-    tell_unwritten(control.set_rules(rules, args.counts_file())?.as_ref());
+    tell_unwritten(control.set_rules(rules, args.counts())?.as_ref());
     let ran = run_until_told(args, tokens, server, |server, metrics| {
         server.service().announce(server.bound());
         let control = server.control();
@@ -407,10 +407,10 @@ impl Args {
         }
     }
 
-    /// The file that queries are counted in, if they have to be.
-    fn counts_file(&self) -> Option<PathBuf> {
+    /// Where queries are counted, if they have to be.
+    fn counts(&self) -> Option<Counts> {
         let default = || Some(store::cache(self.cache.as_deref())?.join("queries"));
-        self.counts.clone().or_else(default)
+        self.counts.clone().or_else(default).map(Counts::from)
     }
 
     fn place(&self) -> Result<Place> {

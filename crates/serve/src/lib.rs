@@ -22,7 +22,6 @@
 //! | `foreign.rs` | readers, as the fuzzer calls them |
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
@@ -38,6 +37,8 @@ use jaguar_net::{Arrived, Bound, Greeted, Incoming, Listener, Peer, TokenFile};
 use jaguar_wire::framed::{Framed, Options};
 use jaguar_wire::{Channel, Queued, Transport, WireError};
 
+mod book;
+mod counts;
 #[doc(hidden)]
 pub mod foreign;
 mod hosted;
@@ -48,10 +49,13 @@ mod models;
 mod places;
 mod queries;
 mod rules;
+#[cfg(feature = "redis")]
+mod shared_queries;
 pub mod site;
 mod ungreeted;
 mod watched;
 
+pub use counts::Counts;
 pub use hosted::{Caller, Hosted, ModelState, Told, Visit};
 pub use limits::{Limits, Refusal};
 pub use models::{Models, Named};
@@ -218,12 +222,12 @@ impl Control {
         self.shared.places.set_limits(limits);
     }
 
-    /// Other rules from now on, also for sessions that are there. If they bound queries, these are counted in the file at `counts`; the
+    /// Other rules from now on, also for sessions that are there. If they bound queries, these are counted in `counts`; the
     /// one that was named first stays. The value says why it is not written, if it cannot be: then they count until the server ends.
     ///
     /// # Errors
     /// When that file is another server's, or holds something else. Then the rules stay as they were.
-    pub fn set_rules(&self, rules: Rules, counts: Option<PathBuf>) -> Result<Option<FileError>, FileError> {
+    pub fn set_rules(&self, rules: Rules, counts: Option<Counts>) -> Result<Option<FileError>, FileError> {
         self.shared.register.put_in_force(rules, counts)
     }
 

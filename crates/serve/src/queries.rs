@@ -13,15 +13,14 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use jaguar_engine::bundle::{FileError, files};
 
+use crate::book::{Book, DAY, WHAT, seconds};
 use crate::limits::Refusal;
 
 const HEAD: &str = "jaguar queries 1";
-
-const DAY: u64 = 24 * 3600;
 
 /// Bytes of a file that is read, at most.
 const LONGEST: u64 = 64 << 20;
@@ -36,14 +35,8 @@ pub(crate) struct QueryBook {
     lock: Option<File>,
 }
 
-const WHAT: &str = "counting queries in";
-
 fn day(now: SystemTime) -> u64 {
     seconds(now) / DAY
-}
-
-fn seconds(now: SystemTime) -> u64 {
-    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
 impl QueryBook {
@@ -123,11 +116,6 @@ impl QueryBook {
         self.counts.get(client).map_or(0, |models| models.values().fold(0, |sum, n| n.saturating_add(sum)))
     }
 
-    /// Whether the client has any left.
-    pub fn check_client(&mut self, client: &str, limit: u64, now: SystemTime) -> Result<(), Refusal> {
-        self.check_more(client, 1, limit, now)
-    }
-
     /// Whether it has so many left.
     fn check_more(&mut self, client: &str, more: u64, limit: u64, now: SystemTime) -> Result<(), Refusal> {
         self.turn_page(now);
@@ -137,9 +125,23 @@ impl QueryBook {
         Err(Refusal::QueriesSpent { limit, again: until_tomorrow(now) })
     }
 
-    /// Counts those of `client` to `model`, one for each of `images`, within the limits of the client and of the model: all of them or
-    /// none. The other value says what could not be written.
-    pub fn count(
+    fn write(&self) -> Result<(), FileError> {
+        let mut text = format!("{HEAD}\nday {}\n", self.day);
+        for (client, models) in &self.counts {
+            for (model, count) in models.iter().filter(|(_, count)| **count > 0) {
+                text.push_str(&format!("{count} {model} {client}\n"));
+            }
+        }
+        files::replace(&self.path, text.as_bytes())
+    }
+}
+
+impl Book for QueryBook {
+    fn check_client(&mut self, client: &str, limit: u64, now: SystemTime) -> Result<(), Refusal> {
+        self.check_more(client, 1, limit, now)
+    }
+
+    fn count(
         &mut self,
         (client, model): (&str, &str),
         images: u64,
@@ -161,16 +163,6 @@ impl QueryBook {
         }
         *count = count.saturating_add(images);
         Ok(self.hold().map_err(|e| self.failed(e)).and_then(|()| self.write()))
-    }
-
-    fn write(&self) -> Result<(), FileError> {
-        let mut text = format!("{HEAD}\nday {}\n", self.day);
-        for (client, models) in &self.counts {
-            for (model, count) in models.iter().filter(|(_, count)| **count > 0) {
-                text.push_str(&format!("{count} {model} {client}\n"));
-            }
-        }
-        files::replace(&self.path, text.as_bytes())
     }
 }
 
@@ -210,6 +202,8 @@ fn parse(text: &str) -> io::Result<Page> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     struct Place(PathBuf);

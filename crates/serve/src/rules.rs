@@ -1,14 +1,14 @@
 //! Who may use which model, and how much of it: rules for clients that have shown who they are, and what each of them has now.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use jaguar_engine::bundle::FileError;
 
+use crate::book::Book;
+use crate::counts::{self, Counts};
 use crate::limits::{Refusal, SOON};
-use crate::queries::QueryBook;
 
 /// Rules for clients by name. A client without a name is under none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,8 +72,8 @@ pub(crate) struct Register {
     rules: RwLock<Arc<Rules>>,
     sessions: Mutex<HashMap<String, usize>>,
     /// The file that queries are counted in.
-    path: Mutex<Option<PathBuf>>,
-    queries: Mutex<Option<QueryBook>>,
+    path: Mutex<Option<Counts>>,
+    queries: Mutex<Option<Box<dyn Book>>>,
 }
 
 /// A session of a client, free again when dropped.
@@ -101,24 +101,20 @@ impl Register {
         Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts rules in force, for sessions that are there too. If they bound queries, these are counted in the file at `counts`, which
+    /// Puts rules in force, for sessions that are there too. If they bound queries, these are counted in `counts`, which
     /// stays the one that was named first. The value says why they are not written, if they cannot be: then they are counted in memory.
     ///
     /// # Errors
     /// When the file is another server's, or no sound one; then the rules stay as they were.
-    pub fn put_in_force(
-        &self,
-        rules: Rules,
-        counts: Option<PathBuf>,
-    ) -> Result<Option<FileError>, FileError> {
+    pub fn put_in_force(&self, rules: Rules, counts: Option<Counts>) -> Result<Option<FileError>, FileError> {
         let mut path = lock(&self.path);
         let mut unwritten = None;
         let known = path.clone().or(counts);
         if rules.bound_queries() {
-            let mut queries = lock(&self.queries);
-            if queries.is_none() {
-                let (book, written) = QueryBook::open(known.clone(), SystemTime::now())?;
-                *queries = Some(book);
+            let mut book = lock(&self.queries);
+            if book.is_none() {
+                let (opened, written) = counts::open(known.clone(), SystemTime::now())?;
+                *book = Some(opened);
                 unwritten = written.err();
             }
         }

@@ -128,7 +128,7 @@ fn rules_hold_for_one_service_too() {
     let server = Server::new(Models::from(service()), listener(), Limits::default()).unwrap();
     let (address, control) = running(server.with_tokens(TokenFile::open(&tokens).unwrap()));
     let everybody = ClientRules { queries_per_day: Some(1), ..ClientRules::default() };
-    control.set_rules(Rules { everybody, ..Rules::default() }, Some(folder.join("queries"))).unwrap();
+    control.set_rules(Rules { everybody, ..Rules::default() }, Some(folder.join("queries").into())).unwrap();
     let [alice, bob] = [alice, bob].map(|token| Dialer::new(address.clone()).with_token(token));
 
     let ready = connect(&alice).unwrap().prepare_client(HintPlace::Memory).unwrap();

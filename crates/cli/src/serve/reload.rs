@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use jaguar::reports::terminal::in_one_line;
 use jaguar::serve::metrics::Metrics;
-use jaguar::serve::{Control, Models, Named};
+use jaguar::serve::{Control, Counts, Models, Named};
 use tracing::{error, info, warn};
 
 use super::memory::ForSessions;
@@ -49,7 +48,7 @@ pub struct Reloader {
     pub models: Arc<Models>,
     pub control: Control,
     pub metrics: Arc<Metrics>,
-    pub counts: Option<PathBuf>,
+    pub counts: Option<Counts>,
     pub sessions: Arc<ForSessions>,
 }
 
