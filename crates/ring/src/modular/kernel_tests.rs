@@ -1,6 +1,7 @@
 //! Every kernel against plain Rust, over random primes, lengths and extreme residues: the same bits.
 
 use crate::cpu::Cpu;
+use num_bigint::BigInt;
 use proptest::prelude::*;
 
 use super::*;
@@ -8,6 +9,7 @@ use crate::kernel::Kernel;
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::Set;
 use crate::prg::Prg;
+use basis::Fraction;
 use slices::{Digits, Sources};
 
 /// All kernels of this processor but plain Rust; the widest also without IFMA.
@@ -45,7 +47,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn transforms_are_those_of_plain_rust(seed: u64, log_n in 4u32..14, bits in prop::sample::select(SIZES.to_vec())) {
+    fn transforms_are_those_of_plain_rust(seed: u64, log_n in 4u32..17, bits in prop::sample::select(SIZES.to_vec())) {
         let n = 1usize << log_n;
         let p = prime(n, bits, seed);
         let scalar = Ntt::new(n, p).unwrap();
@@ -84,7 +86,7 @@ proptest! {
         let factor = m.factor(z[0]);
         type Operation<'a> = (&'static str, &'a dyn Fn(Kernel, &mut [u64]), &'a dyn Fn(usize) -> u64);
         let (wide, p) = (u128::from, u128::from(m.value()));
-        let operations: [Operation<'_>; 10] = [
+        let operations: [Operation<'_>; 11] = [
             ("add", &|k, v| slices::add(k, &m, v, &y), &|i| ((wide(x[i]) + wide(y[i])) % p) as u64),
             ("sub", &|k, v| slices::sub(k, &m, v, &y), &|i| ((wide(x[i]) + p - wide(y[i])) % p) as u64),
             ("negate", &|k, v| slices::negate(k, &m, v), &|i| ((p - wide(x[i])) % p) as u64),
@@ -93,6 +95,8 @@ proptest! {
                 &|i| ((wide(x[i]) + wide(y[i]) * wide(z[i])) % p) as u64),
             ("multiply_factor", &|k, v| slices::multiply_factor(k, &m, v, factor),
                 &|i| (wide(x[i]) * wide(z[0]) % p) as u64),
+            ("sub_multiply_factor", &|k, v| slices::sub_multiply_factor(k, &m, v, &y, factor),
+                &|i| ((wide(x[i]) + p - wide(y[i])) % p * wide(z[0]) % p) as u64),
             ("affine of words", &|k, v| slices::affine(k, &m, v, &words, 64, factor, z[1]),
                 &|i| ((wide(words[i]) * wide(z[0]) + wide(z[1])) % p) as u64),
             ("affine of 52 bits", &|k, v| slices::affine(k, &m, v, &narrow, 52, factor, z[1]),
@@ -188,6 +192,62 @@ proptest! {
                 slices::moved_products(kernel, &m, &checked, &refs(&digits), keys, &plus, start, part);
             }
             prop_assert!(sums == expected, "{kernel:?}, {n} {}", m.value());
+        }
+    }
+
+    /// Numbers of up to half the source primes' product, by their residues: the same numbers modulo another prime.
+    #[test]
+    fn extensions_keep_the_number(
+        seed: u64,
+        sizes in prop::collection::vec(20u32..=NARROW_BITS, 1..20),
+        bits in prop::sample::select(vec![20u32, 30, 36, 49, 50]),
+    ) {
+        let n = 64;
+        let mut order: Vec<u64> = Vec::new();
+        for (i, &bits) in sizes.iter().enumerate() {
+            let fresh = primes(bits, 32).skip((seed as usize + 3 * i) % 50).find(|p| !order.contains(p));
+            order.push(fresh.unwrap());
+        }
+        let sources: Vec<Modulus> = order.iter().map(|&p| Modulus::new(p)).collect();
+        let target = Modulus::new(primes(bits, 32).skip(60).find(|p| !order.contains(p)).unwrap());
+        let product: BigInt = order.iter().map(|&p| BigInt::from(p)).product();
+        let mut prg = Prg::derive(&[8; 32], "kernels", &[seed]);
+        let numbers: Vec<BigInt> = (0..n)
+            .map(|i| {
+                let limbs: BigInt = (0..order.len()).fold(0.into(), |x: BigInt, _| (x << 64) + prg.next_u64());
+                match i % 4 {
+                    0 => BigInt::from(prg.next_u64() >> 40) - (1 << 23),
+                    // Within 2^-40 of a half the rounding goes either way.
+                    1 => (&product - (&product >> 40)) / 2 - BigInt::from(i),
+                    2 => ((&product >> 40) - &product) / 2 + BigInt::from(i),
+                    _ => limbs % (&product - (&product >> 40)) - ((&product - (&product >> 40)) / 2),
+                }
+            })
+            .collect();
+        let residue = |x: &BigInt, p: u64| -> u64 {
+            let r: BigInt = ((x % p) + p) % p;
+            u64::try_from(r).unwrap()
+        };
+        let scaled: Vec<Vec<u64>> = sources
+            .iter()
+            .map(|m| {
+                let cofactor = residue(&(&product / m.value()), m.value());
+                let inverse = m.factor(m.inverse(cofactor).unwrap());
+                numbers.iter().map(|x| m.mul_factor(residue(x, m.value()), inverse)).collect()
+            })
+            .collect();
+        let fractions: Vec<Fraction> = sources.iter().map(Fraction::new).collect();
+        let mut weights: Vec<u64> =
+            order.iter().map(|&p| residue(&(&product / p), target.value())).collect();
+        weights.push(residue(&-product, target.value()));
+        let expected: Vec<u64> = numbers.iter().map(|x| residue(x, target.value())).collect();
+        for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+            let mut terms: Vec<&[u64]> = scaled.iter().map(|x| &x[..]).collect();
+            let (mut quotients, mut out) = (vec![7; n], vec![7; n]);
+            basis::quotients(kernel, &terms, &fractions, &mut quotients);
+            terms.push(&quotients);
+            basis::combine(kernel, &target, &terms, &weights, &mut out);
+            prop_assert!(out == expected, "{kernel:?}, {} primes to {}", order.len(), target.value());
         }
     }
 

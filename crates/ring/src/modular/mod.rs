@@ -11,6 +11,7 @@
 //! |---|---|
 //! | this one | [`Modulus`] and what it does with one residue; [`Ntt`]; primes |
 //! | [`slices`] | the same with many, on vector kernels |
+//! | [`basis`] | numbers by their residues modulo some primes: their residues modulo others |
 //!
 //! Every kernel gives the same residues, below p, as plain Rust does. With AVX-512 IFMA, primes of up to 50 bits are faster
 //! than larger ones.
@@ -18,6 +19,7 @@
 //! Time and memory access depend on n and p only; the functions of this page's `impl` that are meant for tables and for
 //! public numbers say so.
 
+pub mod basis;
 mod butterflies;
 mod field;
 mod ntt;

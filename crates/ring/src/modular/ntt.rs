@@ -7,7 +7,7 @@ use crate::kernel::Kernel;
 use std::ops::RangeInclusive;
 
 /// Shortest and longest transform.
-pub const LENGTHS: RangeInclusive<usize> = 16..=32768;
+pub const LENGTHS: RangeInclusive<usize> = 16..=65536;
 
 /// The negacyclic transform: a polynomial modulo `X^n + 1` from its coefficients to its values at the odd powers of a
 /// primitive 2n-th root of unity psi, and back.

@@ -113,6 +113,16 @@ pointwise!(
 );
 
 pointwise!(
+    /// `x = (x - y) factor`.
+    sub_multiply_factor, run_sub_multiply_factor, vector_sub_multiply_factor: (y) (factor: Factor)
+    |simd, c| {
+        let difference = simd.add(simd.sub(x, y), c.p);
+        simd.reduce(simd.mul_factor_lazy(difference, simd.factor(factor), c.p), c.p)
+    },
+    scalar |m, x| m.mul_factor(m.sub(x, y), factor)
+);
+
+pointwise!(
     /// `x = y modulo p`, for any words y.
     reduce, run_reduce, vector_reduce: (y) ()
     narrow if false,
@@ -257,7 +267,7 @@ impl Sources {
     ///
     /// # Panics
     /// If a block comes from several, or from none.
-    pub(crate) fn new(sources: Vec<u32>) -> Self {
+    pub fn new(sources: Vec<u32>) -> Self {
         let (len, block) = (sources.len(), |source: u32| source as usize / BLOCK);
         let one =
             |places: &[u32]| places.iter().all(|&at| (at as usize) < len && block(at) == block(places[0]));

@@ -36,7 +36,7 @@ pub enum ParameterError {
         modulus_bits: u32,
     },
     /// Not a length of the transforms.
-    #[error("N = {ring_dim} is no power of two in 16..=32768")]
+    #[error("N = {ring_dim} is no power of two in 16..=65536")]
     RingDim {
         /// N: how many coefficients a polynomial has.
         ring_dim: usize,
