@@ -7,14 +7,14 @@ use crate::Complex;
 
 /// Arithmetic on ciphertexts of CKKS, as circuits see it.
 ///
-/// A ciphertext has N/2 complex *slots*, a *level* and a *scale*. Its phase under the secret is scale·(the polynomial of the slots)
-/// plus noise, modulo the product of all moduli up to its level. A level has one modulus, which is a product of one or more primes:
-/// circuits never see how many. Slots that repeat with a shorter period than N/2 are no matter of the trait: operations
-/// work on each slot, and rotations keep the period.
+/// A ciphertext has N/2 complex *slots*, a *level* and a *scale*. Its phase under the secret is scale·(the polynomial
+/// of the slots) plus noise, modulo the product of all moduli up to its level. A level has one modulus, which is a
+/// product of one or more primes: circuits never see how many. Slots that repeat with a shorter period than N/2 are no
+/// matter of the trait: operations work on each slot, and rotations keep the period.
 ///
 /// An operation fails if a level is too low, scales do not fit, or a key is missing: it never returns a wrong result
-/// silently. None changes its arguments. Methods may be called by several threads. Scales are tracked as `f64`, with the actual
-/// moduli, not with powers of two near them.
+/// silently. None changes its arguments. Methods may be called by several threads. Scales are tracked as `f64`, with
+/// the actual moduli, not with powers of two near them.
 pub trait Evaluator: Sync {
     /// A ciphertext of two polynomials.
     type Ciphertext: Clone + Send + Sync;
@@ -31,8 +31,8 @@ pub trait Evaluator: Sync {
     /// The level of a fresh or raised ciphertext.
     fn top(&self) -> usize;
 
-    /// The modulus that [`rescale`](Self::rescale) divides by at a level: the product of that level's primes. At level 0 it is q0, all
-    /// that is left.
+    /// The modulus that [`rescale`](Self::rescale) divides by at a level: the product of that level's primes. At level
+    /// 0 it is q0, all that is left.
     fn modulus(&self, level: usize) -> f64;
 
     /// The level: how often the ciphertext can be rescaled.
@@ -50,18 +50,20 @@ pub trait Evaluator: Sync {
     /// Divides the phase and the scale by the level's modulus; the result is one level lower.
     fn rescale(&self, ct: &Self::Ciphertext) -> Result<Self::Ciphertext, Self::Error>;
 
-    /// The sum, at the lower level of the two. Scales must agree to 2^-20 of their size; the result has the first one's.
+    /// The sum, at the lower level of the two. Scales must agree to 2^-20 of their size; the result has the first
+    /// one's.
     fn add(&self, a: &Self::Ciphertext, b: &Self::Ciphertext) -> Result<Self::Ciphertext, Self::Error>;
 
     /// The difference `a - b`, as [`add`](Self::add).
     fn subtract(&self, a: &Self::Ciphertext, b: &Self::Ciphertext) -> Result<Self::Ciphertext, Self::Error>;
 
     /// Adds a constant to every slot, at the ciphertext's scale: it is rounded to a multiple of 1/scale in both parts.
+    /// Constant times scale may be as large as 2^120: a sum is made before it is rescaled.
     fn add_constant(&self, ct: &Self::Ciphertext, constant: Complex)
     -> Result<Self::Ciphertext, Self::Error>;
 
-    /// Multiplies every slot by a constant, which is rounded to a multiple of 1/scale in both parts. The result's scale is
-    /// multiplied by `scale`, its level stays. With scale 1 the constant is an integer (or a Gaussian one), exactly.
+    /// Multiplies every slot by a constant, which is rounded to a multiple of 1/scale in both parts. The result's scale
+    /// is multiplied by `scale`, its level stays. With scale 1 the constant is an integer (or a Gaussian one), exactly.
     fn multiply_constant(
         &self,
         ct: &Self::Ciphertext,
@@ -69,7 +71,8 @@ pub trait Evaluator: Sync {
         scale: f64,
     ) -> Result<Self::Ciphertext, Self::Error>;
 
-    /// The product slot by slot, relinearised, not rescaled, at the lower level of the two. Its scale is the product of the scales.
+    /// The product slot by slot, relinearised, not rescaled, at the lower level of the two. Its scale is the product of
+    /// the scales.
     fn multiply(&self, a: &Self::Ciphertext, b: &Self::Ciphertext) -> Result<Self::Ciphertext, Self::Error>;
 
     /// The square: as [`multiply`](Self::multiply) with itself, for less.
@@ -94,19 +97,19 @@ pub trait Evaluator: Sync {
     /// Encodes a matrix for ciphertexts of a level, at a scale.
     fn prepare(&self, matrix: &Matrix, level: usize, scale: f64) -> Result<Self::Prepared, Self::Error>;
 
-    /// The product with a matrix, not rescaled: rotations of the baby steps are hoisted, and a division by the special modulus is
-    /// made once for each giant step and once at the end. The ciphertext's level is the matrix' or above; the result has the
-    /// matrix' level, and the product of the scales.
+    /// The product with a matrix, not rescaled: rotations of the baby steps are hoisted, and a division by the special
+    /// modulus is made once for each giant step and once at the end. The ciphertext's level is the matrix' or above;
+    /// the result has the matrix' level, and the product of the scales.
     fn transform(
         &self,
         ct: &Self::Ciphertext,
         matrix: &Self::Prepared,
     ) -> Result<Self::Ciphertext, Self::Error>;
 
-    /// ModUp: takes a ciphertext of level 0 to [`top`](Self::top), by way of the ephemeral sparse secret (Bossuat, Troncoso-Pastoriza,
-    /// Hubaux, ePrint 2022/024). A phase m mod q0 becomes `factor·(m + q0·I)` for a polynomial I of small integer
-    /// coefficients; the scale is multiplied by `factor`. Only coefficients of powers of X^(N/values) are kept (by the
-    /// trace, which costs log2(N/values) rotations); `values` is a power of two, at most N.
+    /// ModUp: takes a ciphertext of level 0 to [`top`](Self::top), by way of the ephemeral sparse secret (Bossuat,
+    /// Troncoso-Pastoriza, Hubaux, ePrint 2022/024). A phase m mod q0 becomes `factor·(m + q0·I)` for a polynomial I of
+    /// small integer coefficients; the scale is multiplied by `factor`. Only coefficients of powers of X^(N/values) are
+    /// kept (by the trace, which costs log2(N/values) rotations); `values` is a power of two, at most N.
     fn raise(
         &self,
         ct: &Self::Ciphertext,

@@ -1,0 +1,248 @@
+//! The second half of a layer (Section IV-C of the paper): values come as coefficients at level 0, and leave as
+//! coefficients at the level of the next convolution, rectified.
+//!
+//! ```text
+//! level 0 → ModUp → CtoS → sine → ReLU, Ext → StoC → output level
+//! ```
+//!
+//! CtoS moves coefficients into slots, so that ReLU works on each, and StoC moves them back, at a low level, where it
+//! is cheap. Behind ModUp a phase is m + q0·I. It is read as x = (m + q0·I)/q0: the scale is q0, and values are m/q0
+//! around integers. CtoS divides by the sine's bound, and the sine's amplitude takes what is left of x to the values'
+//! own scale. So no step is there for scales alone.
+
+use super::error::{Error, In};
+use super::evaluator::Evaluator;
+use super::fourier::{Fourier, Layout, even_layers, slot_order};
+use super::outline::{Counts, Outline, Shape};
+use super::relu::Composite;
+use super::sine::Sine;
+use crate::Complex;
+
+const MOD_UP: &str = "ModUp";
+const TO_SLOTS: &str = "CtoS";
+const TO_COEFFICIENTS: &str = "StoC";
+const MASK: &str = "a mask";
+
+/// The degree of the sine's polynomial, and how often its angle is doubled.
+const SINE_DEGREE: usize = 30;
+const DOUBLINGS: u32 = 3;
+
+/// The integer part of a raised phase is at most this, except with probability 2^-138, for an ephemeral secret of
+/// weight 32 (ePrint 2022/024).
+const LARGEST_INTEGER: f64 = 15.0;
+
+/// How many hoisted rotations a key switch costs, at N = 2^16: 12 to 15 ms beside 55 to 63.
+const GIANT_COST: f64 = 4.0;
+
+/// What a bootstrap does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// How many values a ciphertext carries: a power of two, at most N. Value v is the coefficient of X^(v·N/values).
+    pub values: usize,
+    /// How many matrices CtoS has: a level each.
+    pub to_slots: usize,
+    /// How many matrices StoC has: a level each.
+    pub to_coefficients: usize,
+    /// The level of the result.
+    pub output_level: usize,
+    /// log2 of the scale before the modulus is raised: a value in [-1, 1] is an integer up to this, at most q0/2^8.
+    pub log_raised_scale: u32,
+    /// log2 of the scale of the values in slots and of the result.
+    pub log_value_scale: u32,
+    /// The polynomials of ReLU.
+    pub relu: Composite,
+}
+
+impl Plan {
+    /// At which level StoC begins.
+    pub fn coefficients_level(&self) -> usize {
+        self.output_level + self.to_coefficients
+    }
+
+    /// At which level ReLU begins.
+    pub fn relu_level(&self) -> usize {
+        self.coefficients_level() + self.relu.levels()
+    }
+
+    fn raised_scale(&self) -> f64 {
+        f64::from(self.log_raised_scale).exp2()
+    }
+
+    fn value_scale(&self) -> f64 {
+        f64::from(self.log_value_scale).exp2()
+    }
+
+    /// The sine for a modulus q0.
+    fn sine(&self, q0: f64) -> Sine {
+        let message = self.raised_scale() / q0;
+        // sin(2πv/q0·scale) is nearly 2πv·scale/q0.
+        let amplitude = 1.0 / (std::f64::consts::TAU * message);
+        Sine::new(SINE_DEGREE, DOUBLINGS, LARGEST_INTEGER + 0.25 + message, amplitude)
+    }
+
+    fn layout(&self, slots: usize, layers: Vec<usize>) -> Layout {
+        Layout { slots, values: self.values, layers, giant_cost: GIANT_COST }
+    }
+
+    /// What a layer takes in a ring with so many slots, whose levels have these moduli.
+    pub fn counts(
+        &self,
+        slots: usize,
+        moduli: Vec<f64>,
+    ) -> Result<Counts, Error<<Outline as Evaluator>::Error>> {
+        let outline = Outline::new(slots, moduli);
+        let bootstrap = Bootstrap::new(&outline, self.clone())?;
+        let mask = bootstrap.mask(&vec![1.0; self.values])?;
+        bootstrap.layer(&Shape { level: 0, scale: self.raised_scale() }, &mask)?;
+        Ok(outline.counts())
+    }
+}
+
+/// A plan with its matrices encoded.
+pub struct Bootstrap<'e, E: Evaluator> {
+    evaluator: &'e E,
+    plan: Plan,
+    sine: Sine,
+    dense: bool,
+    to_slots: Vec<E::Prepared>,
+    to_coefficients: Vec<E::Prepared>,
+}
+
+impl<'e, E: Evaluator> Bootstrap<'e, E> {
+    /// Encodes the matrices. Fails if there are too few levels, or if a transform cannot be cut so.
+    pub fn new(evaluator: &'e E, plan: Plan) -> Result<Self, Error<E::Error>> {
+        let (slots, top) = (evaluator.slots(), evaluator.top());
+        let sine = plan.sine(evaluator.modulus(0));
+        let needed = plan.relu_level() + sine.depth() + plan.to_slots;
+        if top < needed {
+            return Err(Error::Level { circuit: "a bootstrap", needed, found: top });
+        }
+        let layout = plan.layout(slots, even_layers(plan.values, plan.to_slots));
+        let first = layout.to_slots(1.0 / sine.bound())?;
+        let turned = even_layers(plan.values, plan.to_coefficients).into_iter().rev().collect();
+        let last = plan.layout(slots, turned).to_coefficients(1.0)?;
+        let encode = |fourier: &Fourier, begin: usize, circuit| {
+            let matrices = fourier.matrices.iter().zip((0..=begin).rev());
+            let prepared = matrices.map(|(m, level)| evaluator.prepare(m, level, evaluator.modulus(level)));
+            prepared.collect::<Result<Vec<_>, _>>().within(circuit)
+        };
+        let to_slots = encode(&first, top, TO_SLOTS)?;
+        let to_coefficients = encode(&last, plan.coefficients_level(), TO_COEFFICIENTS)?;
+        Ok(Self { evaluator, sine, dense: layout.dense(), to_slots, to_coefficients, plan })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// How many ciphertexts of slots there are between CtoS and StoC: two if every coefficient carries a value.
+    pub fn ciphertexts(&self) -> usize {
+        if self.dense { 2 } else { 1 }
+    }
+
+    /// Which values a layer keeps, mostly 0 and 1, encoded in the order of slots: one plaintext for each ciphertext of
+    /// slots.
+    pub fn mask(&self, keep: &[f64]) -> Result<Vec<E::Plaintext>, Error<E::Error>> {
+        if keep.len() != self.plan.values {
+            return Err(Error::Mask { needed: self.plan.values, found: keep.len() });
+        }
+        let level = self.plan.relu_level();
+        let sorted = slot_order(keep, keep.len() / 2);
+        sorted
+            .chunks(keep.len() / self.ciphertexts())
+            .map(|part| {
+                let slots: Vec<_> = part.iter().map(|&k| Complex::from(k)).collect();
+                self.evaluator.encode(&slots, level, self.evaluator.modulus(level)).within(MASK)
+            })
+            .collect()
+    }
+
+    /// ModUp, CtoS and the sine: from coefficients at level 0, at the scale of [`Plan::log_raised_scale`], to slots at
+    /// the scale of [`Plan::log_value_scale`]. Two ciphertexts if every coefficient carries a value, one otherwise.
+    /// What the ciphertext says of its scale is not looked at.
+    pub fn slots(&self, ct: &E::Ciphertext) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
+        let e = self.evaluator;
+        if e.level(ct) != 0 {
+            return Err(Error::NotAtTheBottom { found: e.level(ct) });
+        }
+        let raised = e.raise(ct, 1, self.plan.values).within(MOD_UP)?;
+        let both = self.transform(&e.with_scale(raised, e.modulus(0)), &self.to_slots, TO_SLOTS)?;
+        let parts = self.real_parts(&both)?;
+        parts.iter().map(|part| self.sine.evaluate(e, part, self.plan.value_scale())).collect()
+    }
+
+    /// Real and imaginary parts of halves: in two ciphertexts, or the latter n slots behind the former.
+    fn real_parts(&self, both: &E::Ciphertext) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
+        let e = self.evaluator;
+        let conjugate = e.conjugate(both).within(TO_SLOTS)?;
+        let real = e.add(both, &conjugate).within(TO_SLOTS)?;
+        let difference = e.subtract(both, &conjugate).within(TO_SLOTS)?;
+        let imaginary = e.multiply_constant(&difference, -Complex::I, 1.0).within(TO_SLOTS)?;
+        if self.dense {
+            return Ok(vec![real, imaginary]);
+        }
+        let moved = e.rotate(&imaginary, self.plan.values / 2).within(TO_SLOTS)?;
+        Ok(vec![e.add(&real, &moved).within(TO_SLOTS)?])
+    }
+
+    /// ReLU, and zero where the mask has it.
+    pub fn rectify(
+        &self,
+        slots: &[E::Ciphertext],
+        mask: &[E::Plaintext],
+    ) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
+        for found in [slots.len(), mask.len()] {
+            self.expect(found)?;
+        }
+        let each = slots.iter().zip(mask).map(|(ct, mask)| {
+            // A polynomial of fewer levels than there are begins lower, where it costs less.
+            let level = self.plan.relu_level();
+            let low = self.evaluator.drop_to(ct, level).within("ReLU")?;
+            self.plan.relu.evaluate(self.evaluator, &low, mask)
+        });
+        each.collect()
+    }
+
+    /// StoC: from slots to coefficients, at [`Plan::output_level`], with the scale that slots have.
+    pub fn coefficients(&self, slots: &[E::Ciphertext]) -> Result<E::Ciphertext, Error<E::Error>> {
+        self.expect(slots.len())?;
+        let e = self.evaluator;
+        let level = self.plan.coefficients_level();
+        let low = |ct| e.drop_to(ct, level).within(TO_COEFFICIENTS);
+        let mut values = low(&slots[0])?;
+        if let Some(imaginary) = slots.get(1) {
+            let turned = e.multiply_constant(&low(imaginary)?, Complex::I, 1.0).within(TO_COEFFICIENTS)?;
+            values = e.add(&values, &turned).within(TO_COEFFICIENTS)?;
+        }
+        self.transform(&values, &self.to_coefficients, TO_COEFFICIENTS)
+    }
+
+    /// All of it.
+    pub fn layer(&self, ct: &E::Ciphertext, mask: &[E::Plaintext]) -> Result<E::Ciphertext, Error<E::Error>> {
+        let slots = self.slots(ct)?;
+        self.coefficients(&self.rectify(&slots, mask)?)
+    }
+
+    /// The ciphertext times the matrices. Their scales are the moduli, so that the ciphertext's stays.
+    fn transform(
+        &self,
+        ct: &E::Ciphertext,
+        matrices: &[E::Prepared],
+        circuit: &'static str,
+    ) -> Result<E::Ciphertext, Error<E::Error>> {
+        let scale = self.evaluator.scale(ct);
+        let product = matrices.iter().try_fold(ct.clone(), |ct, matrix| {
+            self.evaluator
+                .transform(&ct, matrix)
+                .and_then(|product| self.evaluator.rescale(&product))
+                .within(circuit)
+        })?;
+        Ok(self.evaluator.with_scale(product, scale))
+    }
+
+    fn expect(&self, found: usize) -> Result<(), Error<E::Error>> {
+        let needed = self.ciphertexts();
+        if found == needed { Ok(()) } else { Err(Error::Ciphertexts { needed, found }) }
+    }
+}
