@@ -1,6 +1,6 @@
 //! Circuits without values: what each takes, for a planner.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::evaluator::Evaluator;
@@ -12,8 +12,11 @@ use crate::Complex;
 pub struct Counts {
     /// By level, from 0.
     pub levels: Vec<AtLevel>,
-    /// By how much slots are rotated: each needs a key. (Those of [`Evaluator::raise`] are among them.)
-    pub rotations: BTreeSet<usize>,
+    /// By how much slots are rotated, and up to which level: each needs a key for that level. (Those of [`Evaluator::raise`] are among
+    /// them.)
+    pub rotations: BTreeMap<usize, usize>,
+    /// Up to which level slots are conjugated, if they are.
+    pub conjugations: Option<usize>,
 }
 
 /// Operations on ciphertexts of one level.
@@ -72,6 +75,11 @@ impl Counts {
             sum
         })
     }
+
+    /// Up to which level ciphertexts are multiplied, if they are.
+    pub fn products(&self) -> Option<usize> {
+        self.levels.iter().rposition(|level| level.products > 0)
+    }
 }
 
 /// An evaluator of ciphertexts that are a level and a scale only. It checks both as a real one does, and counts.
@@ -124,7 +132,7 @@ pub enum OutlineError {
 impl Outline {
     /// Of N/2 slots. The moduli are those of levels 0, 1, …, of which there is at least one.
     pub fn new(slots: usize, moduli: Vec<f64>) -> Self {
-        let counts = Counts { levels: vec![AtLevel::default(); moduli.len()], rotations: BTreeSet::new() };
+        let counts = Counts { levels: vec![AtLevel::default(); moduli.len()], ..Counts::default() };
         Self { slots, moduli, counts: Mutex::new(counts) }
     }
 
@@ -140,9 +148,12 @@ impl Outline {
         }
     }
 
-    fn rotated(&self, steps: impl IntoIterator<Item = usize>) {
+    fn rotated(&self, level: usize, steps: impl IntoIterator<Item = usize>) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.rotations.extend(steps);
+        for steps in steps {
+            let highest = counts.rotations.entry(steps).or_insert(level);
+            *highest = level.max(*highest);
+        }
     }
 
     fn sum(a: &Shape, b: &Shape) -> Result<Shape, OutlineError> {
@@ -227,12 +238,14 @@ impl Evaluator for Outline {
 
     fn rotate(&self, ct: &Shape, steps: usize) -> Result<Shape, OutlineError> {
         self.counted(ct.level, |c| c.rotations += 1);
-        self.rotated([steps]);
+        self.rotated(ct.level, [steps]);
         Ok(*ct)
     }
 
     fn conjugate(&self, ct: &Shape) -> Result<Shape, OutlineError> {
         self.counted(ct.level, |c| c.rotations += 1);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.conjugations = counts.conjugations.max(Some(ct.level));
         Ok(*ct)
     }
 
@@ -267,7 +280,7 @@ impl Evaluator for Outline {
             c.giants += giants.len();
             c.plaintexts += matrix.diagonals();
         });
-        self.rotated(babies.into_iter().chain(giants));
+        self.rotated(shape.level, babies.into_iter().chain(giants));
         Ok(Shape { level: shape.level, scale: ct.scale * shape.scale })
     }
 
@@ -278,7 +291,7 @@ impl Evaluator for Outline {
         let mut steps = values / 2;
         while steps < self.slots {
             self.counted(top, |c| c.rotations += 1);
-            self.rotated([steps]);
+            self.rotated(top, [steps]);
             steps *= 2;
         }
         Ok(Shape { level: top, scale: ct.scale * factor as f64 })
