@@ -1,4 +1,5 @@
-//! Numbers by their residues modulo some primes, the *sources*: their residues modulo another prime, the *target* (basis extension).
+//! Numbers by their residues modulo some primes, the *sources*: their residues modulo another prime, the *target*
+//! (basis extension).
 //!
 //! Let D be the product of the sources q_i, and `y_i = x·(D/q_i)^-1 mod q_i` for a number x. Then
 //!
@@ -6,11 +7,12 @@
 //! x = Σ_i y_i·(D/q_i) - v·D,   v = round(Σ_i y_i / q_i)   for -D/2 < x < D/2
 //! ```
 //!
-//! The quotient v is computed with fractions of 49 bits (Halevi, Polyakov and Shoup, CT-RSA 2019, section 2.2, have them in floating
-//! point). It is exact unless x is within `D·count·2^-48` of ±D/2; there what comes out is x or x - D, the same for all targets.
+//! The quotient v is computed with fractions of 49 bits (Halevi, Polyakov and Shoup, CT-RSA 2019, section 2.2, have
+//! them in floating point). It is exact unless x is within `D·count·2^-48` of ±D/2; there what comes out is x or x -
+//! D, the same for all targets.
 //!
-//! Every kernel gives the same residues. All primes have at most [`NARROW_BITS`] bits. All functions panic if slices that belong
-//! together have not one length, and if that is no multiple of [`BLOCK`](super::slices::BLOCK).
+//! Every kernel gives the same residues. All primes have at most [`NARROW_BITS`] bits. All functions panic if slices
+//! that belong together have not one length, and if that is no multiple of [`BLOCK`](super::slices::BLOCK).
 
 // Other processors run the scalar twins only.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -65,7 +67,8 @@ pub fn quotients(kernel: Kernel, terms: &[&[u64]], fractions: &[Fraction], out: 
     run_quotients(kernel, true, terms, fractions, out);
 }
 
-/// `out = Σ_i weights[i]·terms[i]` modulo p. Weights are residues below p; terms words of up to 50 bits, of any modulus.
+/// `out = Σ_i weights[i]·terms[i]` modulo p. Weights are residues below p; terms words of up to 50 bits, of any
+/// modulus.
 ///
 /// # Panics
 /// Also if there are not as many weights as terms, or p has more than [`NARROW_BITS`] bits.
@@ -102,7 +105,7 @@ fn quotient_words(terms: &[&[u64]], fractions: &[Fraction], out: &mut [u64]) {
 
 multiversion_wide!(
     fn run_quotients(terms: &[&[u64]], fractions: &[Fraction], out: &mut [u64]) = vector_quotients,
-    scalar |terms, fractions, out| quotient_words(terms, fractions, out)
+    scalar quotient_words
 );
 
 #[inline(always)]
@@ -130,5 +133,5 @@ fn combine_words(m: &Modulus, terms: &[&[u64]], weights: &[u64], out: &mut [u64]
 
 multiversion_wide!(
     fn run_combine(m: &Modulus, terms: &[&[u64]], weights: &[u64], out: &mut [u64]) = vector_combine,
-    scalar |m, terms, weights, out| combine_words(m, terms, weights, out)
+    scalar combine_words
 );
