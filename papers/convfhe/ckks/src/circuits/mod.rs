@@ -30,6 +30,8 @@ pub use relu::{COMPOSITES, Composite};
 pub use sine::Sine;
 
 #[cfg(test)]
+mod encrypted;
+#[cfg(test)]
 mod simulator;
 #[cfg(test)]
 mod tests;
