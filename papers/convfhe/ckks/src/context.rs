@@ -470,6 +470,17 @@ impl Context {
         Decomposed { original: poly, special: k, digits }
     }
 
+    /// The change of basis of the first digit alone, without transforms: to measure it.
+    pub(crate) fn extend_first(&self, k: usize, poly: &Poly<Values>) {
+        let group = &self.gadgets[k - 1].groups[0];
+        let len = group.range.len();
+        let mut sources: Poly<Coefficients> = poly.first(len, 0).into_form();
+        let count = self.params.primes().len();
+        let mut rest: Poly<Coefficients> = self.unset(count - len, k);
+        let targets = rest.limbs_mut().enumerate().map(|(i, limb)| (len + i, limb)).collect();
+        self.extend(&group.extensions[len - 1], sources.limbs_mut().collect(), targets);
+    }
+
     /// The centred residues modulo the primes of level 0, times a factor, modulo all primes of Q and P. The special
     /// limbs are made if they are asked for.
     pub(crate) fn lift(&self, poly: &Poly<Values>, factor: u64, special: bool) -> Poly<Values> {

@@ -49,7 +49,7 @@ impl KeyedEvaluator {
         &self.context
     }
 
-    fn key(&self, kind: KeyKind, level: usize) -> Result<&SwitchingKey, Error> {
+    pub(crate) fn key(&self, kind: KeyKind, level: usize) -> Result<&SwitchingKey, Error> {
         self.keys.find(&self.context, kind, level)
     }
 

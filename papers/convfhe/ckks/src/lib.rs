@@ -11,6 +11,7 @@
 //! | secrets, public keys, evaluation keys | [`SecretKey`], [`PublicKey`], [`KeyGenerator`], [`EvaluationKeys`] |
 //! | arithmetic on ciphertexts | [`KeyedEvaluator`] |
 //! | what passes between the parties | [`wire`] |
+//! | how long operations take | [`measure`] |
 //!
 //! A client has a [`SecretKey`], and gives the server a [`PublicKey`] and [`EvaluationKeys`]. The server learns
 //! nothing of what is encrypted, if RLWE is hard for the set and stays so when functions of secrets are encrypted
@@ -24,6 +25,7 @@ mod encoder;
 mod error;
 mod evaluator;
 mod keys;
+pub mod measure;
 mod params;
 mod poly;
 pub mod wire;
