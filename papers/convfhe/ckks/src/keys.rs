@@ -31,7 +31,7 @@ pub struct SecretKey {
 }
 
 /// Small coefficients, wiped when dropped.
-type Small = Zeroizing<Vec<i8>>;
+pub(crate) type Small = Zeroizing<Vec<i8>>;
 
 /// Uniform residues of one limb out of a stream. How many words of the stream were refused is all that its time tells.
 fn uniform(m: &Modulus, prg: &mut Prg, out: &mut [u64]) {
@@ -146,10 +146,23 @@ impl SecretKey {
         Self::from_small(context, &context.ternary(prg))
     }
 
-    fn from_small(context: &Arc<Context>, small: &Small) -> Self {
+    /// The secret with these coefficients, which are -1, 0 or 1.
+    pub(crate) fn from_small(context: &Arc<Context>, small: &Small) -> Self {
         let params = context.params();
         let s = context.small_to_values(small, params.primes().len(), params.special().len());
         Self { context: Arc::clone(context), s }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Its coefficients.
+    pub(crate) fn coefficients(&self) -> Small {
+        let mut first = Secret::new(self.s.first(1, 0));
+        self.context.ntt(0).backward(first.limb_mut(0));
+        let m = self.context.modulus(0);
+        Zeroizing::new(first.limb(0).iter().map(|&x| m.centred(x) as i8).collect())
     }
 
     /// `e - a·s`, for an a of some of the primes.

@@ -9,15 +9,17 @@
 //! | seeded ciphertext | header, level, scale, seed (32), b |
 //! | public key | header, level, seed (32), b |
 //! | evaluation key | header, kind and shape (24), seed (32), b of each digit |
+//! | secret | header, a byte for each coefficient: 0, 1 or 2 for 0, 1 and -1. It stays where it was made |
 
 use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::ciphertext::Ciphertext;
 use crate::context::SwitchingKey;
-use crate::keys::{CIPHERTEXT_LABEL, KEY_LABEL, KeyKind, KeySpec, PublicKey};
+use crate::keys::{CIPHERTEXT_LABEL, KEY_LABEL, KeyKind, KeySpec, PublicKey, SecretKey};
 use crate::poly::{Poly, Values};
 use crate::{Context, Error};
+use zeroize::Zeroizing;
 
 const HEADER_BYTES: usize = 48;
 
@@ -28,6 +30,7 @@ enum Item {
     Seeded,
     PublicKey,
     EvaluationKey,
+    Secret,
 }
 
 impl Item {
@@ -38,6 +41,7 @@ impl Item {
             Self::Seeded => (b"jaguar ckks sd 1", "a seeded ciphertext"),
             Self::PublicKey => (b"jaguar ckks pk 1", "a public key"),
             Self::EvaluationKey => (b"jaguar ckks ek 1", "an evaluation key"),
+            Self::Secret => (b"jaguar ckks sk 1", "a secret key"),
         }
     }
 
@@ -327,4 +331,35 @@ pub fn read_key(context: &Context, spec: &KeySpec, from: &mut dyn Read) -> Resul
     };
     let digits = (0..digits.len()).map(digit).collect::<Result<_, Error>>()?;
     Ok(SwitchingKey { seed, digits })
+}
+
+/// Writes a secret, for a file that nobody else may read.
+///
+/// # Errors
+/// If writing fails.
+pub fn write_secret(secret: &SecretKey, to: &mut dyn Write) -> Result<(), Error> {
+    let item = Item::Secret;
+    let (context, coefficients) = (secret.context(), secret.coefficients());
+    // -1 becomes 2.
+    let digit = |&x: &i8| (x & 3) as u8 & !((x as u8) >> 7);
+    let digits = Zeroizing::new(coefficients.iter().map(digit).collect::<Vec<u8>>());
+    item.write(to, &item.header(context))?;
+    item.write(to, &digits)
+}
+
+/// Reads a secret.
+///
+/// # Errors
+/// If reading fails, or what is read is no secret of this set.
+pub fn read_secret(context: &Arc<Context>, from: &mut dyn Read) -> Result<SecretKey, Error> {
+    let item = Item::Secret;
+    item.check_header(context, from)?;
+    let mut digits = Zeroizing::new(vec![0; context.params().n()]);
+    item.read(from, &mut digits)?;
+    if digits.iter().fold(false, |spoilt, &digit| spoilt | (digit > 2)) {
+        return Err(item.error("a coefficient is not -1, 0 or 1".into()));
+    }
+    let coefficients =
+        Zeroizing::new(digits.iter().map(|&digit| (digit & 1) as i8 - (digit >> 1) as i8).collect());
+    Ok(SecretKey::from_small(context, &coefficients))
 }

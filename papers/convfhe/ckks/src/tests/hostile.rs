@@ -143,6 +143,27 @@ fn keys_that_were_sent_work() {
 }
 
 #[test]
+fn secrets() {
+    let (party, mut prg) = (&*PARTY, prg(63));
+    let context = &party.context;
+    let mut written = Vec::new();
+    try_all("secret", 48 + N, &|to| wire::write_secret(&party.secret, to).unwrap(), &|from| {
+        wire::read_secret(context, from).map(drop)
+    });
+    wire::write_secret(&party.secret, &mut written).unwrap();
+    for digit in 0..3 {
+        let count = written[48..].iter().filter(|&&found| found == digit).count();
+        assert!(count.abs_diff(N / 3) < 90, "{count} times {digit}");
+    }
+    let read = wire::read_secret(context, &mut &written[..]).unwrap();
+    let slots = random_slots(&mut prg, N / 2);
+    let ct = party.encrypt(&slots, 3, SCALE, &mut prg);
+    assert!(*read.decrypt(&ct) == *party.secret.decrypt(&ct));
+    written[48 + 700] = 3;
+    assert!(matches!(wire::read_secret(context, &mut &written[..]), Err(Error::Bytes { .. })));
+}
+
+#[test]
 fn keys_that_there_are_not_are_refused() {
     let mut generator = KeyGenerator::new(&PARTY.secret);
     for (kind, level, special) in [

@@ -3,6 +3,7 @@
 mod exact;
 mod hostile;
 mod noise;
+mod oracle;
 mod slots;
 
 use std::sync::{Arc, LazyLock};
