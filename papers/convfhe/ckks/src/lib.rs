@@ -17,8 +17,8 @@
 //! nothing of what is encrypted, if RLWE is hard for the set and stays so when functions of secrets are encrypted
 //! under them. Nothing here hides from the client how the server came to a result.
 
-pub mod circuits;
 mod ciphertext;
+pub mod circuits;
 mod complex;
 mod context;
 mod encoder;

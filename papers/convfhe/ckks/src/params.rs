@@ -311,7 +311,10 @@ mod tests {
         );
         refused(&|l| l.log_n = 15, "no record");
         refused(&|l| l.ephemeral_weight = 31, "a modulus of 100 bits, weight 31: no record");
-        refused(&|l| l.levels[0..2].clone_from_slice(&[vec![40, 40], vec![20]]), "a modulus of 130 bits, weight 32: no record");
+        refused(
+            &|l| l.levels[0..2].clone_from_slice(&[vec![40, 40], vec![20]]),
+            "a modulus of 130 bits, weight 32: no record",
+        );
         refused(&|l| l.log_n = 9, "log2 N = 9");
         refused(&|l| l.levels.clear(), "no level");
         refused(&|l| l.special.clear(), "no level or no special");

@@ -73,7 +73,7 @@ impl Pool {
 }
 
 /// A polynomial in `Z[X]/(X^N + 1)` modulo some primes: the first ones of Q, and the first ones of P. Its memory is
-/// used again when it is dropped; what is secret is wiped before ([`Secret`]).
+/// used again when it is dropped; what is secret is wiped before.
 pub struct Poly<F: Form> {
     pool: Arc<Pool>,
     limbs: Vec<Limb>,
