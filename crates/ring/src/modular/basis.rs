@@ -17,7 +17,7 @@
 // Other processors run the scalar twins only.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
-use super::field::Field;
+use super::field::{Constants, Field};
 use super::{Modulus, NARROW_BITS};
 use crate::kernel::Kernel;
 use crate::simd::multiversion_wide;
@@ -111,15 +111,43 @@ multiversion_wide!(
 #[inline(always)]
 fn vector_combine<S: Field>(simd: S, m: &Modulus, terms: &[&[u64]], weights: &[u64], out: &mut [u64]) {
     let c = &simd.constants(m);
-    for (i, out) in out.chunks_exact_mut(S::LANES).enumerate() {
-        let mut total = simd.splat(0);
-        for (terms, weights) in terms.chunks(S::TERMS).zip(weights.chunks(S::TERMS)) {
-            let mut sum = simd.no_sum();
-            for (term, &weight) in terms.iter().zip(weights) {
-                sum = simd.add_product(sum, simd.load(&term[i * S::LANES..]), simd.splat(weight));
+    let whole = out.len() - out.len() % (VECTORS * S::LANES);
+    let (blocks, rest) = out.split_at_mut(whole);
+    for (i, out) in blocks.chunks_exact_mut(VECTORS * S::LANES).enumerate() {
+        combine_vectors::<S, VECTORS>(simd, c, terms, weights, i * VECTORS * S::LANES, out);
+    }
+    for (i, out) in rest.chunks_exact_mut(S::LANES).enumerate() {
+        combine_vectors::<S, 1>(simd, c, terms, weights, whole + i * S::LANES, out);
+    }
+}
+
+/// Sums that are made side by side: a weight is read once for all of them.
+const VECTORS: usize = 4;
+
+/// The words from `at` on, so many vectors of them.
+#[inline(always)]
+fn combine_vectors<S: Field, const VECTORS: usize>(
+    simd: S,
+    c: &Constants<S::W>,
+    terms: &[&[u64]],
+    weights: &[u64],
+    at: usize,
+    out: &mut [u64],
+) {
+    let mut totals = [simd.splat(0); VECTORS];
+    for (terms, weights) in terms.chunks(S::TERMS).zip(weights.chunks(S::TERMS)) {
+        let mut sums = [simd.no_sum(); VECTORS];
+        for (term, &weight) in terms.iter().zip(weights) {
+            let (words, weight) = (&term[at..at + VECTORS * S::LANES], simd.splat(weight));
+            for v in 0..VECTORS {
+                sums[v] = simd.add_product(sums[v], simd.load(&words[v * S::LANES..]), weight);
             }
-            total = simd.reduce(simd.add(total, simd.residue(sum, c)), c.p);
         }
+        for v in 0..VECTORS {
+            totals[v] = simd.reduce(simd.add(totals[v], simd.residue(sums[v], c)), c.p);
+        }
+    }
+    for (out, total) in out.chunks_exact_mut(S::LANES).zip(totals) {
         simd.store(out, total);
     }
 }
