@@ -287,7 +287,8 @@ class Page:
         for option, value in zip(before, before[1:], strict=False):
             if option in ("-p", "--package"):
                 name = value.removeprefix("jaguar-")
-                folders = [folder.format(name) for folder in ("crates/{}", "papers/{}", "papers/fregata/{}", "{}", "{}/jaguar")]
+                places = ("crates/{}", "papers/{}", "papers/fregata/{}", "papers/convfhe/{}", "{}", "{}/jaguar")
+                folders = [place.format(name) for place in places]
                 there = [folder for folder in folders if f"{folder}/Cargo.toml" in self.tree.files]
                 package = next(iter(there), "")
                 if not there:

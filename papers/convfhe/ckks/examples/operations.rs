@@ -1,5 +1,5 @@
 //! Prints how long the operations of CKKS take: `cargo run --release --package jaguar-ckks --example operations --
-//! [LOG_N] [THREADS] [REPEATS]`, by default 16, 1 and 9. N = 2^16 takes 2 GB.
+//! [LOG_N] [THREADS] [REPEATS]`, by default 16, 1 and 9. N = 2^16 takes 1 GB.
 
 use std::error::Error;
 

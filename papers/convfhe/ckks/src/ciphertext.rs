@@ -3,8 +3,10 @@
 use jaguar_ring::modular::slices;
 use jaguar_ring::modular::{Factor, Modulus};
 
+use zeroize::Zeroizing;
+
 use crate::encoder::Encoder;
-use crate::poly::{Coefficients, Poly, Values};
+use crate::poly::{Coefficients, Poly, Secret, Values};
 use crate::{Complex, Context, Error};
 
 /// An encryption `(a, b)` of a polynomial: its phase `b + a·s` is that polynomial times the scale, plus noise.
@@ -39,9 +41,9 @@ impl Clone for Ciphertext {
     }
 }
 
-/// An encoded polynomial, times its scale, rounded.
+/// An encoded polynomial, times its scale, rounded. Wiped when it is dropped: a client's input is one.
 pub struct Plaintext {
-    pub(crate) poly: Poly<Values>,
+    pub(crate) poly: Secret<Values>,
     pub(crate) level: usize,
     pub(crate) scale: f64,
 }
@@ -141,7 +143,7 @@ impl Context {
             return Err(Error::Count { operation, what: "coefficients", found: count, expected });
         }
         let limit = 2f64.powi(COEFFICIENT_BITS as i32);
-        let mut rounded = zeroize::Zeroizing::new(vec![0i64; count]);
+        let mut rounded = Zeroizing::new(vec![0i64; count]);
         for (out, &value) in rounded.iter_mut().zip(coefficients) {
             let scaled = (value * scale).round();
             if scaled.is_nan() || scaled.abs() >= limit {
@@ -170,7 +172,7 @@ impl Context {
     pub fn encode_slots(&self, slots: &[Complex], level: usize, scale: f64) -> Result<Plaintext, Error> {
         self.check_level("encode", level)?;
         let poly = self.slots_to_poly(slots, scale, self.params().limbs(level), 0)?;
-        Ok(Plaintext { poly, level, scale })
+        Ok(Plaintext { poly: Secret::new(poly), level, scale })
     }
 
     pub(crate) fn slots_to_poly(
@@ -185,7 +187,7 @@ impl Context {
             let expected = format!("a power of two of up to {most}");
             return Err(Error::Count { operation: "encode", what: "slots", found: slots.len(), expected });
         }
-        let coefficients = self.encoder().coefficients(slots);
+        let coefficients = Zeroizing::new(self.encoder().coefficients(slots));
         self.encode_sparse("encode", &coefficients, scale, ordinary, special)
     }
 
@@ -197,7 +199,7 @@ impl Context {
     pub fn encode_coefficients(&self, values: &[f64], level: usize, scale: f64) -> Result<Plaintext, Error> {
         self.check_level("encode", level)?;
         let poly = self.encode_sparse("encode", values, scale, self.params().limbs(level), 0)?;
-        Ok(Plaintext { poly, level, scale })
+        Ok(Plaintext { poly: Secret::new(poly), level, scale })
     }
 
     /// The slots of a polynomial's coefficients, of which there are twice as many: those of X^(N/2·slots). As
@@ -217,7 +219,7 @@ impl Context {
 
     /// The coefficients, in floating point, of the integers of least absolute value that residues stand for: balanced
     /// digits of mixed radix (Garner), so that small ones are exact to 53 bits. Takes the same time for all residues.
-    pub(crate) fn centred(&self, poly: &Poly<Coefficients>) -> zeroize::Zeroizing<Vec<f64>> {
+    pub(crate) fn centred(&self, poly: &Poly<Coefficients>) -> Zeroizing<Vec<f64>> {
         let moduli: Vec<&Modulus> = (0..poly.ordinary()).map(|prime| self.modulus(prime)).collect();
         // By limb: the inverse of the product of the primes before, and these primes' products modulo it.
         let tables: Vec<(Factor, Vec<Factor>)> = moduli
@@ -234,9 +236,9 @@ impl Context {
             })
             .collect();
         const PIECE: usize = 256;
-        let mut out = zeroize::Zeroizing::new(vec![0.0; self.params().n()]);
+        let mut out = Zeroizing::new(vec![0.0; self.params().n()]);
         self.each(out.chunks_mut(PIECE).enumerate(), |(piece, out)| {
-            let mut digits = zeroize::Zeroizing::new(vec![0i64; moduli.len()]);
+            let mut digits = Zeroizing::new(vec![0i64; moduli.len()]);
             for (k, out) in out.iter_mut().enumerate() {
                 let (mut sum, mut radix) = (0.0, 1.0);
                 for (i, (m, (inverse, radices))) in moduli.iter().zip(&tables).enumerate() {

@@ -20,6 +20,7 @@ use rayon::prelude::*;
 
 use crate::encoder::Encoder;
 use crate::poly::{Coefficients, Form, Poly, Pool, Values};
+use crate::spec::KeySpec;
 use crate::{Error, Parameters};
 
 /// Words of a limb whose basis is extended together: those of all sources stay in the first cache.
@@ -107,11 +108,17 @@ impl Decomposed<'_> {
 /// A key that takes products with one secret to products with another: by digit, an encryption `(a, b)`, `b + a·s`
 /// being the digit's part of the other secret plus noise.
 pub struct SwitchingKey {
+    pub(crate) spec: KeySpec,
     pub(crate) seed: [u8; 32],
     pub(crate) digits: Vec<[Poly<Values>; 2]>,
 }
 
 impl SwitchingKey {
+    /// What it is for.
+    pub fn spec(&self) -> &KeySpec {
+        &self.spec
+    }
+
     /// How many primes of Q it has residues for.
     pub(crate) fn ordinary(&self) -> usize {
         self.digits[0][0].ordinary()

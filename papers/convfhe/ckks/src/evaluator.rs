@@ -8,8 +8,8 @@ use jaguar_ring::modular::slices;
 use crate::ciphertext::{check_scale, round_constant};
 use crate::circuits::Matrix;
 use crate::context::SwitchingKey;
-use crate::keys::KeyKind;
 use crate::poly::{Poly, Values};
+use crate::spec::KeyKind;
 use crate::{Ciphertext, Complex, Context, Error, EvaluationKeys, Plaintext, circuits};
 
 /// By how much scales may differ that are added, as a part of them.
@@ -51,6 +51,15 @@ impl KeyedEvaluator {
 
     pub(crate) fn key(&self, kind: KeyKind, level: usize) -> Result<&SwitchingKey, Error> {
         self.keys.find(&self.context, kind, level)
+    }
+
+    /// Checks that there is room for a scale at a level: beyond it, nothing could be decrypted.
+    fn check_room(&self, operation: &'static str, level: usize, scale: f64) -> Result<(), Error> {
+        if scale.log2() < self.context.params().log_modulus_at(level) {
+            return Ok(());
+        }
+        let expected = format!("one with a modulus above the scale 2^{:.1}", scale.log2());
+        Err(Error::Level { operation, found: level, expected })
     }
 
     /// The sum `x ± y`, at the lower level.
@@ -326,6 +335,7 @@ impl circuits::Evaluator for KeyedEvaluator {
 
     fn multiply_constant(&self, ct: &Ciphertext, constant: Complex, scale: f64) -> Result<Ciphertext, Error> {
         check_scale("multiply by a constant", scale)?;
+        self.check_room("multiply by a constant", ct.level, ct.scale * scale)?;
         let integer = round_constant("multiply by a constant", constant, scale)?;
         let [a, b] = ct.halves().map(|half| self.times_integer(half, integer));
         Ok(Ciphertext { a, b, level: ct.level, scale: ct.scale * scale })
@@ -334,6 +344,7 @@ impl circuits::Evaluator for KeyedEvaluator {
     fn multiply(&self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, Error> {
         let context = &self.context;
         let level = a.level.min(b.level);
+        self.check_room("multiply", level, a.scale * b.scale)?;
         let limbs = context.params().limbs(level);
         let (x, y) = (a, b);
         let mut parts = [(); 3].map(|()| context.unset::<Values>(limbs, 0));
@@ -351,6 +362,7 @@ impl circuits::Evaluator for KeyedEvaluator {
 
     fn square(&self, ct: &Ciphertext) -> Result<Ciphertext, Error> {
         let context = &self.context;
+        self.check_room("square", ct.level, ct.scale * ct.scale)?;
         let mut parts = [(); 3].map(|()| context.unset::<Values>(ct.a.ordinary(), 0));
         let [low, middle, high] = &mut parts;
         let all = low.limbs_mut().zip(middle.limbs_mut()).zip(high.limbs_mut()).enumerate();
@@ -379,6 +391,7 @@ impl circuits::Evaluator for KeyedEvaluator {
     fn multiply_plain(&self, ct: &Ciphertext, plaintext: &Plaintext) -> Result<Ciphertext, Error> {
         let context = &self.context;
         let level = ct.level.min(plaintext.level);
+        self.check_room("multiply by a plaintext", level, ct.scale * plaintext.scale)?;
         let [a, b] = ct.halves().map(|half| {
             context.make(context.params().limbs(level), 0, |prime, i, limb| {
                 context.multiply_into(prime, limb, half.limb(i), plaintext.poly.limb(i));
@@ -421,6 +434,7 @@ impl circuits::Evaluator for KeyedEvaluator {
             let expected = format!("at least {}", matrix.level);
             return Err(Error::Level { operation: "transform", found: ct.level, expected });
         }
+        self.check_room("transform", matrix.level, ct.scale * matrix.scale)?;
         let ct = &self.dropped(ct, matrix.level);
         let (ordinary, special) = (ct.a.ordinary(), context.params().special().len());
 

@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 use crate::ciphertext::{Ciphertext, Plaintext};
 use crate::context::SwitchingKey;
 use crate::poly::{Coefficients, Poly, Secret, Values};
+use crate::spec::{KeyKind, KeySpec};
 use crate::{Context, Error};
 
 /// A secret polynomial of small coefficients: neither copied nor printed, wiped when it is dropped.
@@ -184,9 +185,9 @@ impl SecretKey {
     pub fn encrypt(&self, plaintext: &Plaintext, prg: &mut Prg) -> (Ciphertext, [u8; 32]) {
         let context = &self.context;
         let seed = seed(prg);
-        let a = context.random_half(&seed, CIPHERTEXT_LABEL, 0, plaintext.poly.ordinary(), 0);
+        let a = context.random_half(&seed, CIPHERTEXT_LABEL, 0, plaintext.poly().ordinary(), 0);
         let mut b = self.hide(&a, prg);
-        context.add(&mut b, &plaintext.poly);
+        context.add(&mut b, plaintext.poly());
         (Ciphertext { a, b, level: plaintext.level, scale: plaintext.scale }, seed)
     }
 
@@ -228,16 +229,15 @@ impl SecretKey {
         Ok(PublicKey { context: Arc::clone(&self.context), seed, a, b, level })
     }
 
-    /// An encryption, digit by digit, of P times a secret, under this one. Digits are of the primes that are listed.
+    /// An encryption, digit by digit, of P times a secret, under this one.
     fn switching_key(
         &self,
         from: &Poly<Values>,
-        digits: impl Iterator<Item = std::ops::Range<usize>>,
-        ordinary: usize,
-        special: usize,
+        spec: &KeySpec,
         prg: &mut Prg,
-    ) -> SwitchingKey {
+    ) -> Result<SwitchingKey, Error> {
         let context = &self.context;
+        let (ordinary, special, digits) = context.key_shape(spec)?;
         let seed = seed(prg);
         let digit = |(j, primes): (usize, std::ops::Range<usize>)| {
             let a = context.random_half(&seed, KEY_LABEL, j, ordinary, special);
@@ -262,7 +262,7 @@ impl SecretKey {
             });
             [a, b]
         };
-        SwitchingKey { seed, digits: digits.enumerate().map(digit).collect() }
+        Ok(SwitchingKey { spec: *spec, seed, digits: digits.into_iter().enumerate().map(digit).collect() })
     }
 }
 
@@ -292,7 +292,7 @@ impl PublicKey {
             let expected = format!("at most {}", self.level);
             return Err(Error::Level { operation: "encrypt", found: plaintext.level, expected });
         }
-        let count = plaintext.poly.ordinary();
+        let count = plaintext.poly().ordinary();
         let u = context.small_to_values(&context.ternary(prg), count, 0);
         let mut half = |key: &Poly<Values>| {
             let mut sum = context.small_to_values(&context.noise(prg), count, 0);
@@ -302,36 +302,9 @@ impl PublicKey {
             sum.into_inner()
         };
         let (a, mut b) = (half(&self.a), half(&self.b));
-        context.add(&mut b, &plaintext.poly);
+        context.add(&mut b, plaintext.poly());
         Ok(Ciphertext { a, b, level: plaintext.level, scale: plaintext.scale })
     }
-}
-
-/// Which evaluation key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum KeyKind {
-    /// From the secret's square to the secret: for products.
-    Relinearise,
-    /// From s(X^g) to s: for the automorphism X → X^g. Slots are rotated by k with g = 5^k mod 2N and conjugated with
-    /// g = 2N - 1.
-    Galois(usize),
-    /// From the secret to the ephemeral one: before the modulus is raised. At level 0, with one special prime.
-    ToEphemeral,
-    /// From the ephemeral secret to the main one: after the modulus is raised. At all levels, with all special primes
-    /// and one digit.
-    FromEphemeral,
-}
-
-/// One evaluation key: for what, up to which level, and with how many special primes. More of those make fewer
-/// digits, which are larger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeySpec {
-    /// For what.
-    pub kind: KeyKind,
-    /// Up to which level. That of the ephemeral keys is given.
-    pub level: usize,
-    /// How many special primes. Those of the ephemeral keys are given.
-    pub special: usize,
 }
 
 impl Context {
@@ -424,26 +397,22 @@ impl<'a> KeyGenerator<'a> {
     /// If its level, its special primes or its automorphism are none of this set's.
     pub fn key(&mut self, spec: &KeySpec) -> Result<SwitchingKey, Error> {
         let context = &self.secret.context;
-        let (ordinary, special, digits) = context.key_shape(spec)?;
-        let digits = digits.into_iter();
-        let s = &self.secret.s;
-        let prg = &mut self.prg;
-        Ok(match spec.kind {
+        let (ordinary, _, _) = context.key_shape(spec)?;
+        let (s, prg) = (&self.secret.s, &mut self.prg);
+        match spec.kind {
             KeyKind::Relinearise => {
                 let square = Secret::new(context.make(ordinary, 0, |prime, i, limb| {
                     context.multiply_into(prime, limb, s.limb(i), s.limb(i));
                 }));
-                self.secret.switching_key(&square, digits, ordinary, special, prg)
+                self.secret.switching_key(&square, spec, prg)
             }
             KeyKind::Galois(element) => {
                 let moved = Secret::new(context.automorphism(&Secret::new(s.first(ordinary, 0)), element));
-                self.secret.switching_key(&moved, digits, ordinary, special, prg)
+                self.secret.switching_key(&moved, spec, prg)
             }
-            KeyKind::ToEphemeral => self.ephemeral.switching_key(s, digits, ordinary, special, prg),
-            KeyKind::FromEphemeral => {
-                self.secret.switching_key(&self.ephemeral.s, digits, ordinary, special, prg)
-            }
-        })
+            KeyKind::ToEphemeral => self.ephemeral.switching_key(s, spec, prg),
+            KeyKind::FromEphemeral => self.secret.switching_key(&self.ephemeral.s, spec, prg),
+        }
     }
 }
 
@@ -467,14 +436,14 @@ impl EvaluationKeys {
         let mut generator = KeyGenerator::new(secret);
         let mut keys = Self::new();
         for spec in specs {
-            keys.insert(spec.kind, generator.key(spec)?);
+            keys.insert(generator.key(spec)?);
         }
         Ok(keys)
     }
 
     /// Adds a key, in place of one for the same purpose.
-    pub fn insert(&mut self, kind: KeyKind, key: SwitchingKey) {
-        self.keys.insert(kind, key);
+    pub fn insert(&mut self, key: SwitchingKey) {
+        self.keys.insert(key.spec.kind, key);
     }
 
     /// The key of a kind, if it has at least so many primes of Q.

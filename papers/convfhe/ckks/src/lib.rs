@@ -28,6 +28,7 @@ mod keys;
 pub mod measure;
 mod params;
 mod poly;
+mod spec;
 pub mod wire;
 
 pub use ciphertext::{Ciphertext, Plaintext};
@@ -35,9 +36,10 @@ pub use complex::Complex;
 pub use context::{Context, SwitchingKey};
 pub use error::Error;
 pub use evaluator::{KeyedEvaluator, PreparedMatrix};
-pub use keys::{EvaluationKeys, KeyGenerator, KeyKind, KeySpec, PublicKey, SecretKey};
+pub use keys::{EvaluationKeys, KeyGenerator, PublicKey, SecretKey};
 pub use params::{LEAST_SECURITY, Literal, Parameters, RECORDS, Record};
 pub use poly::{Coefficients, Form, Poly, Values};
+pub use spec::{KeyKind, KeySpec};
 
 #[cfg(test)]
 mod tests;

@@ -51,10 +51,10 @@ pub fn operations(context: &Arc<Context>, repeats: usize) -> Result<Vec<Measured
     let rotations: Vec<usize> = [1, 2].iter().map(|&steps| context.rotation(steps)).collect();
     let galois = rotations.iter().map(|&element| KeyKind::Galois(element));
     for kind in [KeyKind::Relinearise].into_iter().chain(galois) {
-        keys.insert(kind, generator.key(&KeySpec { kind, level: top, special })?);
+        keys.insert(generator.key(&KeySpec { kind, level: top, special })?);
     }
     for spec in context.ephemeral_keys() {
-        keys.insert(spec.kind, generator.key(&spec)?);
+        keys.insert(generator.key(&spec)?);
     }
     let evaluator = KeyedEvaluator::new(context, keys);
     let scale = params.modulus(top);

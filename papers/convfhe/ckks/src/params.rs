@@ -226,6 +226,14 @@ impl Parameters {
         self.primes[self.level_primes(level)].iter().map(|&p| p as f64).product()
     }
 
+    /// log2 of the product of all primes of a level and below.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn log_modulus_at(&self, level: usize) -> f64 {
+        log2(self.primes[..self.ends[level]].iter())
+    }
+
     /// Hamming weight of the ephemeral secret.
     pub fn ephemeral_weight(&self) -> usize {
         self.ephemeral_weight

@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use crate::ciphertext::Ciphertext;
 use crate::context::SwitchingKey;
-use crate::keys::{CIPHERTEXT_LABEL, KEY_LABEL, KeyKind, KeySpec, PublicKey, SecretKey};
+use crate::keys::{CIPHERTEXT_LABEL, KEY_LABEL, PublicKey, SecretKey};
 use crate::poly::{Poly, Values};
+use crate::spec::{KeyKind, KeySpec};
 use crate::{Context, Error};
 use zeroize::Zeroizing;
 
@@ -295,20 +296,11 @@ fn shape_bytes(spec: &KeySpec) -> [u8; 24] {
 /// Writes an evaluation key.
 ///
 /// # Errors
-/// If there is no such key in this set, the key has another shape, or writing fails.
-pub fn write_key(
-    context: &Context,
-    spec: &KeySpec,
-    key: &SwitchingKey,
-    to: &mut dyn Write,
-) -> Result<(), Error> {
+/// If writing fails.
+pub fn write_key(context: &Context, key: &SwitchingKey, to: &mut dyn Write) -> Result<(), Error> {
     let item = Item::EvaluationKey;
-    let (ordinary, special, digits) = context.key_shape(spec)?;
-    if (key.ordinary(), key.special(), key.digits.len()) != (ordinary, special, digits.len()) {
-        return Err(item.error(format!("its shape is not that of {spec:?}")));
-    }
     item.write(to, &item.header(context))?;
-    item.write(to, &shape_bytes(spec))?;
+    item.write(to, &shape_bytes(&key.spec))?;
     item.write(to, &key.seed)?;
     key.digits.iter().try_for_each(|[_, b]| item.write_poly(context, b, to))
 }
@@ -330,7 +322,7 @@ pub fn read_key(context: &Context, spec: &KeySpec, from: &mut dyn Read) -> Resul
         Ok([context.random_half(&seed, KEY_LABEL, j, ordinary, special), b])
     };
     let digits = (0..digits.len()).map(digit).collect::<Result<_, Error>>()?;
-    Ok(SwitchingKey { seed, digits })
+    Ok(SwitchingKey { spec: *spec, seed, digits })
 }
 
 /// Writes a secret, for a file that nobody else may read.

@@ -23,7 +23,7 @@ fn serve(keys: &[u8], inputs: &[u8]) -> Result<Vec<u8>, Error> {
     let mut held = EvaluationKeys::new();
     let from = &mut &keys[..];
     for spec in specs(&context) {
-        held.insert(spec.kind, wire::read_key(&context, &spec, from)?);
+        held.insert(wire::read_key(&context, &spec, from)?);
     }
     let evaluator = KeyedEvaluator::new(&context, held);
     let from = &mut &inputs[..];
@@ -47,7 +47,7 @@ fn a_client_and_a_server() -> Result<(), Error> {
     let mut generator = KeyGenerator::new(&secret);
     let (mut keys, mut expected_bytes) = (Vec::new(), 0);
     for spec in specs(&context) {
-        wire::write_key(&context, &spec, &generator.key(&spec)?, &mut keys)?;
+        wire::write_key(&context, &generator.key(&spec)?, &mut keys)?;
         expected_bytes += wire::key_bytes(&context, &spec)?;
     }
     assert_eq!(keys.len(), expected_bytes);

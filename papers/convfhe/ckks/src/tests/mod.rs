@@ -56,7 +56,7 @@ impl Party {
         specs.push(crate::KeySpec { kind: KeyKind::Galois(3), level: 1, special: 2 });
         specs.extend(context.ephemeral_keys());
         for spec in &specs {
-            keys.insert(spec.kind, generator.key(spec).unwrap());
+            keys.insert(generator.key(spec).unwrap());
         }
         let evaluator = KeyedEvaluator::new(&context, keys);
         Self { context, secret, evaluator }

@@ -2,7 +2,7 @@
 //! deviations or more fails by chance once in 10^8 tests; seeds are fixed besides.
 
 use super::*;
-use crate::keys::KeyKind;
+use crate::spec::KeyKind;
 
 /// A polynomial of integers under X → X^element.
 fn moved(x: &[f64], element: usize) -> Vec<f64> {

@@ -21,7 +21,7 @@ fn file() -> Vec<u8> {
     let mut generator = KeyGenerator::from_prg(&secret, Prg::new([4; 32]));
     let mut keys = EvaluationKeys::new();
     for kind in [KeyKind::Relinearise, KeyKind::Galois(5)] {
-        keys.insert(kind, generator.key(&context.key_spec(kind, 1)).unwrap());
+        keys.insert(generator.key(&context.key_spec(kind, 1)).unwrap());
     }
     let evaluator = KeyedEvaluator::new(&context, keys);
     let mut prg = Prg::new([5; 32]);

@@ -196,6 +196,13 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(context.encode_slots(&[Complex::ONE], 27, SCALE), Err(Error::Level { found: 27, .. })));
     assert!(matches!(evaluator.raise(&ct, 1, N), Err(Error::Level { found: 2, .. })));
     let bottom = evaluator.drop_to(&ct, 0).unwrap();
+    // 72 bits do not fit 50, nor do they as a constant's scale.
+    assert!(matches!(evaluator.square(&bottom), Err(Error::Level { found: 0, .. })));
+    assert!(matches!(evaluator.multiply(&bottom, &ct), Err(Error::Level { found: 0, .. })));
+    let plain = context.encode_slots(&[Complex::ONE], 0, SCALE).unwrap();
+    assert!(matches!(evaluator.multiply_plain(&ct, &plain), Err(Error::Level { found: 0, .. })));
+    let constant = evaluator.multiply_constant(&bottom, Complex::ONE, SCALE);
+    assert!(matches!(constant, Err(Error::Level { found: 0, .. })));
     for values in [0, 1, 3, 2 * N] {
         assert!(matches!(evaluator.raise(&bottom, 1, values), Err(Error::Count { .. })));
     }
