@@ -212,6 +212,12 @@ pub trait FloatOperator: Instance {
         false
     }
 
+    /// Of a product of two values the factor that it is multiplied by, positive, and what is added to each of the two first, if it takes
+    /// that: fusion puts other factors in. `None` of anything else.
+    fn gain_mut(&mut self) -> Option<(&mut f32, &mut [f32])> {
+        None
+    }
+
     /// It with so many rows and columns more of zeros around its only input, `[top, left, bottom, right]`, which it thinks of by
     /// itself. `non_negative` says whether the input is nowhere below them.
     fn padded(&self, _more: [usize; 4], _non_negative: bool) -> Option<Op> {

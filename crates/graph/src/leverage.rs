@@ -156,8 +156,8 @@ mod tests {
     use super::*;
     use crate::import::{Options as ImportOptions, import_file};
     use crate::network::{
-        Add, Bias, Concat, Curve, Input, InputSpec, Linear, MaxPool, Node, Op, Operators, OutputSpec,
-        Product, Rearrange, Relu, Relu6, SumPool, Weights, Window,
+        Add, Bias, Concat, Curve, Input, InputSpec, Linear, MatrixProduct, MaxPool, Node, Op, Operators,
+        OutputSpec, Product, Rearrange, Relu, Relu6, Scale, SumPool, Weights, Window,
     };
     use crate::ops::linear::linear_exact;
     use crate::ops::output_shape;
@@ -223,6 +223,8 @@ mod tests {
             (Op::new(SumPool { window: window(2, 2, 0), count_real_places: None }), vec![first], first),
             (Op::new(Product { shift: 9, offsets: [3, -70_000] }), vec![first; 2], first),
             (Op::new(Product { shift: 9, offsets: [-90_000, 5] }), vec![first, [4, 1, 1]], first),
+            (Op::new(MatrixProduct { shift: 9, transposed: [false; 2] }), vec![first, [4, 6, 3]], [4, 5, 3]),
+            (Op::new(MatrixProduct { shift: 9, transposed: [true; 2] }), vec![first, [4, 3, 5]], [4, 6, 3]),
             (
                 Op::new(Curve {
                     low: 18,
@@ -273,8 +275,7 @@ mod tests {
                     let found = (moved(8) - moved(-8)) / 16.0;
                     let slope = f64::from(slopes[input][element]);
                     // Of each value that is rounded half a unit is left, on either side.
-                    let rounded =
-                        if op.is::<Product>() || op.is::<Curve>() { 7.5 / 8.0 * 30.0 } else { 1e-9 };
+                    let rounded = if op.scale() == Scale::Own { 7.5 / 8.0 * 30.0 } else { 1e-9 };
                     let what = op.describe();
                     assert!((found - slope).abs() <= rounded, "{what}: {input} {element} {found} {slope}");
                 }

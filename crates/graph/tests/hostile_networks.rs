@@ -1,8 +1,8 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
-    Add, Bias, Concat, Curve, Finish, ImageSpec, Input, InputSpec, Linear, MaxPool, Model, Network, Node, Op,
-    Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize, Seen, Shape, Straight,
-    SumPool, Weights, Window,
+    Add, Bias, Concat, Curve, Finish, ImageSpec, Input, InputSpec, Linear, MatrixProduct, MaxPool, Model,
+    Network, Node, Op, Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize, Seen,
+    Shape, Straight, SumPool, Weights, Window,
 };
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -35,6 +35,10 @@ fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
         max_exponent: 0,
         blocks: None,
     })
+}
+
+fn matrices(shift: u32, transposed: [bool; 2]) -> Op {
+    Op::new(MatrixProduct { transposed, shift })
 }
 
 fn part(dims: &[usize], finish: Finish) -> OutputPart {
@@ -76,7 +80,8 @@ fn sample() -> Network {
         node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[17], [5, 1, 1]),
         node(Op::new(Product { shift: 9, offsets: [3, -3] }), &[17, 18], [5, 1, 2]),
         node(Op::new(curve()), &[19], [5, 1, 2]),
-        node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[20], [5, 1, 1]),
+        node(matrices(9, [true, false]), &[18, 20], [5, 1, 2]),
+        node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[21], [5, 1, 1]),
     ];
     let image = ImageSpec { resize: Resize::Shorter(8), mean: vec![0.5; 4], ..ImageSpec::default() };
     Network {
@@ -195,6 +200,13 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[19].op = Op::new(Product { shift: 9, offsets: [1 << 15, 0] }), "offset"),
         (|n| n.nodes[19].op = Op::new(Product { shift: 9, offsets: [0, i64::MIN] }), "offset"),
         (|n| n.nodes[19].inputs = vec![17], "two"),
+        (|n| n.nodes[21].op = matrices(0, [true, false]), "shift"),
+        (|n| n.nodes[21].op = matrices(u32::MAX, [true, false]), "shift"),
+        (|n| n.nodes[21].op = matrices(33, [true, false]), "shift"),
+        (|n| n.nodes[21].op = matrices(9, [true; 2]), "do not go together"),
+        (|n| n.nodes[21].inputs = vec![20], "two"),
+        (|n| n.nodes[21].inputs = vec![20, 18], "declares shape"),
+        (|n| n.nodes[21].inputs = vec![18, 8], "do not go together"),
         (|n| n.nodes[20].op = Op::new(Curve { low: 0, ..curve() }), "width of a piece"),
         (|n| n.nodes[20].op = Op::new(Curve { low: 14, ..curve() }), "width of a piece"),
         (|n| n.nodes[20].op = Op::new(Curve { low: u32::MAX, ..curve() }), "width of a piece"),

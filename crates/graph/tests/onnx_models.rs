@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 
 use jaguar_graph::agreement::agreement;
-use jaguar_graph::float::{Add, Concat, Curve, Function, Graph, Node, Op, Product};
+use jaguar_graph::float::{Add, Concat, Curve, Function, Graph, MatrixProduct, Node, Op, Product};
 use jaguar_graph::import::{
     ImportError, Options as ImportOptions, Unsupported, import_bytes, import_file, import_model,
 };
@@ -133,6 +133,34 @@ fn a_small_output_beside_a_large_one_keeps_its_bits() {
     model.network.output.scales[1] = boxes;
     let text = model.validate().expect_err("another scale").to_string();
     assert!(text.contains("an output's scale"), "{text}");
+}
+
+/// Attention takes heads as layers make them, channel by channel: nothing is moved before its products. The factor of the queries went
+/// into their layer; one of scores is the product's own.
+#[test]
+fn attention_moves_nothing_before_its_products() {
+    let Fixture { graph, .. } = load("attention_13");
+    let found: Vec<(f32, [bool; 2])> = graph
+        .nodes
+        .iter()
+        .filter_map(|node| node.op.downcast_ref::<MatrixProduct>())
+        .map(|product| (product.gain, product.transposed))
+        .collect();
+    assert_eq!(found[..2], [(1.0, [true, false]), (1.0, [false, true])]);
+    assert_eq!(found.len(), 4);
+    let scores = graph.nodes.iter().find(|node| node.op.is::<MatrixProduct>()).expect("there is one");
+    for &input in &scores.inputs {
+        let Node { op, inputs, .. } = &graph.nodes[input];
+        assert!(
+            matches!(op.downcast_ref(), Some(Rearrange::Reshape))
+                && graph.nodes[inputs[0]].op.linear().is_some()
+        );
+    }
+    let shapes: Vec<_> = graph.nodes.iter().filter(|n| n.op.is::<MatrixProduct>()).map(|n| n.shape).collect();
+    assert_eq!(shapes, [[3, 16, 16], [3, 16, 4], [1, 12, 2], [3, 2, 4]]);
+    let Fixture { graph, .. } = load("matrices_13");
+    let gains = graph.nodes.iter().filter_map(|node| node.op.downcast_ref::<MatrixProduct>());
+    assert_eq!(gains.map(|product| product.gain).collect::<Vec<_>>(), [0.5, 1.0, 1.0]);
 }
 
 /// Offsets of products are public, and never a number of the model's: `(y - 0.25)²` in `products_13` keeps its quarter in a layer.

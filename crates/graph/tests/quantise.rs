@@ -1,8 +1,8 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
 use jaguar_graph::agreement::{agreement, beyond, logit_error};
 use jaguar_graph::float::{
-    Add, Affine, AveragePool, Bias, Clip, Concat, Function, Graph, Input, Linear, MaxPool, Node, Op, Prelu,
-    Primitive, Product, Relu,
+    Add, Affine, AveragePool, Bias, Clip, Concat, Function, Graph, Input, Linear, MatrixProduct, MaxPool,
+    Node, Op, Prelu, Primitive, Product, Relu,
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
@@ -386,6 +386,59 @@ fn a_gated_dead_branch_is_shifted_no_further_than_protocols_take() {
                 }
             }
         }
+    }
+}
+
+/// Queries by keys and weights by values, factors in every order: the integers are the floats, and the factor that scores take is the
+/// product's own.
+#[test]
+fn products_of_matrices_are_as_in_floating_point() {
+    let (heads, places, each) = (2, 5, 3);
+    let channels = heads * each;
+    let weights = |seed: usize| {
+        let draw = |i: usize| ((i * 37 + seed * 101) % 29) as f32 / 14.0 - 1.0;
+        (0..channels * channels).map(draw).collect::<Vec<_>>()
+    };
+    let shape = [channels, places, 1];
+    let by_head = [heads, each, places];
+    let reshape = || Op::from(Rearrange::Reshape);
+    let product = |gain, transposed| MatrixProduct { gain, transposed };
+    for turned in [false, true] {
+        let mut nodes = vec![
+            node(Input, &[], shape),
+            node(pointwise(channels, weights(1), 0.1), &[0], shape),
+            node(pointwise(channels, weights(2), -0.2), &[0], shape),
+            node(pointwise(channels, weights(3), 0.0), &[0], shape),
+            node(reshape(), &[1], by_head),
+            node(reshape(), &[2], by_head),
+            node(reshape(), &[3], by_head),
+        ];
+        let queries = if turned {
+            nodes.push(node(Rearrange::Transpose { perm: [0, 2, 1] }, &[4], [heads, places, each]));
+            7
+        } else {
+            4
+        };
+        let scores = nodes.len();
+        nodes.push(node(product(0.577, [!turned, false]), &[queries, 5], [heads, places, places]));
+        nodes.push(node(Relu, &[scores], [heads, places, places]));
+        nodes.push(node(product(0.1, [false, true]), &[scores + 1, 6], [heads, places, each]));
+        nodes.push(node(
+            pointwise(heads, vec![0.5; heads * heads], 0.0),
+            &[scores + 2],
+            [heads, places, each],
+        ));
+        let graph = graph(nodes);
+        let images: Vec<Vec<f32>> = (0..4)
+            .map(|seed| {
+                (0..channels * places).map(|i| ((i * 53 + seed * 7) % 41) as f32 / 20.0 - 1.0).collect()
+            })
+            .collect();
+        let options = Options { activation_bits: 18, ..Options::default() };
+        let (model, _) = calibrate(Cpu::detect(), &graph, &images, &options).expect("quantises");
+        model.validate().expect("a valid model");
+        let found = agreement(Cpu::detect(), &graph, &model, &images).expect("images fit");
+        assert!(found.worst_relative_error < 1e-3, "{}", found.worst_relative_error);
     }
 }
 

@@ -8,7 +8,7 @@
 //! A linear layer's output may be incomplete when the wave behind it begins, and so may a sum of such: a block's first step has
 //! computed what it takes in, and leaves before the rest is computed. Whatever else reads a value has all of it computed before.
 
-use jaguar_graph::network::{NodeId, Work};
+use jaguar_graph::network::{Joined, NodeId, Work};
 use jaguar_linear::backend::Online;
 use jaguar_mpc::{Block, Extend, Surroundings, Truncate, drive};
 use jaguar_ot::Role;
@@ -17,7 +17,9 @@ use zeroize::Zeroizing;
 
 use super::clock::{Account, NodeTimes};
 use super::prepare::{PreparedOp, PreparedStep};
-use super::values::{PlannedNetwork, Share, ShareObserver, Value, Values, adds, pairs, reduce, reduced};
+use super::values::{
+    PlannedNetwork, Share, ShareObserver, Value, Values, adds, one_behind_the_other, pairs, reduce, reduced,
+};
 use crate::error::EngineError;
 use crate::progress::Progress;
 
@@ -122,8 +124,7 @@ impl Walk<'_> {
                 (_, op) => (None, None, op),
             };
             if let Some(blocks) = blocks {
-                let two = linear.is_none() && nodes[id].inputs.len() == 2 && !nodes[id].inputs_are_same();
-                let operand = if two { Some(self.pairs(id)?) } else { None };
+                let operand = if linear.is_none() { self.two(id)? } else { None };
                 let output = room(&blocks);
                 self.wave.push(Job { node: id, blocks, operand, output, linear, truncation, extension });
                 continue;
@@ -143,13 +144,20 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What a nonlinear layer of two inputs works on.
-    fn pairs(&mut self, id: NodeId) -> Result<Value, EngineError> {
-        let inputs = &self.planned.network.nodes[id].inputs;
-        inputs.iter().try_for_each(|&i| self.values.complete(&mut self.account, i))?;
-        let pairs = pairs(self.values.input(id, 0), self.values.input(id, 1));
+    /// What a nonlinear layer of two inputs works on. `None` where it works on one.
+    fn two(&mut self, id: NodeId) -> Result<Option<Value>, EngineError> {
+        let node = &self.planned.network.nodes[id];
+        let Work::Interactive(operator) = node.op.work() else { return Ok(None) };
+        let join = match operator.shares().joined {
+            _ if node.inputs.len() != 2 => return Ok(None),
+            Joined::Pairs if node.inputs_are_same() => return Ok(None),
+            Joined::Pairs => pairs,
+            Joined::OneBehindTheOther => one_behind_the_other,
+        };
+        node.inputs.iter().try_for_each(|&i| self.values.complete(&mut self.account, i))?;
+        let joined = join(self.values.input(id, 0), self.values.input(id, 1));
         self.values.release_inputs(id);
-        Ok(Value::Complete(pairs))
+        Ok(Some(Value::Complete(joined)))
     }
 
     /// A linear layer or a local operation, on inputs that are complete.

@@ -110,6 +110,14 @@ pub(super) fn pairs(first: &[u64], second: &[u64]) -> Share {
     pairs
 }
 
+/// All of one value, then all of another: what a product of matrices takes.
+pub(super) fn one_behind_the_other(first: &[u64], second: &[u64]) -> Share {
+    let mut both = Zeroizing::new(Vec::with_capacity(first.len() + second.len()));
+    both.extend_from_slice(first);
+    both.extend_from_slice(second);
+    both
+}
+
 fn elements(shape: Shape) -> usize {
     shape.iter().product()
 }

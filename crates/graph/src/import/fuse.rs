@@ -21,9 +21,7 @@ use jaguar_ring::cpu::Cpu;
 use super::build::non_negative;
 use super::moves::selection;
 use super::{Draft, ImportError};
-use crate::float::{
-    Affine, Bias, Concat, Function, Graph, Growth, Known, Linear, Node, Op, Product, Settled,
-};
+use crate::float::{Affine, Bias, Concat, Function, Graph, Growth, Known, Linear, Node, Op, Settled};
 use crate::limits;
 use crate::network::{self, NodeId, Rearrange, Shape};
 use crate::ops::linear::fold::{
@@ -399,7 +397,7 @@ impl Fusion {
         let Some(&[next]) = self.consumers(node).as_deref() else { return false };
         let before = self.nodes[node].inputs[0];
         let Node { op, inputs, .. } = &mut self.nodes[next];
-        let Some(Product { gain, offsets }) = op.downcast_mut() else { return false };
+        let Some((gain, offsets)) = op.gain_mut() else { return false };
         // (A square takes it twice.)
         let taken = inputs.iter().filter(|input| **input == node).count();
         let more = *gain * mul.powi(taken as i32);
@@ -407,10 +405,9 @@ impl Fusion {
             return false;
         }
         *gain = more;
-        for (input, offset) in inputs.iter_mut().zip(offsets).filter(|(input, _)| **input == node) {
-            *input = before;
-            *offset /= mul;
-        }
+        let own = inputs.iter().zip(offsets).filter(|(input, _)| **input == node);
+        own.for_each(|(_, offset)| *offset /= mul);
+        inputs.iter_mut().filter(|input| **input == node).for_each(|input| *input = before);
         true
     }
 
@@ -421,7 +418,7 @@ impl Fusion {
         if self.uses[product].count != 1 {
             return false;
         }
-        let Some(Product { gain, .. }) = self.nodes[product].op.downcast_mut() else { return false };
+        let Some((gain, _)) = self.nodes[product].op.gain_mut() else { return false };
         let more = *gain * mul;
         if !more.is_normal() {
             return false;

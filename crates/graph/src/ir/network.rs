@@ -25,7 +25,8 @@ pub use crate::ir::specs::{
 pub use crate::ops::curve::Straight;
 pub use crate::ops::integer::*;
 pub use crate::ops::operator::{
-    Effort, Excess, Interactive, Local, Makes, Part, Place, Ran, Scale, Shares, Sign, Signs, Takes, Work,
+    Effort, Excess, Interactive, Joined, Local, Makes, Part, Place, Ran, Scale, Shares, Sign, Signs, Takes,
+    Work,
 };
 pub use crate::ops::window::Window;
 pub use crate::ops::{Op, OperatorKind, Operators, output_shape};

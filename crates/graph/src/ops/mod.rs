@@ -52,6 +52,7 @@ operators! {
     sum_pool: SumPool,
     add: Add,
     product: Product,
+    matrix_product: MatrixProduct,
     curve: Curve,
     concat: Concat,
     rearrange: Rearrange,

@@ -93,6 +93,18 @@ pub struct Shares {
     pub takes: Takes,
     /// In which ring it makes its value.
     pub makes: Makes,
+    /// How two inputs come.
+    pub joined: Joined,
+}
+
+/// How a protocol takes two inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// As pairs, value by value, of which the second has as many as the first or one for each channel; what is multiplied by itself
+    /// comes once. For one input this says nothing.
+    Pairs,
+    /// All of the first, then all of the second, also where they are one value.
+    OneBehindTheOther,
 }
 
 /// In how many bits a protocol takes the shares of its inputs.
@@ -119,7 +131,7 @@ pub enum Makes {
 }
 
 /// An operation that the two parties compute by a protocol. The plan gives the protocol the shares of the only input, or of two
-/// inputs as pairs, value by value.
+/// inputs as [`Joined`] says.
 pub trait Interactive {
     /// In which row of reports it counts.
     fn part(&self) -> Part;
@@ -420,6 +432,11 @@ impl<'a> Operands<'a> {
     /// The first input's shape and values.
     pub fn first(&self) -> (Shape, &'a [i64]) {
         (self.shapes[0], self.values[0])
+    }
+
+    /// The shapes of two inputs, if there are two.
+    pub fn two(&self) -> Option<[Shape; 2]> {
+        self.shapes[..].try_into().ok()
     }
 
     /// All inputs' values.

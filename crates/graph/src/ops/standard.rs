@@ -2,7 +2,7 @@
 
 use crate::ops::curve::Straight;
 use crate::ops::list::{OperatorKind, Operators};
-use crate::ops::product::{matrices, norms, softmax};
+use crate::ops::product::{norms, softmax};
 
 impl Operators {
     /// The operators of this project.
@@ -10,7 +10,6 @@ impl Operators {
         Self::default()
             .with(super::kinds())
             .with([OperatorKind::of::<Straight>()])
-            .from_onnx(matrices::ONNX)
             .from_onnx(norms::ONNX)
             .from_onnx(softmax::ONNX)
     }
@@ -19,8 +18,8 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use crate::network::{
-        Add, Concat, Curve, Input, Linear, MaxPool, Op, Product, Rearrange, Relu, Relu6, Straight, SumPool,
-        Window,
+        Add, Concat, Curve, Input, Linear, MatrixProduct, MaxPool, Op, Product, Rearrange, Relu, Relu6,
+        Straight, SumPool, Window,
     };
 
     #[test]
@@ -35,6 +34,7 @@ mod tests {
             Op::new(SumPool { window, count_real_places: None }),
             Op::new(Add),
             Op::new(Product { shift: 3, offsets: [0; 2] }),
+            Op::new(MatrixProduct { shift: 3, transposed: [false; 2] }),
             Op::new(Curve { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),
             Op::new(Straight { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),
             Op::new(Concat),

@@ -9,6 +9,7 @@
 //! | `sign.rs` | ReLU and ReLU6, exactly and where their signs leave out low bits |
 //! | `bracket.rs` | in which order a max-pool compares |
 //! | `curve.rs` | a curve in pieces |
+//! | `matrices.rs` | products of matrices, and how these stand |
 //! | `noise.rs` | the noise of what is opened |
 //! | `max_pool.rs` | what wins where the comparisons leave out low bits |
 //! | `rounding.rs` | shifts down: to nearest, and as shares make them |
@@ -19,6 +20,7 @@
 
 mod bracket;
 mod curve;
+mod matrices;
 mod max_pool;
 mod noise;
 mod rounding;
@@ -26,6 +28,7 @@ mod sign;
 
 pub use bracket::Bracket;
 pub use curve::{Beyond, PIECES_LOG2, Pieces};
+pub use matrices::Matrices;
 pub use max_pool::{argmax, channel_ignoring, pool_slack};
 pub use noise::opened_noise;
 pub use rounding::{round_shift, shift_by_share};

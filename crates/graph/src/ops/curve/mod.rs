@@ -16,7 +16,7 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Makes, Numbered, Operands, Operator, Part, Place, Scale, Shares,
+    Chance, Effort, Excess, Interactive, Joined, Makes, Numbered, Operands, Operator, Part, Place, Scale, Shares,
     Sign, Signs, Source, Takes, Value, Work,
 };
 
@@ -153,7 +153,7 @@ where
 
     fn shares(&self) -> Shares {
         let takes = Takes::Activations { more: 0 };
-        Shares { excess: Excess::Refuses, takes, makes: Makes::Activations }
+        Shares { excess: Excess::Refuses, takes, makes: Makes::Activations, joined: Joined::Pairs }
     }
 
     fn signs(&self) -> Option<&dyn Signs> {

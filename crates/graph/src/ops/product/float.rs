@@ -23,6 +23,10 @@ impl FloatOperator for Product {
         Demand::Shifted { gain: self.gain, offsets: self.offsets }
     }
 
+    fn gain_mut(&mut self) -> Option<(&mut f32, &mut [f32])> {
+        Some((&mut self.gain, &mut self.offsets))
+    }
+
     /// A square, too.
     fn is_non_negative(&self, inputs: &[NodeId], known: &dyn Fn(NodeId) -> bool) -> bool {
         let square = inputs[0] == inputs[1] && self.offsets[0] == self.offsets[1];

@@ -1,7 +1,6 @@
 //! `(a + o_a)·(b + o_b) / 2^shift`, rounded to nearest: the product of two values of the network.
 
 pub(crate) mod float;
-pub(crate) mod matrices;
 pub(crate) mod norms;
 pub(crate) mod onnx;
 pub(crate) mod softmax;
@@ -16,7 +15,7 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
 use crate::ir::shape::{Shape, elements};
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale,
+    Chance, Effort, Excess, Interactive, Joined, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale,
     Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 
@@ -65,12 +64,13 @@ impl Product {
         Some(a.iter().enumerate().map(|(i, &v)| wide(v, self.offsets[0]) * factor(i)).collect())
     }
 
-    /// m / 2^shift, rounded down, for a product m and what is added before.
-    fn shifted(&self, m: i128, add: i128) -> i64 {
-        let shifted = (m + add) >> self.shift;
-        // (No value of a sound network is so large; it counts as one out of range.)
-        i64::try_from(shifted).unwrap_or(if shifted < 0 { i64::MIN } else { i64::MAX })
-    }
+}
+
+/// m / 2^shift, rounded down, for a product m and what is added before.
+pub(crate) fn shifted(m: i128, add: i128, shift: u32) -> i64 {
+    let shifted = (m + add) >> shift;
+    // (No value of a sound network is so large; it counts as one out of range.)
+    i64::try_from(shifted).unwrap_or(if shifted < 0 { i64::MIN } else { i64::MAX })
 }
 
 impl Numbered for Product {
@@ -127,7 +127,7 @@ impl Operator for Product {
 
     fn apply(&self, of: &Operands<'_>) -> Option<Vec<i64>> {
         let half = 1 << (self.shift - 1);
-        Some(self.exact(of)?.into_iter().map(|m| self.shifted(m, half)).collect())
+        Some(self.exact(of)?.into_iter().map(|m| shifted(m, half, self.shift)).collect())
     }
 
     fn apply_drawn(&self, of: &Operands<'_>, chance: &Chance) -> Option<Vec<i64>> {
@@ -137,7 +137,7 @@ impl Operator for Product {
         let low = (1u64 << self.shift) - 1;
         let one = |(i, m): (usize, i128)| {
             let up = i128::from(chance.share(i) & low);
-            self.shifted(m, up)
+            shifted(m, up, self.shift)
         };
         Some(self.exact(of)?.into_iter().enumerate().map(one).collect())
     }
@@ -166,6 +166,7 @@ impl Interactive for Product {
             excess: Excess::Refuses,
             takes: Takes::Activations { more: self.shift },
             makes: Makes::Activations,
+            joined: Joined::Pairs,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
+    Chance, Effort, Excess, Interactive, Joined, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
     Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 
@@ -98,7 +98,7 @@ impl Interactive for Relu {
     }
 
     fn shares(&self) -> Shares {
-        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing }
+        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing, joined: Joined::Pairs }
     }
 
     fn signs(&self) -> Option<&dyn Signs> {

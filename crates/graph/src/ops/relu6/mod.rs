@@ -14,7 +14,7 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Known, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
+    Chance, Effort, Excess, Interactive, Joined, Known, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
     Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 use crate::ops::relu::ZEROS;
@@ -112,7 +112,7 @@ impl Interactive for Relu6 {
     }
 
     fn shares(&self) -> Shares {
-        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing }
+        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing, joined: Joined::Pairs }
     }
 
     fn signs(&self) -> Option<&dyn Signs> {

@@ -1,0 +1,56 @@
+//! The product of matrices in floating point.
+
+use rayon::prelude::*;
+
+use super::matrices;
+use crate::float::{Demand, FloatOperands, FloatOperator};
+use crate::network::{self, NodeId};
+use crate::ops::operator::Known;
+use crate::ops::product::product_shift;
+
+/// `gain·A·B`: of `[batch, n, k]` and `[batch, k, m]`, or of factors that come transposed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatrixProduct {
+    /// Positive and finite.
+    pub gain: f32,
+    /// Whether the first factor comes as `[batch, k, n]`, and the second as `[batch, m, k]`.
+    pub transposed: [bool; 2],
+}
+
+impl FloatOperator for MatrixProduct {
+    fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
+        let shift = match known.scales {
+            Some((&[a, b], own)) => product_shift(self.gain, [a, b], own).round() as u32,
+            _ => 1,
+        };
+        Some(network::Op::new(super::MatrixProduct { transposed: self.transposed, shift }))
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Shifted { gain: self.gain, offsets: [0.0; 2] }
+    }
+
+    fn gain_mut(&mut self) -> Option<(&mut f32, &mut [f32])> {
+        Some((&mut self.gain, &mut []))
+    }
+
+    fn is_non_negative(&self, inputs: &[NodeId], known: &dyn Fn(NodeId) -> bool) -> bool {
+        inputs.iter().all(|&input| known(input))
+    }
+
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
+        let [(first, a), (second, b)] = [of.inputs[0], of.inputs[1]];
+        let sizes = matrices([first, second], self.transposed).expect("factors that fit each other");
+        let (a, b) = (sizes.upright(0, a), sizes.upright(1, b));
+        let (rows, inner, columns) = (sizes.rows, sizes.inner, sizes.columns);
+        let mut out = vec![0.0; of.output.iter().product()];
+        out.par_chunks_mut(columns).enumerate().for_each(|(row, out)| {
+            let right = &b[row / rows * inner * columns..][..inner * columns];
+            for (x, right) in a[row * inner..][..inner].iter().zip(right.chunks(columns)) {
+                out.iter_mut().zip(right).for_each(|(out, y)| *out += x * y);
+            }
+            out.iter_mut().for_each(|out| *out *= self.gain);
+        });
+        out
+    }
+}
