@@ -13,6 +13,7 @@ mod hostile;
 mod kept;
 mod keys;
 mod malicious_client;
+mod matrices;
 mod norms;
 mod products;
 mod stream;

@@ -17,7 +17,7 @@
 //! | [`Extend`] | the same value in another ring | `extend.rs` |
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
 //! | [`Product`], [`Square`] | a·b / 2^s of two shared values, or of one | `product.rs`, `square.rs` |
-//! | [`MatrixProductParams`] | A·B / 2^s of two shared matrices | `matrix_product` |
+//! | [`MatrixProduct`] | A·B / 2^s of two shared matrices | `matrix_product` |
 //! | [`Curve`] | f(x), a public curve in pieces | `curve.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
@@ -69,7 +69,7 @@ pub use protocols::bit::BitToArithmetic;
 pub use protocols::compare::{LessThan, NonNegative};
 pub use protocols::curve::{Curve, CurveParams};
 pub use protocols::extend::{Extend, ExtendParams, Range};
-pub use protocols::matrix_product::MatrixProductParams;
+pub use protocols::matrix_product::{MatrixProduct, MatrixProductParams};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;
 pub use protocols::product::{Product, ProductParams};

@@ -22,6 +22,7 @@ use crate::kernels::loops::Level;
 pub struct Party<S: ?Sized> {
     role: Role,
     pub(crate) level: Level,
+    pub(crate) cpu: Cpu,
     sent: Drawn,
     received: Drawn,
     /// Room for halves, used before: a large one is dear to come by.
@@ -298,6 +299,7 @@ impl<S: CotSource> Party<S> {
         Self {
             role,
             level: Level::of(cpu),
+            cpu,
             sent,
             received,
             spare: Arc::default(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{Seen, both, share, words};
 use jaguar_mpc::cost::Cost;
 use jaguar_mpc::reference::{self, open, residue, signed};
-use jaguar_mpc::semantics::{Beyond, Pieces};
+use jaguar_mpc::semantics::{Beyond, Matrices, Pieces};
 use jaguar_mpc::*;
 use jaguar_ot::Role;
 use proptest::prelude::*;
@@ -731,6 +731,72 @@ fn relu_and_truncation_at_full_width() {
 fn pairs(a: &[Vec<u64>; 2], b: &[Vec<u64>; 2]) -> [Vec<u64>; 2] {
     let one = |a: &[u64], b: &[u64]| a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect();
     [one(&a[0], &b[0]), one(&a[1], &b[1])]
+}
+
+/// Products of matrices of these sizes, of random factors of so many bits or of the largest of either sign.
+fn matrix_product(params: MatrixProductParams, bits: u32, extreme: bool) {
+    let MatrixProductParams { out_bits, shift, matrices } = params;
+    let ring = out_bits + shift;
+    let [first, second, made] = matrices.counts().unwrap();
+    let bound = 1i64 << (bits - 1);
+    let signed = |w: u64| {
+        let v = (w >> 9) as i64 % bound;
+        if !extreme {
+            v
+        } else if v % 2 == 0 {
+            bound - 1
+        } else {
+            -bound
+        }
+    };
+    let values: Vec<i64> = words(first as u64 * 3 + 1, first + second).into_iter().map(signed).collect();
+    let mut shares = share(&values, ring, 5);
+    // (Higher bits are ignored.)
+    shares[1][0] |= 1 << 63;
+    let out = Modulus::power_of_two(out_bits);
+    let found = on_shares(
+        &shares,
+        out,
+        params.cost(),
+        |p, c| MatrixProduct::prepare(p, c, params),
+        MatrixProduct::run,
+    );
+    assert_eq!(found.len(), made);
+    let slack = (4u64 << (shift - shift.min(12))) as i128;
+    let exact = matrices.exact(&values[..first], &values[first..]).unwrap();
+    for (i, (found, exact)) in found.into_iter().zip(exact).enumerate() {
+        let least = (exact - slack).div_euclid(1 << shift);
+        let most = -(-exact - slack).div_euclid(1 << shift);
+        let above = (i128::from(found) - least).rem_euclid(1 << out_bits);
+        assert!(above <= most - least, "{params:?}, {i}: {found} for {exact}");
+    }
+}
+
+#[test]
+fn products_of_matrices_are_rounded_to_a_neighbour() {
+    let sizes = |[batch, rows, inner, columns]: [usize; 4], transposed| Matrices {
+        batch,
+        rows,
+        inner,
+        columns,
+        transposed,
+    };
+    for (of, out_bits, shift, bits) in [
+        (sizes([1, 1, 1, 1], [false; 2]), 16, 12, 13),
+        (sizes([2, 3, 5, 4], [true, false]), 20, 10, 13),
+        (sizes([3, 17, 8, 17], [false, true]), 26, 20, 22),
+        (sizes([1, 5, 70, 33], [true; 2]), 24, 14, 15),
+        (sizes([1, 2, 3, 2], [false; 2]), 3, 1, 2),
+        // A ring of 8,192.
+        (sizes([1, 4, 6, 3], [false; 2]), 36, 22, 27),
+    ] {
+        for extreme in [false, true] {
+            matrix_product(MatrixProductParams { out_bits, shift, matrices: of }, bits, extreme);
+        }
+    }
+    // Nothing of nothing.
+    let params = MatrixProductParams { out_bits: 16, shift: 4, matrices: sizes([2, 0, 3, 4], [false; 2]) };
+    assert_eq!(params.cost(), Cost::default());
 }
 
 fn product(pairs: &[Vec<u64>; 2], params: ProductParams) -> Vec<i64> {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use common::{TestParty, both, share, words};
 use jaguar_mpc::reference::signed;
-use jaguar_mpc::semantics::{Beyond, Pieces};
+use jaguar_mpc::semantics::{Beyond, Matrices, Pieces};
 use jaguar_mpc::*;
 use jaguar_ot::Role;
 use jaguar_ot::insecure_test_dealer::InsecureTestDealer;
+use jaguar_ring::prg::with_insecure_fixed_randomness;
 use jaguar_wire::double::{Fault, Faulty, Recorder, Transcript};
 use jaguar_wire::{Channel, memory_pair, memory_transports};
 
@@ -144,6 +145,35 @@ fn product_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     recorded(seed, |p, c| Product::prepare(p, c, n, PRODUCT), |p, role, chan| p.run(chan, of(role, shares)))
 }
 
+/// Of `n` values in all, a product of matrices as networks run it.
+fn matrices(n: usize) -> MatrixProductParams {
+    let matrices = Matrices { batch: 2, rows: 2, inner: n / 8, columns: 2, transposed: [false, true] };
+    MatrixProductParams { out_bits: 24, shift: 20, matrices }
+}
+
+/// Its preparation, with a party's own randomness of a seed.
+fn prepare_matrices(
+    seed: u64,
+    n: usize,
+    p: &mut TestParty,
+    c: &mut Channel,
+) -> Result<MatrixProduct, MpcError> {
+    let own = [seed as u8, p.role() as u8].repeat(16);
+    with_insecure_fixed_randomness(own.try_into().expect("32 bytes"), || {
+        MatrixProduct::prepare(p, c, matrices(n))
+    })
+}
+
+fn matrix_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len();
+    recorded(seed, |p, c| prepare_matrices(seed, n, p, c), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
+/// What is sent while it is prepared.
+fn matrix_preparation(seed: u64, n: usize) -> Transcript {
+    prepared(seed, |p, c| prepare_matrices(seed, n, p, c).map(drop))
+}
+
 /// SiLU-like lines over 16 bits.
 fn curve_params() -> CurveParams {
     let offsets = (0..256).map(|i: i64| (i - 128).max(0) * 256 - i % 5).collect();
@@ -185,11 +215,18 @@ fn one_curve(seed: u64, shares: &[Vec<u64>; 2], params: &CurveParams) -> Transcr
 
 /// What is sent while a curve is prepared: one after the other, the places' messages and the conversions' corrections; the client's strings.
 fn curve_preparation(seed: u64, n: usize) -> Transcript {
+    prepared(seed, |p, c| Curve::prepare(p, c, n, &curve_params()).map(drop))
+}
+
+fn prepared(
+    seed: u64,
+    prepare: impl Fn(&mut TestParty, &mut Channel) -> Result<(), MpcError> + Sync,
+) -> Transcript {
     let (a, b) = memory_transports();
     let (a, transcript) = Recorder::new(a);
     let one = |role: Role, mut chan: Channel| {
         let mut party = Party::new(role, InsecureTestDealer::new(seed, role));
-        Curve::prepare(&mut party, &mut chan, n, &curve_params()).unwrap();
+        prepare(&mut party, &mut chan).unwrap();
         chan.flush().unwrap();
     };
     std::thread::scope(|scope| {
@@ -216,6 +253,7 @@ fn messages_look_uniform_and_depend_on_the_material() {
         full_width_transcript,
         product_transcript,
         square_transcript,
+        matrix_transcript,
         curve_transcript,
         straight_transcript,
     ] {
@@ -236,11 +274,13 @@ fn messages_look_uniform_and_depend_on_the_material() {
     }
 }
 
-/// The offline messages of a curve look uniform, too, of both parties.
+/// The offline messages of a curve and of a product of matrices look uniform, too, of both parties.
 #[test]
-fn what_prepares_a_curve_looks_uniform() {
-    let runs = [1, 2].map(|seed| curve_preparation(seed, 2048));
-    for of in [Transcript::received, Transcript::sent] {
+fn what_prepares_curves_and_matrices_looks_uniform() {
+    let curves = [1, 2].map(|seed| curve_preparation(seed, 2048));
+    let matrices = [1, 2].map(|seed| matrix_preparation(seed, 1200));
+    let both = [Transcript::received, Transcript::sent];
+    for (runs, of) in [(&curves, both[0]), (&curves, both[1]), (&matrices, both[0]), (&matrices, both[1])] {
         let [first, second] = runs.each_ref().map(of);
         // (Deviations are less than a thousandth.)
         assert!(first.len() > 40_000, "{}", first.len());
@@ -361,6 +401,8 @@ fn the_wire_format_is_as_recorded() {
         ),
         ("product", product_transcript(1, &shares)),
         ("square", square_transcript(1, &shares)),
+        ("matrices", matrix_transcript(1, &shares)),
+        ("matrices prepared", matrix_preparation(1, 600)),
         ("curve", curve_transcript(1, &shares)),
         ("curve prepared", curve_preparation(1, 700)),
         ("straight curve", straight_transcript(1, &shares)),
@@ -435,7 +477,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 19] = [
+const RECORDED: [&str; 21] = [
     "relu c3c5a1963e9ec74e",
     "relu6 c8830adb46ef0b66",
     "extend 6643fcf405373417",
@@ -448,6 +490,8 @@ const RECORDED: [&str; 19] = [
     "bits 9519240429083843",
     "product 47b002a0bed812d3",
     "square 5e975080da99e120",
+    "matrices ee0bfa2cbbdf1b75",
+    "matrices prepared f2bde23073d22ff8",
     "curve bbcc745b0597455f",
     "curve prepared 83e0730df1a85d83",
     "straight curve d4886eae26658d68",
@@ -553,6 +597,13 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
             let c = &mut connect();
             let params = SquareParams(PRODUCT);
             alone(role, |p, c| Square::prepare(p, c, n, params), c).and_then(|p| p.run(c, &x)).map(drop)
+        },
+        {
+            let c = &mut connect();
+            // (Few: the keys alone are 200 KB.)
+            alone(role, |p, c| MatrixProduct::prepare(p, c, matrices(24)), c)
+                .and_then(|p| p.run(c, &x[..24]))
+                .map(drop)
         },
         {
             let c = &mut connect();
@@ -710,6 +761,23 @@ fn misuse_is_an_error() {
     ] {
         assert!(refused(Product::prepare(p, c, 1, bad).map(drop)), "{bad:?}");
         assert!(refused(Square::prepare(p, c, 1, SquareParams(bad)).map(drop)), "{bad:?}");
+    }
+    let good = matrices(8);
+    let of = |change: fn(&mut Matrices)| {
+        let mut bad = good;
+        change(&mut bad.matrices);
+        bad
+    };
+    for bad in [
+        MatrixProductParams { out_bits: 2, ..good },
+        MatrixProductParams { out_bits: 40, shift: 1, ..good },
+        MatrixProductParams { shift: 0, ..good },
+        MatrixProductParams { shift: 35, ..good },
+        of(|matrices| matrices.rows = usize::MAX),
+        of(|matrices| matrices.batch = usize::MAX / 2),
+    ] {
+        assert!(bad.check().is_err() && refused(MatrixProduct::prepare(p, c, bad).map(drop)), "{bad:?}");
+        assert_eq!(bad.cost(), Cost::default());
     }
     let curve = curve_params();
     let low = |low| Arc::new(Pieces { low, ..Pieces::clone(&curve.pieces) });

@@ -1,23 +1,80 @@
-//! \[A·B / 2^s\] mod 2^out <- MatrixProduct(\[A\], \[B\] mod 2^(out+s)): matrices that both parties share.
+//! \[X·Y / 2^s + ε\] mod 2^out <- MatrixProduct(\[X\], \[Y\] mod 2^(out+s)): matrices n × k and k × m that are both shared, several
+//! products side by side (the heads of attention).
 //!
-//! The parameters and what they mean are here. The protocol is not: [`Nonlinear::check`] refuses it.
+//! Let L = out + s. A triple A, B, C = A·B mod 2^L is prepared, all three shared (Beaver, CRYPTO 1991; of matrices: SecureML,
+//! IEEE S&P 2017, section 4). Online both open D = X − A and E = Y − B. Then X·Y = D·E + D·B + A·E + C, where only the
+//! server adds D·E: **one turn**, L bits each way for each value of both factors. The shares of X·Y are truncated as in `truncate.rs`.
+//!
+//! *The triple*, offline: A·B = A_c·B_c + A_s·B_s + A_c·B_s + A_s·B_c, and only the last two need both parties. They are made by
+//! homomorphic encryption: of A_s·B_c the transposed one, B_cᵀ·A_sᵀ, so that in both the client has the left factor X, and the
+//! server the right one, W.
+//!
+//! 1. Each party draws its A and B, uniform.
+//! 2. C: a fresh secret s, a public key (p0, p1), keys of automorphisms, and encryptions x̂ of A_c and B_cᵀ under s, with coefficients
+//!    as in `tiling.rs` (Cheetah, USENIX Security 2022, section 3.1).
+//! 3. S: products Σ x̂·ŵ with its own numbers. Each has results at every K-th coefficient only, so K of them become one (*packs*, see below).
+//!    It adds an encryption of zero (p1·u + e1, p0·u + e0), rounds both halves to powers of two, and masks the b half: A = ⌊2^a·a/q⌉,
+//!    B = ⌊2^b·b/q⌉ + R, R uniform mod 2^b, at the results alone. Its share is −(R >> 4).
+//! 4. C: its share is (16·B + 8 + A·s mod 2^a) >> 8. (a is 8 bits more than a share has, b 4.)
+//!
+//! *Packs.* With z = x + X^h·y the sum z + σ(x − X^h·y) of x and y, σ: X ↦ X^(N/h + 1), has 2·x at multiples of 2h, and 2·y at odd
+//! multiples of h: σ changes the sign of odd multiples of h, and keeps even ones. So with h = K/2, …, 2, 1 all others cancel, and
+//! log2 K automorphisms make one ciphertext of K (Chen, Dai, Kim, Song, ACNS 2021, algorithm 2; for products BumbleBee, NDSS 2025). The factor K is taken
+//! away beforehand: ŵ is divided by it modulo the odd q.
+//!
+//! **Error.** Less than one ulp and no bias, as of a truncation, and ε of 2^-10 ulp where s ≥ 12 (4/2^s below). ε is what both
+//! cross terms are off by: their shares are made of the upper L − max(0, s − 12) bits, and each is off by less than two of those
+//! units: one by the local rounding, one by noise of 8 standard deviations (what `Layout::new` has room for). So a multiple of 2^s may become a neighbour, which a product of two values (`product.rs`) excludes. The
+//! result is wrong by a multiple of 2^out where X·Y / 2^s does not fit into out bits.
+//!
+//! **Who learns what.** *Functionality*: the client gets a uniform z_c mod 2^L, the server z_s = X·Y + ε − z_c; each cuts off s
+//! bits of its own. Semi-honest.
+//!
+//! - *Online* D and E are masked by A and B of the other party, uniform mod 2^L and used once.
+//! - *The server* sees encryptions of A_c and B_cᵀ under a secret of this layer and query alone: RLWE, with parameters of 128 bits on record
+//!   (`he/params`; keys of automorphisms encrypt images of s under s, the usual circular assumption).
+//! - *The client*: B is uniform whatever A_s and B_s are, for R covers all of its bits: so neither the products nor the noise Σ e·ŵ show,
+//!   and no noise is flooded. A is Σ a·ŵ, a known, plus p1·u + e1: RLWE in the server's u, fresh for every pack. Without that it were
+//!   linear equations in the server's numbers; `tiny.rs` solves them, and fails on what is sent.
+//! - ε depends on both parties' secrets (as Cheetah's one-bit error does), and neither sees it: it is in z_s. What is opened later
+//!   moves by 2^-10 of a rounding by it, while each rounding's coin, which the client knows, moves it by one: `docs/attacks.md`, *Rounding coins*.
+//!
+//! Exact figures: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`. One round trip offline (after all that draws
+//! correlations; [`Block::complete`]), one online.
 
-use jaguar_ot::CotSource;
-use jaguar_wire::Channel;
+mod kernel;
+mod tiling;
+mod triple;
 
-use crate::block::Block;
-use crate::cost::Cost;
+use jaguar_ot::{CotSource, Role};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::prg::Prg;
+use jaguar_wire::{Channel, pack};
+use zeroize::Zeroizing;
+
+use self::kernel::add_products;
+use self::tiling::Layout;
+use self::triple::{Tools, Triple, client, server};
+use crate::block::{self, Block, Flights};
+use crate::cost::{self, Cost};
 use crate::error::{MpcError, check_range};
 use crate::nonlinear::{Nonlinear, NonlinearKind};
 use crate::party::Party;
+use crate::protocols::opening::Opening;
+use crate::protocols::product::ProductParams;
 use crate::semantics::Matrices;
+
+/// How many bits below a result's last place cross terms are made of, at most.
+const SLACK: u32 = 12;
+/// L at most: what is encrypted is modulo 2^L.
+const WIDEST: u32 = 58;
 
 /// What a product of matrices does. It takes the values of the first factor, and behind them those of the second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MatrixProductParams {
-    /// The results are shares mod 2^`out_bits`: 3 to 61.
+    /// The results are shares mod 2^`out_bits`: 3 to 39.
     pub out_bits: u32,
-    /// How many bits of each sum of products are cut off: 1 or more, with `out_bits` at most 63. The factors are shares mod
+    /// How many bits of each sum of products are cut off: 1 or more, with `out_bits` at most 58. The factors are shares mod
     /// 2^(`out_bits` + `shift`).
     pub shift: u32,
     /// The matrices' sizes.
@@ -29,6 +86,42 @@ impl MatrixProductParams {
     pub const fn ring_bits(&self) -> u32 {
         self.out_bits + self.shift
     }
+
+    const fn mask(&self) -> u64 {
+        u64::MAX >> (64 - self.ring_bits())
+    }
+
+    /// Values of both factors and of the product, and how they lie in ciphertexts; `None` where there are none.
+    fn sizes(&self) -> Result<([usize; 3], Option<Layout>), MpcError> {
+        let most = 39;
+        check_range("width of a matrix product", self.out_bits, 3..=most)?;
+        check_range("number of bits cut off a matrix product", self.shift, 1..=WIDEST - self.out_bits)?;
+        let counts = self.matrices.counts().ok_or_else(|| {
+            MpcError::misuse(
+                "sizes of matrices",
+                format!("{:?}", self.matrices),
+                "numbers that do not overflow",
+            )
+        })?;
+        if counts.contains(&0) {
+            return Ok((counts, None));
+        }
+        let made = self.out_bits + self.shift.min(SLACK);
+        let layout = Layout::new(&self.matrices, self.ring_bits(), made).ok_or_else(|| {
+            let found = format!("{} bits and {:?}", self.ring_bits(), self.matrices);
+            MpcError::misuse(
+                "sizes of matrices",
+                found,
+                "noise that a ring of 128 bits of security has room for",
+            )
+        })?;
+        Ok((counts, Some(layout)))
+    }
+
+    /// As of a product of two values.
+    const fn rounding(&self) -> ProductParams {
+        ProductParams { out_bits: self.out_bits, shift: self.shift, offsets: [0; 2] }
+    }
 }
 
 impl Nonlinear for MatrixProductParams {
@@ -37,21 +130,201 @@ impl Nonlinear for MatrixProductParams {
     }
 
     fn check(&self) -> Result<(), MpcError> {
-        check_range("width of a product", self.out_bits, 3..=61)?;
-        check_range("number of bits cut off a product", self.shift, 1..=63 - self.out_bits)?;
-        Err(MpcError::misuse("layer", "a product of matrices", "one that has a protocol"))
+        self.sizes().map(|_| ())
     }
 
     fn cost(&self) -> Cost {
-        Cost::default()
+        let Ok(([first, second, made], Some(layout))) = self.sizes() else { return Cost::default() };
+        let opened = pack::packed_len(first + second, self.ring_bits()) as u64;
+        let kept = ((first + second + made) * size_of::<u64>()) as u64;
+        cost::in_one_round(
+            made,
+            Cost {
+                client_memory: kept,
+                server_memory: kept,
+                prepare_up: layout.upload_bytes() as u64,
+                prepare_down: layout.response_bytes() as u64,
+                up: opened,
+                down: opened,
+                ..Cost::default()
+            },
+        )
     }
 
-    /// Rounding.
+    /// Rounding, and the cross terms' errors.
     fn error(&self) -> f64 {
-        1.0
+        1.0 + 4.0 * 2f64.powi(-(self.shift.min(SLACK) as i32))
     }
 
-    fn prepare(&self, _: &mut Party<dyn CotSource + '_>, _: &mut Channel) -> Result<Vec<Block>, MpcError> {
-        self.check().map(|()| Vec::new())
+    /// All of it is one block: a row of D meets all of E.
+    fn prepare(
+        &self,
+        party: &mut Party<dyn CotSource + '_>,
+        _: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        MatrixProduct::blocks(party, *self)
     }
 }
+
+/// A prepared product of matrices, for one run.
+///
+/// ```
+/// use jaguar_mpc::semantics::Matrices;
+/// use jaguar_mpc::{MatrixProduct, MatrixProductParams, Party, reference};
+/// use jaguar_ot::{Role, insecure_test_dealer::InsecureTestDealer};
+///
+/// let matrices = Matrices { batch: 1, rows: 1, inner: 2, columns: 1, transposed: [false; 2] };
+/// let params = MatrixProductParams { out_bits: 16, shift: 12, matrices };
+/// let (mut to_server, mut to_client) = jaguar_wire::memory_pair();
+/// let one = |role, chan: &mut jaguar_wire::Channel, values: [u64; 4]| {
+///     let mut party = Party::new(role, InsecureTestDealer::new(1, role));
+///     let product = MatrixProduct::prepare(&mut party, chan, params).unwrap();
+///     let y = product.run(chan, &values).unwrap()[0];
+///     chan.flush().unwrap();
+///     y
+/// };
+/// // (300, 1) · (3.5, −50.25), where 4096 stands for one in the second factor; the shares wrap mod 2^28.
+/// let ring = 1 << 28;
+/// let (client, server) = std::thread::scope(|scope| {
+///     let server = scope.spawn(|| one(Role::Server, &mut to_client, [307, 1, 14336, ring - 205824 - 9]));
+///     (one(Role::Client, &mut to_server, [ring - 7, 0, 0, 9]), server.join().unwrap())
+/// });
+/// assert!([999, 1000].contains(&reference::open(client, server, 16)));
+/// ```
+pub struct MatrixProduct {
+    blocks: Vec<Block>,
+}
+
+impl MatrixProduct {
+    /// Prepares a product.
+    ///
+    /// # Errors
+    /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
+    pub fn prepare<S: CotSource + ?Sized>(
+        party: &mut Party<S>,
+        chan: &mut Channel,
+        params: MatrixProductParams,
+    ) -> Result<Self, MpcError> {
+        let mut blocks = Self::blocks(party, params)?;
+        blocks.iter_mut().try_for_each(|block| block.complete(chan))?;
+        Ok(Self { blocks })
+    }
+
+    /// To be completed.
+    fn blocks<S: ?Sized + CotSource>(
+        party: &Party<S>,
+        params: MatrixProductParams,
+    ) -> Result<Vec<Block>, MpcError> {
+        let ([first, second, made], layout) = params.sizes()?;
+        let Some(layout) = layout else { return Ok(Vec::new()) };
+        let opening = Opening { role: party.role(), bits: params.ring_bits(), values: Vec::new() };
+        let counts = [first, second, made];
+        let material = Material::Planned(party.cpu, Box::new(layout));
+        let run = Run { params, counts, material, opening };
+        Ok(vec![Block::new(0..first + second, 0..made, run)])
+    }
+
+    /// This party's shares mod 2^out of X·Y / 2^s, rounded up or down, `[batch, n, m]`; `values` are its shares mod 2^(out + s) of X and
+    /// behind them of Y (higher bits are ignored). The server's last message may remain in the channel's buffer.
+    ///
+    /// 1. C: sends its shares of D = X − A and E = Y − B.
+    /// 2. S: sends its own.
+    /// 3. Both: D·B + A·E + C, and S adds D·E. Each party shifts by itself.
+    ///
+    /// # Errors
+    /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
+    pub fn run(self, chan: &mut Channel, values: &[u64]) -> Result<Vec<u64>, MpcError> {
+        block::run(self.blocks, chan, values)
+    }
+}
+
+/// What a party has for its run.
+enum Material {
+    Planned(Cpu, Box<Layout>),
+    Made(Triple),
+}
+
+/// The run of all of it.
+struct Run {
+    params: MatrixProductParams,
+    /// Values of both factors and of the product.
+    counts: [usize; 3],
+    material: Material,
+    /// Of D, and behind it of E.
+    opening: Opening,
+}
+
+impl Run {
+    fn triple(&self) -> Result<&Triple, MpcError> {
+        match &self.material {
+            Material::Made(triple) => Ok(triple),
+            Material::Planned(..) => {
+                Err(MpcError::misuse("block", "one that is not complete", "a complete one"))
+            }
+        }
+    }
+}
+
+impl Flights for Run {
+    fn steps(&self) -> usize {
+        Opening::STEPS
+    }
+
+    /// The exchange of the triple: what the client sends is no draw.
+    fn complete(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        let Material::Planned(cpu, layout) = &self.material else { return Ok(()) };
+        let of = self.params.matrices;
+        let tools = Tools::new(*cpu, Layout::clone(layout));
+        let tools = tools.ok_or_else(|| MpcError::misuse("layout", "a modulus", "one of fewer bits"))?;
+        let mut prg = Prg::from_os();
+        let mut triple = Triple::drawn(&of, self.counts, self.params.ring_bits(), &mut prg);
+        match self.opening.role {
+            Role::Client => client(&tools, &of, &mut triple, chan, &mut prg)?,
+            Role::Server => server(&tools, &of, &mut triple, chan, &mut prg)?,
+        }
+        self.material = Material::Made(triple);
+        Ok(())
+    }
+
+    fn start(&mut self, values: &[u64]) {
+        let (mask, of) = (self.params.mask(), self.params.matrices);
+        // (A step without a triple is refused.)
+        let Material::Made(Triple { a, b, .. }) = &self.material else { return };
+        let (x, y) = values.split_at(self.counts[0]);
+        let [x, y] = [Zeroizing::new(of.upright(0, x)), Zeroizing::new(of.upright(1, y))];
+        let masked = |(values, masks): (&Zeroizing<Vec<u64>>, &Zeroizing<Vec<u64>>)| -> Vec<u64> {
+            values.iter().zip(masks.iter()).map(|(v, mask_word)| v.wrapping_sub(*mask_word) & mask).collect()
+        };
+        self.opening.values = masked((&x, a));
+        self.opening.values.extend(masked((&y, b)));
+    }
+
+    fn correct(&mut self, _: &mut Channel, _: Option<&[u64]>) -> Result<(), MpcError> {
+        Ok(())
+    }
+
+    fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
+        self.triple()?;
+        self.opening.step(chan, step)
+    }
+
+    fn reads(&self, step: usize) -> Option<usize> {
+        Some(self.opening.reads(self.counts[0] + self.counts[1], step))
+    }
+
+    fn finish(&mut self) -> Vec<u64> {
+        let of = Matrices { transposed: [false; 2], ..self.params.matrices };
+        let Material::Made(Triple { a, b, c }) = &mut self.material else { return Vec::new() };
+        let (d, e) = self.opening.values.split_at(self.counts[0]);
+        add_products(&of, a, e, c);
+        if self.opening.role == Role::Server {
+            b.iter_mut().zip(e).for_each(|(b, e)| *b = b.wrapping_add(*e));
+        }
+        add_products(&of, d, b, c);
+        let rounding = self.params.rounding();
+        c.iter().map(|&share| rounding.shifted(self.opening.role, share)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tiny;

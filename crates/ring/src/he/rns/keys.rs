@@ -2,6 +2,7 @@
 
 use crate::modular::slices::{self, Sources};
 use crate::prg::Prg;
+use crate::product::{Multiplier, SmallNtt};
 use crate::sample::{self, SmallPoly};
 use zeroize::Zeroizing;
 
@@ -11,6 +12,22 @@ use super::{Automorphism, Ciphertext, Coefficients, PlainModulus, Poly, Ring, Se
 pub struct SecretKey {
     ring: Ring,
     s: Poly<Values>,
+}
+
+/// A secret that multiplies what left the ring by rounding to a power of two: neither copied, printed nor stored.
+pub struct RoundedSecret {
+    multiplier: Multiplier,
+    s: SmallNtt,
+}
+
+impl RoundedSecret {
+    /// `a·s` modulo `2^bits`, for N words of `bits` bits (1 to 64).
+    ///
+    /// # Panics
+    /// If `a` or `out` has not N words.
+    pub fn multiply_into(&self, a: &[u64], bits: u32, out: &mut [u64]) {
+        self.multiplier.multiply_into(a, bits, &self.s, out);
+    }
 }
 
 /// A polynomial of centred binomial noise.
@@ -72,6 +89,19 @@ impl SecretKey {
         ciphertext: &Ciphertext<Values>,
     ) -> Zeroizing<Vec<u64>> {
         plain.round(ring, &self.phase(ring, ciphertext))
+    }
+
+    /// The same secret for halves that were rounded to a power of two.
+    pub fn rounded(&self) -> RoundedSecret {
+        let ring = &self.ring;
+        let s = ring.to_coefficients(self.s.duplicate());
+        let modulus = ring.ntt(0).modulus();
+        let mut small = SmallPoly::new(ring.n());
+        let residues = ring.limb_of(&s, 0);
+        small.coefficients_mut().iter_mut().zip(residues).for_each(|(to, &r)| *to = modulus.centred(r) as i8);
+        let multiplier = Multiplier::new(ring.kernel(), ring.n());
+        let s = multiplier.prepare_small(small.coefficients());
+        RoundedSecret { multiplier, s }
     }
 
     /// log2 of the largest coefficient of the noise of a ciphertext of `message`, to half a unit. For tests and to find

@@ -44,7 +44,7 @@ mod switching;
 
 pub use batch::{Batch, rotation, row_swap};
 pub use ciphertext::{Ciphertext, SeededCiphertext};
-pub use keys::{GaloisKey, PublicKey, SecretKey, SwitchingKey};
+pub use keys::{GaloisKey, PublicKey, RoundedSecret, SecretKey, SwitchingKey};
 pub use noise::Noise;
 pub use plain::PlainModulus;
 pub use ring::{Automorphism, Coefficients, Poly, Representation, Ring, Values};

@@ -293,6 +293,14 @@ impl Ring {
         }
     }
 
+    /// `x *= 2^-log2` modulo Q: what makes up for sums over so many automorphisms.
+    pub fn divide_by_power<R: Representation>(&self, x: &mut Poly<R>, log2: u32) {
+        for (m, x) in self.limbs_mut(x) {
+            let inverse = m.inverse(m.power_vt(2, log2.into())).expect("an odd prime");
+            slices::multiply_factor(self.kernel, m, x, m.factor(inverse));
+        }
+    }
+
     /// `x *= c`.
     pub fn multiply_scalar<R: Representation>(&self, x: &mut Poly<R>, c: i64) {
         for (m, x) in self.limbs_mut(x) {

@@ -1,0 +1,213 @@
+//! Small rings and matrices: all randomness of what is masked, so that what each party sees can be counted; the triple against plain
+//! integers; and the attack that an encryption of zero prevents, which succeeds without it.
+//!
+//! *Functionality.* Of X and Y, shared mod 2^L, the client gets a uniform z_c mod 2^L and the server z_s = X·Y − z_c (for a triple without an
+//! error); the client's result is ⌊z_c / 2^s⌋, the server's ⌈z_s / 2^s⌉.
+
+use jaguar_wire::memory_pair;
+
+use super::tiling::{A_MORE, B_MORE};
+use super::triple::{Keys, all, hide, masked, products, unmasked};
+use super::*;
+
+/// All come up equally often, of so many that there may be.
+#[track_caller]
+fn assert_uniform(values: impl Iterator<Item = usize>, of: usize, what: &str) {
+    let mut counts = vec![0u32; of];
+    values.for_each(|value| counts[value] += 1);
+    assert!(counts[0] > 0 && counts.iter().all(|&count| count == counts[0]), "{what}");
+}
+
+fn sizes([batch, rows, inner, columns]: [usize; 4]) -> Matrices {
+    Matrices { batch, rows, inner, columns, transposed: [false; 2] }
+}
+
+/// Takes `bits` bits off a number.
+fn take(from: &mut usize, bits: u32) -> u64 {
+    let low = *from & ((1 << bits) - 1);
+    *from >>= bits;
+    low as u64
+}
+
+/// Online, of a row of two by a column of two modulo four: all triples with all shares of them. For all inputs that are tried each view of
+/// either party comes up exactly once, and the parties' z are shares of X·Y.
+#[test]
+fn online_neither_learns_anything_of_the_others_input() {
+    const L: u32 = 2;
+    let all = 1usize << (9 * L);
+    let of = sizes([all, 1, 2, 1]);
+    let params = MatrixProductParams { out_bits: 1, shift: 1, matrices: of };
+    let mut drawn: [[Vec<u64>; 3]; 2] = Default::default();
+    for mut random in 0..all {
+        let [a, b] = [0, 1].map(|_| [0, 1].map(|_| [0, 1].map(|_| take(&mut random, L))));
+        let sum = |x: [[u64; 2]; 2], i: usize| x[0][i] + x[1][i];
+        let c = [take(&mut random, L)];
+        let product = (0..2).map(|i| sum(a, i) * sum(b, i)).sum::<u64>();
+        for (party, drawn) in drawn.iter_mut().enumerate() {
+            drawn[0].extend(a[party]);
+            drawn[1].extend(b[party]);
+            drawn[2].push(if party == 0 { c[0] } else { product.wrapping_sub(c[0]) % 4 });
+        }
+    }
+    let tried = [[0, 0, 0, 0], [1, 2, 3, 0], [3, 3, 3, 3], [2, 0, 1, 1], [0, 1, 0, 2]];
+    for x in tried {
+        for y in tried {
+            let inputs = [x, y];
+            let roles = [Role::Client, Role::Server];
+            let [mut client, mut server] = [0, 1].map(|party| {
+                let [a, b, c] = drawn[party].clone().map(Zeroizing::new);
+                let opening = Opening { role: roles[party], bits: L, values: Vec::new() };
+                let material = Material::Made(Triple { a, b, c });
+                let mut run = Run { params, counts: of.counts().unwrap(), material, opening };
+                // The first factor's values, then the second's.
+                let [own, others] = [&inputs[party][..2], &inputs[party][2..]].map(|part| part.repeat(all));
+                run.start(&[own, others].concat());
+                run
+            });
+            let sent = [client.opening.values.clone(), server.opening.values.clone()];
+            let (mut a, mut b) = memory_pair();
+            client.step(&mut a, 0).unwrap();
+            a.flush().unwrap();
+            server.step(&mut b, 0).unwrap();
+            b.flush().unwrap();
+            client.step(&mut a, 1).unwrap();
+            server.step(&mut b, 1).unwrap();
+            for party in [0, 1] {
+                let view = |e: usize| {
+                    let [a, b, c] = &drawn[party];
+                    let theirs = &sent[1 - party];
+                    let second = 2 * all;
+                    let parts = [a[2 * e], a[2 * e + 1], b[2 * e], b[2 * e + 1], c[e]];
+                    let seen = [0, 1].map(|i| [theirs[2 * e + i], theirs[second + 2 * e + i]]);
+                    let parts = parts.into_iter().chain(seen.into_iter().flatten());
+                    parts.fold(0, |view, part| view << L | part as usize)
+                };
+                assert_uniform((0..all).map(view), all, &format!("party {party}, inputs {inputs:?}"));
+            }
+            let product = (0..2).map(|i| (x[i] + y[i]) * (x[i + 2] + y[i + 2])).sum::<u64>() % 4;
+            let (c, s) = (client.finish(), server.finish());
+            // Rounded up as often as it is odd: no bias.
+            let up = c.iter().zip(&s).filter(|(c, s)| (*c + *s) % 2 != product / 2).count();
+            assert_eq!(2 * up, all * (product as usize % 2));
+        }
+    }
+}
+
+/// What hides a b half: all phases of a result and all masks, in shares of three bits. What is sent is uniform whatever the phase is, and the
+/// shares add up to one of the two numbers next to the phase, whatever the a half adds.
+#[test]
+fn a_masked_half_is_uniform_and_shares_are_neighbours() {
+    const MADE: u32 = 3;
+    let (a_bits, b_bits) = (MADE + A_MORE, MADE + B_MORE);
+    let unit = 1u64 << A_MORE;
+    for phase in 0..1u64 << b_bits {
+        let pairs = |(): ()| (0..1u64 << b_bits).map(|r| masked(phase, r, b_bits));
+        assert_uniform(pairs(()).map(|(sent, _)| sent as usize), 1 << b_bits, "a b half");
+        for added in (0..1u64 << a_bits).step_by(7) {
+            for (sent, server) in pairs(()) {
+                let client = unmasked(sent, added, a_bits);
+                let whole = ((phase << (A_MORE - B_MORE)) + added) % (1 << a_bits);
+                let sum = client.wrapping_add(server) % (1 << MADE);
+                // (Up to eight 256ths more than the phase are rounded down to it.)
+                let near = [whole / unit, (whole + unit - 1) / unit].map(|near| near % (1 << MADE));
+                let edge = (whole + 8) / unit % (1 << MADE);
+                assert!(near.contains(&sum) || sum == edge, "{phase} + {added}: {sum} for {whole} / {unit}");
+            }
+        }
+    }
+}
+
+/// Both parties' triple, of which the client's numbers are the extremes or random.
+fn both(params: MatrixProductParams, extreme: bool) -> [Triple; 2] {
+    let (counts, layout) = params.sizes().unwrap();
+    let layout = layout.unwrap();
+    let (mut a, mut b) = memory_pair();
+    let one = |role: Role, chan: &mut Channel| {
+        let tools = Tools::new(Cpu::detect(), layout.clone()).unwrap();
+        let mut prg = Prg::new([17 + role as u8; 32]);
+        let mut triple = Triple::drawn(&params.matrices, counts, params.ring_bits(), &mut prg);
+        if extreme {
+            for (i, word) in triple.a.iter_mut().chain(triple.b.iter_mut()).enumerate() {
+                *word = [1 << (params.ring_bits() - 1), params.mask(), 0][i % 3];
+            }
+            triple.c.fill(0);
+            add_products(&params.matrices, &triple.a, &triple.b, &mut triple.c);
+        }
+        let run = if role == Role::Client { client } else { server };
+        run(&tools, &params.matrices, &mut triple, chan, &mut prg).unwrap();
+        triple
+    };
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| one(Role::Server, &mut b));
+        [one(Role::Client, &mut a), server.join().unwrap()]
+    })
+}
+
+/// C is A·B but for less than four units of what shares are made of; and mostly less than two.
+#[test]
+fn a_triple_is_one_but_for_its_last_places() {
+    for (out_bits, shift) in [(20, 14), (26, 20), (16, 2)] {
+        for of in [[2, 9, 20, 11], [1, 70, 3, 33], [1, 1, 130, 2]] {
+            for extreme in [false, true] {
+                let params = MatrixProductParams { out_bits, shift, matrices: sizes(of) };
+                let [client, server] = both(params, extreme);
+                let mask = params.mask();
+                let add = |x: &[u64], y: &[u64]| -> Vec<u64> {
+                    x.iter().zip(y).map(|(x, y)| x.wrapping_add(*y) & mask).collect()
+                };
+                let [a, b, c] = [(&client.a, &server.a), (&client.b, &server.b), (&client.c, &server.c)]
+                    .map(|(x, y)| add(x, y));
+                let mut exact = vec![0; c.len()];
+                add_products(&params.matrices, &a, &b, &mut exact);
+                let unit = 1i64 << (shift - shift.min(SLACK));
+                let above = 64 - params.ring_bits();
+                let errors = c.iter().zip(&exact).map(|(c, exact)| {
+                    let error = (c.wrapping_sub(*exact) << above) as i64 >> above;
+                    assert!(error.abs() < 4 * unit, "{error} of units of {unit}, {of:?}");
+                    u32::from(error.abs() > unit)
+                });
+                // (Each of two terms is off by one where its fraction is near a half; by noise alone hardly ever.)
+                assert!(errors.sum::<u32>() as usize <= c.len() / 2, "{of:?}");
+            }
+        }
+    }
+}
+
+/// A client that looks at the a half of a response, for a server's single number of 12 bits: it tries all that there are. Without the
+/// encryption of zero one of them explains every word of what it sees, and it is the right one. With it none does.
+#[test]
+fn without_an_encryption_of_zero_a_response_shows_the_servers_number() {
+    let params = MatrixProductParams { out_bits: 8, shift: 4, matrices: sizes([1, 1, 1, 1]) };
+    let tools = Tools::new(Cpu::detect(), params.sizes().unwrap().1.unwrap()).unwrap();
+    let (ring, tiling) = (&tools.ring, &tools.layout.terms[0]);
+    let mut prg = Prg::new([3; 32]);
+    let secret = jaguar_ring::he::rns::SecretKey::from_prg(ring, &mut prg);
+    let keys = Keys::of(secret.public_key(&mut prg));
+    for number in [0u64, 0x5a3] {
+        let sent = secret.encrypt(ring, &ring.zero(), &mut prg).expand(ring);
+        let a = sent.a.duplicate();
+        let inputs = [sent];
+        // All candidates' a halves, as the weak server would round them: their first eight words.
+        let weak = |number: u64| -> Vec<u64> {
+            let packed = products(&tools, tiling, &keys, &inputs, &[number], 0);
+            tools.rounded_a(packed)[..8].to_vec()
+        };
+        let tries = |seen: &[u64]| -> Vec<u64> {
+            let tried = all(
+                1 << 12,
+                || (),
+                |(), candidate| {
+                    let signed = ((candidate as u64) << 52) as i64 >> 52;
+                    let mut explained = jaguar_ring::he::rns::Ciphertext { a: a.duplicate(), b: ring.zero() };
+                    explained.multiply_scalar(ring, signed);
+                    tools.rounded_a(explained)[..8] == *seen
+                },
+            );
+            (0..1 << 12).filter(|&candidate| tried[candidate as usize]).collect()
+        };
+        assert_eq!(tries(&weak(number)), [number]);
+        let packed = products(&tools, tiling, &keys, &inputs, &[number], 0);
+        let ours = hide(&tools, tiling, &keys, packed, 0, &mut prg);
+        assert!(tries(&ours.a[..8]).is_empty());
+    }
+}
