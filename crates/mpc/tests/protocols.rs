@@ -772,6 +772,20 @@ fn matrix_product(params: MatrixProductParams, bits: u32, extreme: bool) {
     }
 }
 
+/// What the page says of ViT-Tiny's two.
+#[test]
+fn products_of_matrices_take_what_the_page_says() {
+    let mib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
+    for ([inner, columns], said) in
+        [([64, 197], ["2.62", "2.87", "0.38"]), ([197, 64], ["3.56", "0.87", "0.77"])]
+    {
+        let matrices = Matrices { batch: 3, rows: 197, inner, columns, transposed: [false; 2] };
+        let cost = MatrixProductParams { out_bits: 26, shift: 16, matrices }.cost();
+        assert_eq!([cost.prepare_up, cost.prepare_down, cost.up].map(mib), said);
+        assert_eq!((cost.up, cost.client_rounds, cost.server_rounds), (cost.down, 1, 1));
+    }
+}
+
 #[test]
 fn products_of_matrices_are_rounded_to_a_neighbour() {
     let sizes = |[batch, rows, inner, columns]: [usize; 4], transposed| Matrices {

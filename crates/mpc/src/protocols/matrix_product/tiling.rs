@@ -286,6 +286,8 @@ mod tests {
     #[test]
     fn all_widths_have_a_ring_on_record() {
         let attention = Matrices { batch: 3, rows: 197, inner: 64, columns: 197, transposed: [false; 2] };
+        let usual = Layout::new(&attention, 42, 38).unwrap();
+        assert_eq!((usual.n(), usual.prime_bits, usual.digit_bits), (4096, 44, 22), "{usual:?}");
         for out in [16, 24, 28, 36] {
             for shift in [1, 8, 12, 20, 22] {
                 let (ring, made) = (out + shift, out + shift.min(super::super::SLACK));

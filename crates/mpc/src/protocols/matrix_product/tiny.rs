@@ -109,7 +109,7 @@ fn a_masked_half_is_uniform_and_shares_are_neighbours() {
                 let whole = ((phase << (A_MORE - B_MORE)) + added) % (1 << a_bits);
                 let sum = client.wrapping_add(server) % (1 << MADE);
                 // (Up to eight 256ths more than the phase are rounded down to it.)
-                let near = [whole / unit, (whole + unit - 1) / unit].map(|near| near % (1 << MADE));
+                let near = [whole / unit, whole.div_ceil(unit)].map(|near| near % (1 << MADE));
                 let edge = (whole + 8) / unit % (1 << MADE);
                 assert!(near.contains(&sum) || sum == edge, "{phase} + {added}: {sum} for {whole} / {unit}");
             }
