@@ -349,6 +349,8 @@ pub enum Demand {
         gain: f32,
         /// What is added to each factor first; at the factor's scale it must fit into an activation.
         offsets: [f32; 2],
+        /// Bits that the factors have at most, with the shift.
+        ring_bits: u32,
     },
     /// That it and its inputs' are powers of two, where nothing else fixes them: the operation's public numbers tell them.
     Told,

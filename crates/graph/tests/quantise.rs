@@ -346,8 +346,11 @@ fn a_dead_layer_does_not_amplify_noise() {
 #[test]
 fn a_gated_dead_branch_is_shifted_no_further_than_protocols_take() {
     let shape = [1, 2, 2];
-    let product = |offset| Product { gain: 1.0, offsets: [offset, 0.0] };
-    for offset in [0.0, 3.0] {
+    let product = |offset| Op::from(Product { gain: 1.0, offsets: [offset, 0.0] });
+    let matrices = Op::from(MatrixProduct { gain: 1.0, transposed: [false; 2] });
+    for (product, ring_bits, offset) in
+        [(product(0.0), 63, "offset 0"), (product(3.0), 63, "offset 3"), (matrices, 58, "matrices")]
+    {
         for weight in [0.0, 1e-7, 1e-4] {
             let graph = graph(vec![
                 node(Input, &[], shape),
@@ -355,7 +358,7 @@ fn a_gated_dead_branch_is_shifted_no_further_than_protocols_take() {
                 node(pointwise(1, vec![weight], 0.0), &[0], shape),
                 node(pointwise(1, vec![0.1], 0.2), &[0], shape),
                 node(Relu, &[3], shape),
-                node(product(offset), &[2, 4], shape),
+                node(product.clone(), &[2, 4], shape),
                 node(pointwise(1, vec![1000.0], 0.0), &[0], shape),
                 node(Add, &[5, 6], shape),
                 node(Add, &[7, 1], shape),
@@ -371,11 +374,12 @@ fn a_gated_dead_branch_is_shifted_no_further_than_protocols_take() {
                     });
                     let model =
                         model.guarded(guard_bits).unwrap_or_else(|e| panic!("{activation_bits}: {e}"));
-                    let Some(op) = model.network.nodes[5].op.downcast_ref::<network::Product>() else {
-                        panic!("no product")
-                    };
-                    let (shift, bits) = (op.shift, activation_bits + guard_bits);
-                    assert!(shift <= 32 && shift + bits <= 63, "{shift} of {bits}");
+                    let op = &model.network.nodes[5].op;
+                    let values = op.downcast_ref::<network::Product>().map(|op| op.shift);
+                    let of_matrices = || op.downcast_ref::<network::MatrixProduct>().map(|op| op.shift);
+                    let shift = values.or_else(of_matrices).expect("a product");
+                    let bits = activation_bits + guard_bits;
+                    assert!(shift <= 32 && shift + bits <= ring_bits, "{shift} of {bits}");
                     let error = agreement(Cpu::detect(), &graph, &model, &images)
                         .expect("images fit")
                         .worst_relative_error;

@@ -594,7 +594,6 @@ fn choose_scales(
     let limit = f64::from((1i32 << (options.weight_bits - 1)) - 1);
     let most_offset = f64::from(n - 2).exp2();
     let guard_bits = options.hiding.guard_bits;
-    let most_shift = f64::from(most_product_shift(n + guard_bits) - guard_bits);
     for _ in 0..count * 64 {
         let scales = by_node(&scale);
         let too_large = graph.nodes.iter().enumerate().find_map(|(id, node)| {
@@ -606,7 +605,8 @@ fn choose_scales(
                     .then(|| Lower::new(id, class[id], excess.ceil().max(1.0), Some(linear)));
             }
             match node.op.demands() {
-                Demand::Shifted { gain, offsets } => {
+                Demand::Shifted { gain, offsets, ring_bits } => {
+                    let most_shift = f64::from(most_product_shift(ring_bits, n + guard_bits) - guard_bits);
                     let factors = [0, 1].map(|i| scales[node.inputs[i]]);
                     let over = [0, 1]
                         .map(|i| (f64::from(offsets[i].abs()) * factors[i] / most_offset).log2().ceil());

@@ -1,5 +1,6 @@
 //! The product of matrices in floating point.
 
+use jaguar_mpc::MatrixProductParams;
 use rayon::prelude::*;
 
 use super::matrices;
@@ -27,7 +28,7 @@ impl FloatOperator for MatrixProduct {
     }
 
     fn demands(&self) -> Demand {
-        Demand::Shifted { gain: self.gain, offsets: [0.0; 2] }
+        Demand::Shifted { gain: self.gain, offsets: [0.0; 2], ring_bits: MatrixProductParams::WIDEST }
     }
 
     fn gain_mut(&mut self) -> Option<(&mut f32, &mut [f32])> {

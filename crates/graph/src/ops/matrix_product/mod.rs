@@ -77,7 +77,7 @@ impl Operator for MatrixProduct {
     }
 
     fn check(&self, activation_bits: u32) -> Result<(), NodeError> {
-        check(self.shift <= most_product_shift(activation_bits), "shift")
+        check(self.shift <= most_product_shift(MatrixProductParams::WIDEST, activation_bits), "shift")
     }
 
     fn value_bits(&self, _: u32, activation_bits: u32) -> u32 {

@@ -20,7 +20,7 @@ impl FloatOperator for Product {
     }
 
     fn demands(&self) -> Demand {
-        Demand::Shifted { gain: self.gain, offsets: self.offsets }
+        Demand::Shifted { gain: self.gain, offsets: self.offsets, ring_bits: super::RING_BITS }
     }
 
     fn gain_mut(&mut self) -> Option<(&mut f32, &mut [f32])> {

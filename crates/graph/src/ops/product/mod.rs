@@ -34,12 +34,15 @@ pub(crate) fn product_shift(gain: f32, factors: [f64; 2], own: f64) -> f64 {
     (factors[0] * factors[1] / f64::from(gain) / own).log2()
 }
 
-/// By how many bits at most a product may be shifted, where values have so many bits: an extension of its factors adds 32 at
-/// most, and shares have 63.
-pub(crate) const fn most_product_shift(activation_bits: u32) -> u32 {
-    let room = 63 - activation_bits;
+/// By how many bits at most a product may be shifted, where values have so many bits, and its factors `ring_bits` at most: an extension adds
+/// 32 at most.
+pub(crate) const fn most_product_shift(ring_bits: u32, activation_bits: u32) -> u32 {
+    let room = ring_bits - activation_bits;
     if room < 32 { room } else { 32 }
 }
+
+/// Bits that factors of a product of two values have at most, with the shift.
+pub(crate) const RING_BITS: u32 = 63;
 
 /// An offset is below 2 to this.
 const MOST_OFFSET_BITS: u32 = 40;
@@ -101,7 +104,7 @@ impl Operator for Product {
     }
 
     fn check(&self, activation_bits: u32) -> Result<(), NodeError> {
-        check(self.shift <= most_product_shift(activation_bits), "shift")?;
+        check(self.shift <= most_product_shift(RING_BITS, activation_bits), "shift")?;
         check(self.offsets.iter().all(|o| o.unsigned_abs() < 1 << (activation_bits - 1)), "offset")
     }
 

@@ -66,8 +66,6 @@ use crate::semantics::Matrices;
 
 /// How many bits below a result's last place cross terms are made of, at most.
 const SLACK: u32 = 12;
-/// L at most: what is encrypted is modulo 2^L.
-const WIDEST: u32 = 58;
 
 /// What a product of matrices does. It takes the values of the first factor, and behind them those of the second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +80,9 @@ pub struct MatrixProductParams {
 }
 
 impl MatrixProductParams {
+    /// L at most: what is encrypted is modulo 2^L.
+    pub const WIDEST: u32 = 58;
+
     /// L: the factors' ring is mod 2^L.
     pub const fn ring_bits(&self) -> u32 {
         self.out_bits + self.shift
@@ -95,7 +96,7 @@ impl MatrixProductParams {
     fn sizes(&self) -> Result<([usize; 3], Option<Layout>), MpcError> {
         let most = 39;
         check_range("width of a matrix product", self.out_bits, 3..=most)?;
-        check_range("number of bits cut off a matrix product", self.shift, 1..=WIDEST - self.out_bits)?;
+        check_range("number of bits cut off a matrix product", self.shift, 1..=Self::WIDEST - self.out_bits)?;
         let counts = self.matrices.counts().ok_or_else(|| {
             MpcError::misuse(
                 "sizes of matrices",
