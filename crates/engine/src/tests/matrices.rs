@@ -1,6 +1,8 @@
 //! Products of matrices: attention, alone and beside everything that a value may come from or go to.
 
 use jaguar_graph::network::MatrixProduct;
+use jaguar_graph::reference;
+use jaguar_wire::tcp::{Listener, Options, Tcp};
 
 use super::stream::alternate;
 use super::*;
@@ -94,4 +96,65 @@ fn products_of_matrices_take_the_bytes_of_the_plan_and_repeat_nothing() {
         }
     }
     nothing_repeats(&service, &cache);
+}
+
+/// ViT-Tiny's attention, three heads of 64 over 197 places, over TCP, for a batch of one and of two: every byte of the products is
+/// planned, and the answer is the reference's but for roundings.
+#[test]
+fn attention_over_many_places_over_tcp() {
+    let many = || {
+        let mut b = Builder::new([3, 197, 1]);
+        let product = |shift, transposed| Op::new(MatrixProduct { transposed, shift });
+        let heads = [(); 3].map(|()| {
+            let x = b.conv(0, 192, 1, 1, 0, 1);
+            b.add(Op::new(Rearrange::Reshape), &[x], [3, 64, 197])
+        });
+        let scores = b.add(product(17, [true, false]), &[heads[0], heads[1]], [3, 197, 197]);
+        let weights = b.add(Op::new(Relu { ignored: 0 }), &[scores], [3, 197, 197]);
+        let mixed = b.add(product(18, [false, true]), &[weights, heads[2]], [3, 197, 64]);
+        let turned = b.add(Op::new(Rearrange::Transpose { perm: [0, 2, 1] }), &[mixed], [3, 64, 197]);
+        let turned = b.add(Op::new(Rearrange::Reshape), &[turned], [192, 197, 1]);
+        b.conv(turned, 4, 1, 1, 0, 1);
+        b.bundle()
+    };
+    let cache = Scratch::new("matrices-tcp");
+    let service = service(many()).with_batches(2).unwrap();
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.address().unwrap();
+    let images = [0, 1].map(|seed| input(seed, 3 * 197));
+    let expected = images.each_ref().map(|x| reference::run(Cpu::detect(), &many().model, x).unwrap());
+    for batch in [1, 2] {
+        thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let tcp = listener.accept().unwrap().greet(Options::default()).unwrap();
+                service.serve(Channel::new(tcp), &mut |_| ())
+            });
+            let tcp = Tcp::connect(address, Options::default()).unwrap();
+            let connected = connect_for(Channel::new(tcp), None, &Limits::default(), batch as u32).unwrap();
+            let prepared =
+                connected.prepare_client(&cache.0).unwrap().prepare_query(&mut NoProgress).unwrap();
+            let asked = images[..batch].concat();
+            let (answers, report, ready) = prepared.run_batch(&asked, &mut NoProgress).unwrap();
+            ready.leave().unwrap();
+            server.join().unwrap().unwrap();
+            for (answer, expected) in answers.into_iter().zip(&expected) {
+                let Prediction::Logits(logits) = answer else { panic!("logits") };
+                // Sums of 192 values, each off by little more than one.
+                let off = logits.iter().zip(expected.output()).map(|(a, b)| (a - b).abs()).max();
+                assert!(off.unwrap() < 400, "{off:?}");
+            }
+            let plan = service.plans().find(|plan| plan.images() == batch).unwrap();
+            for ((row, step), node) in report.rows.iter().zip(&plan.steps).zip(&service.network().nodes) {
+                if node.op.is::<MatrixProduct>() {
+                    let cost = step.nonlinear.as_ref().unwrap().cost();
+                    assert_eq!(
+                        (row.offline.bytes_up, row.offline.bytes_down),
+                        (cost.prepare_up, cost.prepare_down)
+                    );
+                    assert_eq!((row.online.bytes_up, row.online.bytes_down), (cost.up, cost.down));
+                    assert!(row.online.rounds <= 1);
+                }
+            }
+        });
+    }
 }
