@@ -960,6 +960,178 @@ proptest! {
     }
 }
 
+/// What attention is made of, and the tables beside it.
+const OF_TRANSFORMERS: [&str; 9] = [
+    "attention_13",
+    "attention_operator_23",
+    "joined_with_constants_13",
+    "masked_softmax_13",
+    "matrices_by_constants_13",
+    "shifted_windows_17",
+    "sums_of_products_13",
+    "tables_17",
+    "vision_transformer_20",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Files whose axes, indices, sizes and equations are others, or whose nodes take something else, are refused or import to something that
+    /// runs; nothing panics.
+    #[test]
+    fn damaged_numbers_never_panic(
+        which in 0..OF_TRANSFORMERS.len(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0u8..6, 0usize..12), 1..4),
+    ) {
+        const NUMBERS: [i64; 12] =
+            [0, 1, -1, 2, 3, -2, 5, 16, 1 << 20, 1 << 40, i64::MAX, i64::MIN];
+        const EQUATIONS: [&str; 6] = ["", "...", "ab,bc->ac", "aa,ab->b", "...a,...b->ba...", "ab,ab->cd,ef"];
+        let name = OF_TRANSFORMERS[which];
+        let mut model = jaguar_graph::onnx::read(&folder().join(format!("{name}.onnx"))).expect("the fixture");
+        let graph = model.graph.as_mut().expect("a graph");
+        for (place, within, kind, number) in damage {
+            let node = place.index(graph.node.len());
+            let tensor = place.index(graph.initializer.len());
+            let number = NUMBERS[number];
+            match kind {
+                0 | 1 => for attribute in &mut graph.node[node].attribute {
+                    if attribute.i.is_some() {
+                        attribute.i = Some(number);
+                    }
+                    if !attribute.ints.is_empty() {
+                        let at = within.index(attribute.ints.len());
+                        attribute.ints[at] = number;
+                    }
+                    if attribute.s.is_some() {
+                        attribute.s = Some(EQUATIONS[within.index(EQUATIONS.len())].into());
+                    }
+                },
+                2 => {
+                    // Of all tensors of whole numbers one.
+                    let mut whole: Vec<_> = graph.initializer.iter_mut().filter(|t| t.data_type == Some(7)).collect();
+                    if !whole.is_empty() {
+                        let at = place.index(whole.len());
+                        let raw = whole[at].raw_data.as_mut().expect("its numbers");
+                        if raw.len() >= 8 {
+                            let at = within.index(raw.len() / 8) * 8;
+                            raw[at..at + 8].copy_from_slice(&number.to_le_bytes());
+                        }
+                    }
+                }
+                3 => {
+                    let dims = &mut graph.initializer[tensor].dims;
+                    if !dims.is_empty() {
+                        let at = within.index(dims.len());
+                        dims.swap(0, at);
+                    }
+                }
+                4 => {
+                    let other = &graph.initializer[tensor].name().to_owned();
+                    let inputs = &mut graph.node[node].input;
+                    if !inputs.is_empty() {
+                        let at = within.index(inputs.len());
+                        inputs[at] = other.clone();
+                    }
+                }
+                _ => {
+                    let other = graph.node[within.index(node + 1)].input.first().cloned().unwrap_or_default();
+                    if let Some(input) = graph.node[node].input.last_mut() {
+                        *input = other;
+                    }
+                }
+            }
+        }
+        if let Ok(graph) = import_model(&model, name, &ImportOptions::new(&Operators::standard())) {
+            let input = vec![0.5; graph.input_shape().iter().product()];
+            prop_assert!(graph.forward(Cpu::detect(), &input).is_some());
+        }
+    }
+}
+
+/// What is refused of attention is refused by name, and with what helps.
+#[test]
+fn forms_of_attention_are_refused_by_name() {
+    let refused = |name: &str, change: &dyn Fn(&mut GraphProto)| {
+        let mut model = jaguar_graph::onnx::read(&folder().join(format!("{name}.onnx"))).expect("a model");
+        change(model.graph.as_mut().expect("a graph"));
+        let imported = import_model(&model, name, &ImportOptions::new(&Operators::standard()));
+        imported.err().map_or("imports".into(), |e| e.to_string())
+    };
+    fn all<'a>(graph: &'a mut GraphProto, kind: &'a str) -> impl Iterator<Item = &'a mut NodeProto> {
+        graph.node.iter_mut().filter(move |node| node.op_type() == kind)
+    }
+    let set = |node: &mut NodeProto, name: &str, value: i64| {
+        let own = node.attribute.iter_mut().find(|a| a.name() == name).expect("the attribute");
+        own.i = Some(value);
+    };
+    let text = refused("attention_operator_23", &|graph| {
+        let cached = all(graph, "Attention").next().expect("one");
+        let keys = cached.input[1].clone();
+        cached.input.extend([String::new(), keys.clone(), keys]);
+    });
+    assert!(text.contains("keys and values of earlier calls") && text.contains("without a cache"), "{text}");
+    let text = refused("attention_operator_23", &|graph| {
+        all(graph, "Attention").next().expect("one").output.extend(["keys".into(), "values".into()]);
+    });
+    assert!(text.contains("its keys, values or scores as results"), "{text}");
+    for heads in [0, 5, -3, i64::MAX] {
+        let text = refused("attention_operator_23", &|graph| {
+            set(all(graph, "Attention").next().expect("one"), "q_num_heads", heads);
+        });
+        assert!(text.contains("heads that do not divide its features"), "{text}");
+    }
+    let text = refused("attention_operator_23", &|graph| {
+        let scale =
+            all(graph, "Attention").nth(1).and_then(|node| node.attribute.first_mut()).expect("a scale");
+        scale.f = Some(f32::NAN);
+    });
+    assert!(text.contains("a scale or a softcap that is not positive"), "{text}");
+    for (equation, why) in [
+        ("bhdi,bhdj->bhik", "an equation that does not fit"),
+        ("bhdi->bhi", "an equation that does not fit"),
+        ("bhd,bhdj->bhj", "an equation that does not fit"),
+        ("bhdd,bhdj->bhj", "takes a diagonal"),
+        ("bhdi,bhej->bhij", "sums over a dimension of one factor alone"),
+        ("bhdi,bhjd->bhij", "different sizes under one letter"),
+    ] {
+        let text = refused("sums_of_products_13", &|graph| {
+            let first = all(graph, "Einsum").nth(1).expect("there is one");
+            first.attribute[0].s = Some(equation.into());
+        });
+        assert!(text.contains(why), "{equation}: {text}");
+    }
+    // Nothing is left of a row.
+    let text = refused("masked_softmax_13", &|graph| {
+        let taken = all(graph, "Add").next().expect("one").input[1].clone();
+        let mask = graph.initializer.iter_mut().find(|t| t.name() == taken).expect("a mask");
+        let raw = mask.raw_data.as_mut().expect("its numbers");
+        raw.chunks_exact_mut(4).for_each(|v| v.copy_from_slice(&f32::NEG_INFINITY.to_le_bytes()));
+    });
+    assert!(text.contains("leaves out all of what it runs over"), "{text}");
+    // Minus infinity elsewhere than in front of a softmax.
+    let text = refused("masked_softmax_13", &|graph| {
+        all(graph, "Softmax").for_each(|node| node.op_type = Some("Relu".into()));
+    });
+    assert!(text.contains("not finite"), "{text}");
+    let text = refused("masked_softmax_13", &|graph| {
+        let chosen = all(graph, "Where").next().expect("one");
+        chosen.input[0] = chosen.input[2].clone();
+    });
+    assert!(text.contains("chooses by what the network computes"), "{text}");
+}
+
+/// A place that a mask leaves out takes nothing of the scores' range, however low its number is; and the largest of the others is found among
+/// these alone.
+#[test]
+fn masks_take_no_bits() {
+    let Fixture { graph, .. } = load("shifted_windows_13");
+    let largest = graph.nodes.iter().filter_map(|node| node.op.linear()).flat_map(|linear| {
+        let (jaguar_graph::float::Bias::PerChannel(bias) | jaguar_graph::float::Bias::PerElement(bias)) =
+            &linear.bias;
+        bias.iter().copied()
+    });
+    assert!(largest.fold(0f32, |most, v| most.max(v.abs())) < 10.0);
+}
+
 /// Of an empty file, or a text, it is told that it is no network, and not that some version of one is needed.
 #[test]
 fn what_is_no_model_is_told_so() {

@@ -307,8 +307,27 @@ impl Call<'_> {
             .ok_or_else(|| Reject::unsupported("quantises to another type than integers of 8, 16 or 32 bits"))
     }
 
+    /// Into how many indices each a Split cuts a dimension of this size.
+    pub(crate) fn split_lengths(&self, size: usize) -> Result<Vec<usize>, Reject> {
+        let outputs = self.proto.output.len().max(1);
+        let lengths: Vec<usize> = match self.ints("split", 1)? {
+            Some(lengths) => lengths.iter().map(|&l| usize::try_from(l).unwrap_or(usize::MAX)).collect(),
+            None => {
+                // Equal parts, the last one smaller.
+                let each = size.div_ceil(outputs);
+                (0..outputs).map(|i| each.min(size.saturating_sub(i * each))).collect()
+            }
+        };
+        let total = lengths.iter().try_fold(0usize, |sum, &l| sum.checked_add(l));
+        match lengths.len() == outputs && total == Some(size) && !lengths.contains(&0) {
+            true => Ok(lengths),
+            false => Err(Reject::invalid("splits into parts that do not add up")),
+        }
+    }
+
     /// A Slice's parameters over a tensor of these sizes: by dimension, first index, count and step.
-    pub(crate) fn slice_ranges(&self, sizes: &[usize]) -> Result<Vec<SliceRange>, Reject> {
+    /// Only of constants it may be empty.
+    pub(crate) fn slice_ranges(&self, sizes: &[usize], empty: bool) -> Result<Vec<SliceRange>, Reject> {
         let missing = || Reject::invalid("has no starts or ends");
         let starts = self.ints("starts", 1)?.ok_or_else(missing)?;
         let ends = self.ints("ends", 2)?.ok_or_else(missing)?;
@@ -321,7 +340,8 @@ impl Call<'_> {
         for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
             let axis = wrap(*axis, sizes.len()).ok_or_else(|| Reject::invalid("has an axis out of range"))?;
             let range = slice_range(*start, *end, *step, sizes[axis]);
-            ranges[axis] = range.ok_or_else(|| Reject::unsupported("the slice is empty"))?;
+            let nothing = (empty && *step != 0).then_some((0, 0, 1));
+            ranges[axis] = range.or(nothing).ok_or_else(|| Reject::unsupported("the slice is empty"))?;
         }
         Ok(ranges)
     }
@@ -400,9 +420,11 @@ impl Builder {
                 .map_err(|e| Reject::unsupported(&e.to_string()))?,
             None => declared,
         };
-        // Weights count too: many layers may name one constant.
+        // Weights count too: many layers may name one constant. What moves values holds none of its own, and much of it falls away when
+        // operations are fused: it is counted then.
         let weights = op.linear().map_or(0, |linear| linear.weights.len());
-        let left = self.elements_left.checked_sub(weights + shape.iter().product::<usize>());
+        let values = if op.moves() { 0 } else { shape.iter().product::<usize>() };
+        let left = self.elements_left.checked_sub(weights + values);
         self.elements_left = left.ok_or(Reject::TooLarge("values"))?;
         if self.nodes.len() == 4 * limits::MAX_NODES {
             return Err(Reject::TooLarge("operations"));

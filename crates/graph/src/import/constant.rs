@@ -1,8 +1,8 @@
 //! Constants and what exporters compute with them: shapes read, sliced, joined and reshaped, weights transposed.
 
-use super::arithmetic;
 use super::build::{Call, Reject};
 use super::tensor::{Tensor, broadcast, broadcast_positions, reshape_sizes, slice_indices, wrap};
+use super::{arithmetic, tables};
 use crate::onnx::{Values, data_type};
 
 /// What a Constant node holds.
@@ -27,7 +27,7 @@ pub(super) fn given(call: &Call<'_>) -> Result<Tensor, Reject> {
 
 /// The operators that are computed when all their inputs are constants.
 pub(super) fn folds(operator: &str) -> bool {
-    const FOLDED: [&str; 28] = [
+    const FOLDED: [&str; 29] = [
         "Identity",
         "Cast",
         "Reshape",
@@ -54,10 +54,13 @@ pub(super) fn folds(operator: &str) -> bool {
         "Shape",
         "Size",
         "Expand",
+        "Split",
         "QuantizeLinear",
         "DequantizeLinear",
     ];
-    FOLDED.contains(&operator) || arithmetic::OPERATORS.contains(&operator)
+    FOLDED.contains(&operator)
+        || arithmetic::OPERATORS.contains(&operator)
+        || tables::OPERATORS.contains(&operator)
 }
 
 /// Computes an operator on constants. `limit` bounds the number of elements of the result.
@@ -99,24 +102,7 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
                 Some(perm) => perm.iter().filter_map(|&p| wrap(p, rank)).collect(),
                 None => (0..rank).rev().collect(),
             };
-            let mut sorted = perm.clone();
-            sorted.sort_unstable();
-            if !sorted.into_iter().eq(0..rank) {
-                return Err(Reject::invalid("has no permutation"));
-            }
-            let mut strides = vec![1; rank];
-            for axis in (1..rank).rev() {
-                strides[axis - 1] = strides[axis] * x.dims[axis];
-            }
-            let mut positions = vec![0];
-            for &axis in &perm {
-                let steps = 0..x.dims[axis];
-                positions = positions
-                    .iter()
-                    .flat_map(|p| steps.clone().map(|i| p + i * strides[axis]).collect::<Vec<_>>())
-                    .collect();
-            }
-            x.gathered(perm.iter().map(|&p| x.dims[p]).collect(), positions.into_iter())
+            x.transposed(&perm).ok_or_else(|| Reject::invalid("has no permutation"))?
         }
         "Squeeze" => x.with_dims(squeezed(&x.dims, axes(1)?.as_deref())?),
         "Unsqueeze" => {
@@ -176,7 +162,7 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
             x.gathered(dims, positions)
         }
         "Slice" => {
-            let ranges = call.slice_ranges(&x.dims)?;
+            let ranges = call.slice_ranges(&x.dims, true)?;
             let mut positions = vec![0];
             for (&range, &size) in ranges.iter().zip(&x.dims) {
                 positions =
@@ -280,6 +266,7 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
         "QuantizeLinear" | "DequantizeLinear" => quantisation(call, x)?,
         "Shape" => Tensor::ints(x.dims.iter().map(|&d| d as i64).collect()),
         "Size" => Tensor { dims: Vec::new(), values: Values::Int(vec![count as i64]) },
+        operator if tables::OPERATORS.contains(&operator) => tables::fold(call, limit)?,
         _ => arithmetic::fold(call, limit)?,
     })
 }

@@ -18,6 +18,7 @@ pub(crate) mod moves;
 mod qoperator;
 pub(crate) mod refusal;
 mod sizes;
+mod tables;
 mod tail;
 pub(crate) mod tensor;
 pub(crate) mod view;
@@ -202,6 +203,10 @@ fn is_standard(domain: Option<&str>) -> bool {
 fn check(graph: &Graph) -> Result<(), ImportError> {
     if graph.nodes.len() > limits::MAX_NODES {
         return Err(ImportError::TooLarge("nodes"));
+    }
+    let values = graph.nodes.iter().map(|node| node.shape.iter().product::<usize>());
+    if values.sum::<usize>() > MAX_TOTAL_ELEMENTS {
+        return Err(ImportError::TooLarge("values"));
     }
     if graph.nodes.len() < 2 {
         return Err(ImportError::Output("nothing is computed on the way from the input".into()));
@@ -633,12 +638,16 @@ fn build(builder: &mut Builder, call: &Call<'_>, operators: &Operators) -> Resul
             .flatten()
             .map(|v| if let Value::Constant(t) = v { t.values.len() } else { 0 })
             .sum();
-        let tensor = constant::fold(call, given.max(MAX_GROWN))?;
+        let made = match operator {
+            "Split" => tables::split(call)?,
+            _ => vec![constant::fold(call, given.max(MAX_GROWN))?],
+        };
         // What grows out of little is dearer: a small file must not fill the memory.
-        let price = if tensor.values.len() > given { 16 } else { 1 };
-        let left = builder.folded_left.checked_sub(price * tensor.values.len());
+        let count = made.iter().map(|tensor| tensor.values.len()).sum::<usize>();
+        let price = if count > given { 16 } else { 1 };
+        let left = builder.folded_left.checked_sub(price * count);
         builder.folded_left = left.ok_or(Reject::TooLarge("computed constants"))?;
-        return Ok(vec![Value::Constant(Arc::new(tensor))]);
+        return Ok(made.into_iter().map(|tensor| Value::Constant(Arc::new(tensor))).collect());
     }
     if let Some(reject) = refusal::subgraphs(call) {
         return Err(reject);

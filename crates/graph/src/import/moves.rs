@@ -32,6 +32,40 @@ pub(crate) fn materialise(
     reshaped(builder, name, node, shape)
 }
 
+/// The same value over a node whose channels are these dimensions, one within the other, and whose places are the others.
+///
+/// # Errors
+/// As [`materialise`].
+pub(crate) fn channels_first(
+    builder: &mut Builder,
+    name: &str,
+    x: &Activation,
+    dims: &[usize],
+) -> Result<Activation, Reject> {
+    let beyond = || Reject::unsupported("takes values in an order that cannot be made");
+    let sizes = x.view.sizes();
+    let channels = dims.iter().map(|&d| sizes[d]).product::<usize>();
+    let places = sizes.iter().product::<usize>().checked_div(channels).ok_or_else(beyond)?;
+    let view = x.view.transposed(&first_of(sizes.len(), dims)).ok_or_else(beyond)?;
+    let node = materialise(builder, name, &Activation { view, ..x.clone() }, [channels, places, 1])?;
+    let view = lying_first(builder.shape(node), &sizes, dims).ok_or_else(beyond)?;
+    Ok(Activation::new(node, view))
+}
+
+/// The order of so many dimensions in which these come first.
+fn first_of(rank: usize, dims: &[usize]) -> Vec<usize> {
+    dims.iter().copied().chain((0..rank).filter(|d| !dims.contains(d))).collect()
+}
+
+/// How a value of these sizes lies over a node of this shape whose order has these dimensions first.
+pub(crate) fn lying_first(shape: Shape, sizes: &[usize], dims: &[usize]) -> Option<View> {
+    let order = first_of(sizes.len(), dims);
+    let mut back = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(at, &d)| back[d] = at);
+    let turned: Vec<usize> = order.iter().map(|&d| sizes[d]).collect();
+    View::natural(shape).reshaped(&turned)?.transposed(&back)
+}
+
 /// The same values, in the same order, in another shape.
 pub(crate) fn reshaped(
     builder: &mut Builder,
@@ -206,14 +240,25 @@ pub(crate) fn select(
     dim: usize,
     indices: &[usize],
 ) -> Result<Activation, Reject> {
-    if indices.iter().copied().eq(0..x.view.sizes()[dim]) {
+    select_or_zero(builder, call, x, dim, &picks(indices.to_vec()))
+}
+
+/// [`select`], with zeros where there is no index.
+pub(crate) fn select_or_zero(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dim: usize,
+    indices: &[Option<usize>],
+) -> Result<Activation, Reject> {
+    if indices.iter().copied().eq((0..x.view.sizes()[dim]).map(Some)) {
         return Ok(x.clone());
     }
     let own = builder.nodes[x.node].shape;
     builder.list(x.view.count_of_selected(own, dim, indices.len()).unwrap_or(indices.len()))?;
     let mut axes: [Vec<Option<usize>>; 3] = Default::default();
     if let Some((axis, indices, view)) = x.view.selected(own, dim, indices) {
-        axes[axis] = picks(indices);
+        axes[axis] = indices;
         let node = select_axes(builder, &call.name, x.node, axes)?;
         return Ok(Activation::new(node, view));
     }
@@ -224,7 +269,7 @@ pub(crate) fn select(
     }
     let (node, layout) = laid_out(builder, call, x)?;
     let axis = layout[dim - 1];
-    axes[axis] = picks(indices.to_vec());
+    axes[axis] = indices.to_vec();
     let node = select_axes(builder, &call.name, node, axes)?;
     let view = View::with_layout(builder.nodes[node].shape, &layout);
     Ok(Activation::new(node, view))
@@ -253,18 +298,18 @@ pub(crate) fn widened(
     Ok(expanded)
 }
 
-/// [`select`], of a value that is brought into the tensor's order first.
+/// [`select_or_zero`], of a value that is brought into the tensor's order first.
 fn select_in_order(
     builder: &mut Builder,
     call: &Call<'_>,
     x: &Activation,
     dim: usize,
-    indices: &[usize],
+    indices: &[Option<usize>],
 ) -> Result<Activation, Reject> {
     let mut sizes = x.view.sizes();
     let (outer, inner) = (sizes[..dim].iter().product(), sizes[dim + 1..].iter().product());
     let node = materialise(builder, &call.name, x, [outer, sizes[dim], inner])?;
-    let node = select_axes(builder, &call.name, node, [Vec::new(), picks(indices.to_vec()), Vec::new()])?;
+    let node = select_axes(builder, &call.name, node, [Vec::new(), indices.to_vec(), Vec::new()])?;
     sizes[dim] = indices.len();
     let view = View::vector(sizes.iter().product(), 2).reshaped(&sizes);
     let view = view.ok_or_else(|| Reject::unsupported("picks values in an order that cannot be made"))?;

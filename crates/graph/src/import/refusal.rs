@@ -230,9 +230,12 @@ const ADVICE: [(&[&str], &str); 10] = [
         "Cut it off (--output-name with the values before it): the client does what follows the network's last layers",
     ),
     (&["Exp", "Log", "Sin", "Cos"], AT_THE_END),
-    (&["Einsum"], "Write it as MatMul with a constant, or as a convolution"),
     (&["GridSample"], "Use nearest Resize, or a ConvTranspose"),
-    (&["LSTM", "GRU", "RNN", "Attention", "MultiHeadAttention"], "Only convolutional networks are supported"),
+    (&["LSTM", "GRU", "RNN"], "Layers with a memory are not supported"),
+    (
+        &["MultiHeadAttention"],
+        "Export without optimisations that are bound to a runtime: attention in ONNX's own operators is supported",
+    ),
     (&["LpPool", "GlobalLpPool"], "Use average or max pooling"),
 ];
 

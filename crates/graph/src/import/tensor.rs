@@ -43,6 +43,29 @@ impl Tensor {
         Tensor { dims, values }
     }
 
+    /// With its dimensions in this order; `None` if that is no permutation of them.
+    pub(crate) fn transposed(&self, perm: &[usize]) -> Option<Tensor> {
+        let rank = self.dims.len();
+        let mut sorted = perm.to_vec();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..rank) {
+            return None;
+        }
+        let mut strides = vec![1; rank];
+        for axis in (1..rank).rev() {
+            strides[axis - 1] = strides[axis] * self.dims[axis];
+        }
+        let mut positions = vec![0];
+        for &axis in perm {
+            let steps = 0..self.dims[axis];
+            positions = positions
+                .iter()
+                .flat_map(|p| steps.clone().map(|i| p + i * strides[axis]).collect::<Vec<_>>())
+                .collect();
+        }
+        Some(self.gathered(perm.iter().map(|&p| self.dims[p]).collect(), positions.into_iter()))
+    }
+
     pub(crate) fn with_dims(&self, dims: Vec<usize>) -> Tensor {
         Tensor { dims, values: self.values.clone() }
     }

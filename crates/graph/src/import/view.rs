@@ -182,20 +182,20 @@ impl View {
         Some(count.saturating_mul(outer).saturating_mul(inner))
     }
 
-    /// What picking `indices` of dimension `dim` picks of the node: its axis, the indices there, and the view of what
-    /// is left. `None` unless the dimension is a consecutive part of one axis, and larger than one.
+    /// What picking `indices` of dimension `dim` (zeros for `None`) picks of the node: its axis, the indices there, and the view
+    /// of what is left. `None` unless the dimension is a consecutive part of one axis, and larger than one.
     pub(crate) fn selected(
         &self,
         shape: Shape,
         dim: usize,
-        indices: &[usize],
-    ) -> Option<(usize, Vec<usize>, View)> {
+        indices: &[Option<usize>],
+    ) -> Option<(usize, Vec<Option<usize>>, View)> {
         let (&first, &last) = (self.dims[dim].first()?, self.dims[dim].last()?);
         let own = first..last + 1;
         let (axis, outer, inner) = self.part_of_axis(shape, dim)?;
         let size = self.product(&self.dims[dim]);
         let picks = (0..outer).flat_map(|o| {
-            indices.iter().flat_map(move |&i| (0..inner).map(move |k| (o * size + i) * inner + k))
+            indices.iter().flat_map(move |&i| (0..inner).map(move |k| i.map(|i| (o * size + i) * inner + k)))
         });
         // One atom, or none, takes the place of the old ones.
         let new = usize::from(indices.len() > 1);
@@ -444,12 +444,15 @@ mod tests {
     fn a_part_of_an_axis_is_picked() {
         // One of two halves, interleaved: channels 1, 3, 5.
         let view = View::natural([6, 4, 5]).reshaped(&[3, 2, 20]).unwrap().transposed(&[1, 0, 2]).unwrap();
-        let (axis, picks, rest) = view.selected([6, 4, 5], 0, &[1]).unwrap();
-        assert_eq!((axis, picks, rest.sizes()), (0, vec![1, 3, 5], vec![1, 3, 20]));
-        let (axis, picks, rest) = view.selected([6, 4, 5], 1, &[2, 0]).unwrap();
-        assert_eq!((axis, picks, rest.sizes()), (0, vec![4, 5, 0, 1], vec![2, 2, 20]));
+        let some = |picks: Vec<usize>| picks.into_iter().map(Some).collect::<Vec<_>>();
+        let (axis, picks, rest) = view.selected([6, 4, 5], 0, &[Some(1)]).unwrap();
+        assert_eq!((axis, picks, rest.sizes()), (0, some(vec![1, 3, 5]), vec![1, 3, 20]));
+        let (axis, picks, rest) = view.selected([6, 4, 5], 1, &[Some(2), Some(0)]).unwrap();
+        assert_eq!((axis, picks, rest.sizes()), (0, some(vec![4, 5, 0, 1]), vec![2, 2, 20]));
+        let (_, picks, _) = view.selected([6, 4, 5], 1, &[None, Some(1)]).unwrap();
+        assert_eq!(picks, [None, None, Some(2), Some(3)]);
         // Rows and columns together are no one axis.
-        assert!(view.selected([6, 4, 5], 2, &[0]).is_none());
+        assert!(view.selected([6, 4, 5], 2, &[Some(0)]).is_none());
     }
 
     #[test]

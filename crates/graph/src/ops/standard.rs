@@ -1,7 +1,9 @@
 //! The operators of this folder as a value.
 
 use crate::ops::curve::Straight;
+use crate::ops::linear::choice;
 use crate::ops::list::{OperatorKind, Operators};
+use crate::ops::matrix_product::{attention, einsum};
 use crate::ops::product::{norms, softmax};
 
 impl Operators {
@@ -10,6 +12,9 @@ impl Operators {
         Self::default()
             .with(super::kinds())
             .with([OperatorKind::of::<Straight>()])
+            .from_onnx(attention::ONNX)
+            .from_onnx(choice::ONNX)
+            .from_onnx(einsum::ONNX)
             .from_onnx(norms::ONNX)
             .from_onnx(softmax::ONNX)
     }

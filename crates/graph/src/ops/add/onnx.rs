@@ -5,7 +5,7 @@ use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, acti
 use crate::import::moves::{materialise, natural, together};
 use crate::import::view::View;
 use crate::network::{NodeId, Shape};
-use crate::ops::linear::affine::{few, negative, with_constant};
+use crate::ops::linear::affine::{affine, few, for_softmax, negative, with_constant};
 
 pub(crate) const ONNX: &[(&str, Build)] = &[("Add", add), ("Sub", sub), ("Sum", add)];
 
@@ -14,10 +14,14 @@ fn add(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     if call.inputs() == 1 {
         return identity(builder, call);
     }
-    if call.inputs() == 2
-        && let Some(made) = with_constant(builder, call, [|v| (1.0, v); 2])?
-    {
-        return Ok(made);
+    match (call.inputs(), call.input(0)?, call.input(1)?) {
+        (2, Value::Activation(_), Value::Constant(c)) => {
+            return affine(builder, call, call.activation(0)?, &for_softmax(call, c), |v| (1.0, v));
+        }
+        (2, Value::Constant(c), Value::Activation(_)) => {
+            return affine(builder, call, call.activation(1)?, &for_softmax(call, c), |v| (1.0, v));
+        }
+        _ => {}
     }
     let mut sum = call.activation(0)?.clone();
     for index in 1..call.inputs() {

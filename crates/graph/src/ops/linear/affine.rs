@@ -2,8 +2,8 @@
 
 use crate::float::{Affine, Bias, Linear};
 use crate::import::build::{Activation, Builder, Call, Reject, Value};
-use crate::import::build::{activation, finite};
-use crate::import::moves::{materialise, reshaped, select_axes, widened};
+use crate::import::build::{activation, finite, only_reshapes};
+use crate::import::moves::{channels_first, materialise, reshaped, select_axes, widened};
 use crate::import::tensor::{Tensor, broadcast, broadcast_positions};
 use crate::import::view::View;
 use crate::network::NodeId;
@@ -51,6 +51,13 @@ pub(crate) fn affine(
                     let kept: Vec<bool> = by_element.iter().map(|v| v.0 == 1.0).collect();
                     return Ok(activation(masked(builder, call, x.node, &kept)?, view));
                 }
+                // A factor for each of the last dimension's indices is one of a layer's features, which become the channels. (Others, as a
+                // detector's numbers of anchors, are arithmetic that the answer's reader does.)
+                let last = wide.len() - 1;
+                if constant.dims.len() == 1 && !view.is_everything(last) {
+                    let moved = channels_first(builder, &call.name, x, &[last])?;
+                    return affine(builder, call, &moved, constant, map);
+                }
                 return Err(Reject::instead(
                     "multiplies by a constant that varies within a channel",
                     "One number a channel is supported; one a place, where it can be made part of the weights of a layer",
@@ -68,7 +75,12 @@ pub(crate) fn affine(
 }
 
 /// A node's values, zero where they are not kept: a selection.
-fn masked(builder: &mut Builder, call: &Call<'_>, node: NodeId, kept: &[bool]) -> Result<NodeId, Reject> {
+pub(crate) fn masked(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    node: NodeId,
+    kept: &[bool],
+) -> Result<NodeId, Reject> {
     builder.list(kept.len())?;
     let picks = kept.iter().enumerate().map(|(at, kept)| kept.then_some(at)).collect();
     let shape = builder.shape(node);
@@ -174,6 +186,19 @@ pub(crate) fn batch_normalization(builder: &mut Builder, call: &Call<'_>) -> Res
     let shape = builder.nodes[moved.node].shape;
     let node = builder.push(&call.name, Affine { mul, add }, vec![moved.node], shape)?;
     Ok(activation(node, moved.view))
+}
+
+/// A constant that is added right before a softmax: minus infinity, which leaves a place out of it, becomes the lowest number.
+pub(crate) fn for_softmax(call: &Call<'_>, constant: &Tensor) -> Tensor {
+    let before = |taker: &&str| *taker == "Softmax" || only_reshapes(taker);
+    let mut constant = constant.clone();
+    if let Values::Float(values) = &mut constant.values
+        && !call.takers.is_empty()
+        && call.takers.iter().all(before)
+    {
+        values.iter_mut().filter(|v| **v == f32::NEG_INFINITY).for_each(|v| *v = f32::MIN);
+    }
+    constant
 }
 
 /// A map by a constant, where one of two inputs is one: behind the value it makes a map, before it another.

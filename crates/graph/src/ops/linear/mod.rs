@@ -3,6 +3,7 @@
 //! The plaintext reference rounds to nearest. A private run rounds to one of the two neighbours by chance.
 
 pub(crate) mod affine;
+pub(crate) mod choice;
 pub(crate) mod float;
 pub(crate) mod fold;
 pub(crate) mod onnx;

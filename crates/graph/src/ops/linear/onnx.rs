@@ -1,10 +1,10 @@
 //! From ONNX's layers with weights.
 
-use super::affine::{batch_normalization, scaled};
+use super::affine::{affine, batch_normalization, scaled};
 use crate::float::{Bias, Linear};
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, finite};
-use crate::import::moves::{materialise, select_axes};
-use crate::import::tensor::{broadcast, broadcast_positions};
+use crate::import::moves::{channels_first, lying_first, select_axes};
+use crate::import::tensor::{Tensor, broadcast, broadcast_positions};
 use crate::import::view::View;
 use crate::import::windows::window_pads;
 use crate::network::{self, NodeId};
@@ -169,14 +169,15 @@ fn fully_connected(
 
 fn gemm(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
-    let transposed_a = call.attribute_int("transA", 0) != 0;
-    let (rows, inputs) = match (&x.view.sizes()[..], transposed_a) {
-        (&[a, b], false) | (&[b, a], true) => (a, b),
-        _ => return Err(Reject::unsupported("its input is no vector [1, K]")),
-    };
-    if rows != 1 {
-        return Err(Reject::unsupported("its input has more than one row"));
+    if x.view.rank() != 2 {
+        return Err(Reject::invalid("takes a value that is no matrix"));
     }
+    let turned = match call.attribute_int("transA", 0) {
+        0 => None,
+        _ => x.view.transposed(&[1, 0]).map(|view| Activation { view, ..x.clone() }),
+    };
+    let x = turned.as_ref().unwrap_or(x);
+    let (rows, inputs) = (x.view.sizes()[0], x.view.sizes()[1]);
     let b = call.constant(1)?;
     let matrix = finite(b)?;
     let transposed = call.attribute_int("transB", 0) != 0;
@@ -188,78 +189,165 @@ fn gemm(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
         return Err(Reject::invalid("has weights that do not fit its input"));
     }
     let (alpha, beta) = (call.attribute_float("alpha", 1.0), call.attribute_float("beta", 1.0));
-    let mut bias = vec![0.0; outputs];
-    if call.has_input(2) {
-        let c = call.constant(2)?;
-        let values = finite(c)?;
-        if broadcast(&c.dims, &[1, outputs]).as_deref() != Some(&[1, outputs]) {
-            return Err(Reject::invalid("has a bias of another length than its output"));
-        }
-        for (bias, from) in bias.iter_mut().zip(broadcast_positions(&c.dims, &[1, outputs])) {
-            *bias = beta * values[from];
-        }
-    }
     let weight = |k: usize, j: usize| {
         alpha * if transposed { matrix[j * inputs + k] } else { matrix[k * outputs + j] }
     };
-    let node = fully_connected(builder, call, x, outputs, weight, bias)?;
-    Ok(activation(node, View::vector(outputs, 2)))
+    let mut bias = vec![0.0; outputs];
+    let mut by_row = None;
+    if call.has_input(2) {
+        let c = call.constant(2)?;
+        let values = finite(c)?;
+        if broadcast(&c.dims, &[rows, outputs]).as_deref() != Some(&[rows, outputs]) {
+            return Err(Reject::invalid("has a bias of another shape than its output"));
+        }
+        if broadcast(&c.dims, &[1, outputs]).as_deref() == Some(&[1, outputs]) {
+            for (bias, from) in bias.iter_mut().zip(broadcast_positions(&c.dims, &[1, outputs])) {
+                *bias = beta * values[from];
+            }
+        } else {
+            by_row = Some(c);
+        }
+    }
+    let made = times(builder, call, x, outputs, weight, bias)?;
+    match by_row {
+        Some(c) => affine(builder, call, &made, c, |v| (1.0, beta * v)),
+        None => Ok(vec![made.into()]),
+    }
 }
 
-/// A MatMul by a constant.
+/// A MatMul of which one factor is constant.
 pub(crate) fn by_constant(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    let (x, b) = (call.activation(0)?, call.constant(1)?);
-    let matrix = finite(b)?;
-    let sizes = x.view.sizes();
-    let (Some(&inputs), &[k, outputs]) = (sizes.last(), &b.dims[..]) else {
-        return Err(Reject::unsupported("its weights have another rank than 2"));
+    match (call.input(0)?, call.input(1)?) {
+        (Value::Constant(a), _) => {
+            // A·X = (Xᵀ·Aᵀ)ᵀ
+            let x = call.activation(1)?;
+            let (&[rows, inputs], Some(last)) = (&a.dims[..], x.view.rank().checked_sub(2)) else {
+                return Err(Reject::unsupported("its weights have another rank than 2"));
+            };
+            let mut turn: Vec<usize> = (0..last + 2).collect();
+            turn.swap(last, last + 1);
+            let turned = |x: &Activation| {
+                let view = x.view.transposed(&turn);
+                view.map(|view| Activation { view, ..x.clone() }).ok_or_else(uneven)
+            };
+            let matrix = finite(a)?;
+            let x = turned(x)?;
+            if x.view.sizes()[last + 1] != inputs || rows == 0 {
+                return Err(Reject::invalid("has weights that do not fit its input"));
+            }
+            let weight = |k: usize, j: usize| matrix[j * inputs + k];
+            let made = times(builder, call, &x, rows, weight, vec![0.0; rows])?;
+            Ok(vec![turned(&made)?.into()])
+        }
+        _ => by_matrices(builder, call, call.activation(0)?, call.constant(1)?),
+    }
+}
+
+/// `[.., n, k]` by a constant `[.., k, m]` or `[k]`.
+pub(crate) fn by_matrices(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    b: &Tensor,
+) -> Result<Vec<Value>, Reject> {
+    let (outer, k, outputs) = match b.dims[..] {
+        [ref outer @ .., k, outputs] => (outer, k, outputs),
+        [k] => (&[][..], k, 1),
+        [] => return Err(Reject::invalid("multiplies by a single number")),
     };
-    if k != inputs || outputs == 0 {
+    let sizes = x.view.sizes();
+    if sizes.last() != Some(&k) || outputs == 0 {
         return Err(Reject::invalid("has weights that do not fit its input"));
     }
-    let last = sizes.len() - 1;
+    let matrix = finite(b)?;
+    if outer.iter().any(|&size| size != 1) {
+        return by_group(builder, call, x, &b.dims, &matrix);
+    }
+    let made = times(builder, call, x, outputs, |k, j| matrix[k * outputs + j], vec![0.0; outputs])?;
+    let mut sizes = made.view.sizes();
+    if b.dims.len() == 1 {
+        sizes.pop();
+    }
+    let more = outer.len().saturating_sub(sizes.len().saturating_sub(2));
+    let sizes = [&vec![1; if outer.is_empty() { 0 } else { more }], &sizes[..]].concat();
+    let view = made.view.reshaped(&sizes).ok_or_else(uneven)?;
+    Ok(vec![Activation { view, ..made }.into()])
+}
+
+fn uneven() -> Reject {
+    Reject::unsupported("multiplies neither a whole vector nor the channels")
+}
+
+/// The product of a value's last dimension and the matrix `weight(k, j)`, `[k, outputs]`, and a bias: a layer over all of the value, or over
+/// its channels.
+fn times(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    outputs: usize,
+    weight: impl Fn(usize, usize) -> f32,
+    bias: Vec<f32>,
+) -> Result<Activation, Reject> {
+    let sizes = x.view.sizes();
+    let last = sizes.len().checked_sub(1).ok_or_else(uneven)?;
+    let inputs = sizes[last];
+    if x.view.is_everything(last) {
+        let node = fully_connected(builder, call, x, outputs, weight, bias)?;
+        return Ok(Activation::new(node, View::vector(outputs, sizes.len())));
+    }
     let moved;
-    let x = match x.view.is_everything(last) || x.view.is_channels(last, builder.shape(x.node)) {
+    let x = match x.view.is_channels(last, builder.shape(x.node)) {
         true => x,
         false => {
-            moved = channels_first(builder, call, x, last)?;
+            moved = channels_first(builder, &call.name, x, &[last])?;
             &moved
         }
     };
     let shape = builder.shape(x.node);
-    if x.view.is_everything(last) {
-        let weight = |k: usize, j: usize| matrix[k * outputs + j];
-        let node = fully_connected(builder, call, x, outputs, weight, vec![0.0; outputs])?;
-        return Ok(activation(node, View::vector(outputs, sizes.len())));
+    if !x.view.is_channels(last, shape) {
+        return Err(uneven());
     }
-    if x.view.is_channels(last, shape) {
-        // Channels last: a 1×1 convolution.
-        let weights =
-            (0..outputs).flat_map(|j| (0..inputs).map(move |k| (k, j))).map(|(k, j)| matrix[k * outputs + j]);
-        let spec = network::Linear::same(outputs, 1, 0);
-        let linear = Linear { spec, weights: weights.collect(), bias: Bias::PerChannel(vec![0.0; outputs]) };
-        let node = builder.push(&call.name, linear, vec![x.node], [0; 3])?;
-        return Ok(activation(node, x.view.with_channels(last, shape, outputs)));
-    }
-    Err(Reject::unsupported("multiplies neither a whole vector nor the channels"))
+    // Channels last: a 1×1 convolution.
+    let weights =
+        (0..outputs).flat_map(|j| (0..inputs).map(move |k| (k, j))).map(|(k, j)| weight(k, j)).collect();
+    let spec = network::Linear::same(outputs, 1, 0);
+    let linear = Linear { spec, weights, bias: Bias::PerChannel(bias) };
+    let node = builder.push(&call.name, linear, vec![x.node], [0; 3])?;
+    Ok(Activation::new(node, x.view.with_channels(last, shape, outputs)))
 }
 
-/// The same values over a node whose channels are dimension `dim`, the others one after the other.
-fn channels_first(
+/// `[.., n, k]` by constant matrices `[.., k, m]`, another one for each index of the dimensions before: a 1×1 convolution of groups.
+fn by_group(
     builder: &mut Builder,
     call: &Call<'_>,
     x: &Activation,
-    dim: usize,
-) -> Result<Activation, Reject> {
+    dims: &[usize],
+    matrix: &[f32],
+) -> Result<Vec<Value>, Reject> {
     let sizes = x.view.sizes();
-    let perm: Vec<usize> = std::iter::once(dim).chain((0..sizes.len()).filter(|&d| d != dim)).collect();
-    let uneven = || Reject::unsupported("multiplies neither a whole vector nor the channels");
-    let view = x.view.transposed(&perm).ok_or_else(uneven)?;
-    let shape = [sizes[dim], sizes.iter().product::<usize>() / sizes[dim].max(1), 1];
-    let node = materialise(builder, &call.name, &Activation { view, ..x.clone() }, shape)?;
-    let mut others = sizes;
-    others.push(others[dim]);
-    others.remove(dim);
-    let view = View::with_layout(shape, &[1, 0]).reshaped(&others).ok_or_else(uneven)?;
-    Ok(Activation::new(node, view))
+    let (rank, [k, outputs]) = (sizes.len(), [dims[dims.len() - 2], dims[dims.len() - 1]]);
+    let Some(more) = rank.checked_sub(dims.len()) else {
+        return Err(Reject::unsupported("multiplies by constants of more dimensions than the value's"));
+    };
+    // Of the dimensions before the last two, those that the constant has.
+    let apart: Vec<usize> = (0..rank - 2).filter(|&d| d >= more && dims[d - more] > 1).collect();
+    if apart.iter().any(|&d| sizes[d] != dims[d - more]) {
+        return Err(Reject::unsupported("multiplies a value by several constants at each place"));
+    }
+    let order = [&apart[..], &[rank - 1]].concat();
+    let groups: usize = apart.iter().map(|&d| sizes[d]).product();
+    if k != sizes[rank - 1] {
+        return Err(Reject::invalid("has weights that do not fit its input"));
+    }
+    let x = channels_first(builder, &call.name, x, &order)?;
+    let weights = (0..groups)
+        .flat_map(|g| (0..outputs).flat_map(move |j| (0..k).map(move |i| (g * k + i) * outputs + j)));
+    let weights: Vec<f32> = weights.map(|at| matrix[at]).collect();
+    let bias = Bias::PerChannel(vec![0.0; groups * outputs]);
+    let spec = network::Linear { groups, ..network::Linear::same(groups * outputs, 1, 0) };
+    let made = builder.push(&call.name, Linear { spec, weights, bias }, vec![x.node], [0; 3])?;
+    let mut made_sizes = sizes;
+    made_sizes[rank - 1] = outputs;
+    let view = lying_first(builder.shape(made), &made_sizes, &order);
+    Ok(activation(made, view.ok_or_else(uneven)?))
 }

@@ -1,5 +1,7 @@
 //! `A·B / 2^shift`, rounded to nearest: the product of two matrices that the network computes, several side by side.
 
+pub(crate) mod attention;
+pub(crate) mod einsum;
 pub(crate) mod float;
 pub(crate) mod onnx;
 

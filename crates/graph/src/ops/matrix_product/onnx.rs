@@ -1,7 +1,7 @@
 //! From ONNX's MatMul: of two values that the network computes. By a constant it is a linear layer.
 
 use super::float::MatrixProduct;
-use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation};
+use crate::import::build::{Activation, Build, Builder, Call, Reject, Value};
 use crate::import::moves::{materialise, widened};
 use crate::import::tensor::broadcast;
 use crate::import::view::View;
@@ -11,9 +11,12 @@ use crate::ops::linear::onnx::by_constant;
 pub(crate) const ONNX: &[(&str, Build)] = &[("MatMul", mat_mul)];
 
 fn mat_mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    match call.input(1)? {
-        Value::Activation(_) => of_values(builder, call, call.activation(0)?, call.activation(1)?),
-        Value::Constant(_) | Value::Unknown => by_constant(builder, call),
+    match (call.input(0)?, call.input(1)?) {
+        (Value::Activation(_), Value::Activation(_)) => {
+            let made = of_values(builder, call, call.activation(0)?, call.activation(1)?, 1.0)?;
+            Ok(vec![made.into()])
+        }
+        _ => by_constant(builder, call),
     }
 }
 
@@ -22,13 +25,14 @@ fn beyond() -> Reject {
 }
 
 /// `[.., n, k]` times `[.., k, m]`. Dimensions before these are a batch: repeated where only one factor has them, or, where all of
-/// them are the first factor's, more rows of it.
-fn of_values(
+/// them are the first factor's, more rows of it. The product is taken `gain` times.
+pub(crate) fn of_values(
     builder: &mut Builder,
     call: &Call<'_>,
     a: &Activation,
     b: &Activation,
-) -> Result<Vec<Value>, Reject> {
+    gain: f32,
+) -> Result<Activation, Reject> {
     let (left, right) = (a.view.sizes(), b.view.sizes());
     let ([outer @ .., n, k], [others @ .., inner, m]) = (&left[..], &right[..]) else {
         return Err(Reject::unsupported("multiplies vectors without a second dimension"));
@@ -47,10 +51,10 @@ fn of_values(
     let batch = if one { 1 } else { batch.iter().product() };
     let (a, first) = factor(builder, call, &a, [batch, rows, k])?;
     let (b, second) = factor(builder, call, &b, [batch, k, m])?;
-    let op = MatrixProduct { gain: 1.0, transposed: [first, second] };
+    let op = MatrixProduct { gain, transposed: [first, second] };
     let shape = [batch, rows, m];
     let made = builder.push(&call.name, op, vec![a, b], shape)?;
-    Ok(activation(made, View::natural(shape).reshaped(&sizes).ok_or_else(beyond)?))
+    Ok(Activation::new(made, View::natural(shape).reshaped(&sizes).ok_or_else(beyond)?))
 }
 
 /// A node for `[batch, height, width]`, and whether it is `[batch, width, height]`: whichever its values stand in already.

@@ -9,15 +9,15 @@
 //! values a softmax is the sigmoid of their difference. At the model's end the client does it.
 
 use super::onnx::product;
-use crate::float::{Curve, Function, MaxPool, Power, Primitive, Steep};
+use crate::float::{Affine, Bias, Curve, Function, MaxPool, Node, Power, Primitive, Steep};
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value};
 use crate::import::finish;
-use crate::import::moves::select;
+use crate::import::moves::{reshaped, select, select_axes};
 use crate::import::tensor::wrap;
 use crate::import::windows::reduced;
 use crate::ops::add::onnx::{minus, plus};
 use crate::ops::curve::onnx::NORM_BANDS;
-use crate::ops::linear::affine::few;
+use crate::ops::linear::affine::{few, masked as masked_values};
 use crate::ops::sum_pool::onnx::means;
 
 pub(crate) const ONNX: &[(&str, Build)] = &[("LogSoftmax", log_softmax), ("Softmax", softmax)];
@@ -53,25 +53,105 @@ fn softmax(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject>
     if call.ends() {
         return finish::softmax(call, by_place);
     }
+    Ok(vec![over(builder, call, x, &dims)?.into()])
+}
+
+/// Softmax over some dimensions that follow each other.
+pub(crate) fn over(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dims: &[usize],
+) -> Result<Activation, Reject> {
     let sizes = x.view.sizes();
     let count: usize = dims.iter().map(|&d| sizes[d]).product();
-    if let (2, Some(&dim)) = (count, dims.iter().find(|&&d| sizes[d] == 2)) {
+    let masked = unmasked(builder, call, x, dims)?;
+    let (x, kept) = match &masked {
+        Some((x, kept)) => (x, Some(kept)),
+        None => (x, None),
+    };
+    if let (2, Some(&dim), None) = (count, dims.iter().find(|&&d| sizes[d] == 2), kept) {
         let other = select(builder, call, x, dim, &[1, 0])?;
         let more = minus(builder, call, x, &other)?;
         let function = Function::Of(Primitive::Sigmoid, Box::new(Function::Value));
-        return Ok(vec![curved(builder, call, &more, function)?.into()]);
+        return curved(builder, call, &more, function);
     }
-    let largest = reduced(builder, call, x, &dims, true, |window| MaxPool(window).into())?;
+    let largest = reduced(builder, call, x, dims, true, |window| MaxPool(window).into())?;
     let less = x.at(few(builder, call, x.node, -1.0, 0.0)?);
     let below = plus(builder, call, less, &largest)?;
     let bent = |builder: &mut Builder, x: &Activation, function: Steep| {
         let (power, shape) = (Power { function, bands: NORM_BANDS }, builder.shape(x.node));
         Ok(x.at(builder.push(&call.name, power, vec![x.node], shape)?))
     };
-    let exponentials = bent(builder, &below, Steep::Decay)?;
-    let sums = means(builder, call, &exponentials, &dims, [count as f32, 0.0])?;
+    let mut exponentials = bent(builder, &below, Steep::Decay)?;
+    if let Some(kept) = kept {
+        let kept = in_order_of(&exponentials, kept);
+        exponentials = exponentials.at(masked_values(builder, call, exponentials.node, &kept)?);
+    }
+    let sums = means(builder, call, &exponentials, dims, [count as f32, 0.0])?;
     let inverse = bent(builder, &sums, Steep::Power(-1.0))?;
-    product(builder, call, &exponentials, &inverse)
+    match product(builder, call, &exponentials, &inverse)?.pop() {
+        Some(Value::Activation(made)) => Ok(made),
+        _ => Err(Reject::Follows),
+    }
+}
+
+/// What is so low that it leaves a place out: e^(−100) is below 2^(−144).
+const MASKED: f32 = -100.0;
+
+/// The value before a mask was added, where that is the last thing done to it, and by element of the ONNX tensor which are kept. What is
+/// masked becomes one of those that are not, so that it changes no extreme; the caller takes its exponentials away.
+fn unmasked(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dims: &[usize],
+) -> Result<Option<(Activation, Vec<bool>)>, Reject> {
+    let Node { op, inputs, shape, .. } = &builder.nodes[x.node];
+    let (Some(Affine { mul, add }), &[before], &shape) = (op.downcast_ref(), &inputs[..], shape) else {
+        return Ok(None);
+    };
+    let mut added = add.spread(shape);
+    if !added.iter().any(|&v| v <= MASKED) {
+        return Ok(None);
+    }
+    let here: Vec<bool> = added.iter().map(|&v| v > MASKED).collect();
+    added.iter_mut().filter(|v| **v <= MASKED).for_each(|v| *v = 0.0);
+    let identity = mul.iter().all(|&mul| mul == 1.0) && added.iter().all(|&v| v == 0.0);
+    let mul = mul.clone();
+    let node = match identity {
+        true => before,
+        false => {
+            builder.push(&call.name, Affine { mul, add: Bias::PerElement(added) }, vec![before], shape)?
+        }
+    };
+    let positions = x.view.positions();
+    let kept: Vec<bool> = positions.iter().map(|&at| here[at]).collect();
+    let sizes = x.view.sizes();
+    let (first, last) = (dims[0], dims[dims.len() - 1]);
+    let inner: usize = sizes[last + 1..].iter().product();
+    let count: usize = sizes[first..=last].iter().product();
+    let mut picks: Vec<Option<usize>> = vec![None; positions.len()];
+    builder.list(positions.len())?;
+    for row in 0..positions.len() / count {
+        let place = |step: usize| (row / inner * count + step) * inner + row % inner;
+        let stays = (0..count).map(place).find(|&at| kept[at]);
+        let stays = stays.ok_or_else(|| Reject::unsupported("leaves out all of what it runs over"))?;
+        for at in (0..count).map(place) {
+            picks[positions[at]] = Some(positions[if kept[at] { at } else { stays }]);
+        }
+    }
+    let flat = reshaped(builder, &call.name, node, [1, 1, positions.len()])?;
+    let picked = select_axes(builder, &call.name, flat, [Vec::new(), Vec::new(), picks])?;
+    let node = reshaped(builder, &call.name, picked, shape)?;
+    Ok(Some((x.at(node), kept)))
+}
+
+/// By element of its node, what is given by element of the ONNX tensor.
+fn in_order_of(x: &Activation, kept: &[bool]) -> Vec<bool> {
+    let mut here = vec![false; kept.len()];
+    x.view.positions().into_iter().zip(kept).for_each(|(at, &kept)| here[at] = kept);
+    here
 }
 
 fn curved(

@@ -223,7 +223,7 @@ fn tile(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
 
 fn slice(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let x = call.activation(0)?;
-    let ranges = call.slice_ranges(&x.view.sizes())?;
+    let ranges = call.slice_ranges(&x.view.sizes(), false)?;
     Ok(vec![cut(builder, call, x, &ranges)?])
 }
 
@@ -232,21 +232,9 @@ fn split(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let sizes = x.view.sizes();
     let axis = wrap(call.attribute_int("axis", 0), sizes.len())
         .ok_or_else(|| Reject::invalid("has an axis out of range"))?;
-    let outputs = call.proto.output.len().max(1);
-    let lengths: Vec<usize> = match call.ints("split", 1)? {
-        Some(lengths) => lengths.iter().map(|&l| usize::try_from(l).unwrap_or(usize::MAX)).collect(),
-        None => {
-            // Equal parts, the last one smaller.
-            let each = sizes[axis].div_ceil(outputs);
-            (0..outputs).map(|i| each.min(sizes[axis].saturating_sub(i * each))).collect()
-        }
-    };
-    let total = lengths.iter().try_fold(0usize, |sum, &l| sum.checked_add(l));
-    if lengths.len() != outputs || total != Some(sizes[axis]) || lengths.contains(&0) {
-        return Err(Reject::invalid("splits into parts that do not add up"));
-    }
+    let lengths = call.split_lengths(sizes[axis])?;
     let mut first = 0;
-    let mut values = Vec::with_capacity(outputs);
+    let mut values = Vec::with_capacity(lengths.len());
     for length in lengths {
         let mut ranges: Vec<SliceRange> = sizes.iter().map(|&s| (0, s, 1)).collect();
         ranges[axis] = (first, length, 1);
