@@ -434,12 +434,19 @@ impl Builder {
     }
 }
 
-/// Whether a node's value surely has no negative elements, looking back over at most `depth` operations.
-pub(crate) fn non_negative(nodes: &[Node], node: NodeId, depth: usize) -> bool {
+/// Whether a node's value surely has no negative elements, as far as some dozens of operations before it tell. (Behind a norm's sums there are
+/// the moves that bring its values together.)
+pub(crate) fn non_negative(nodes: &[Node], node: NodeId) -> bool {
+    /// Over so many operations, of one input each; half as many behind one of several.
+    const DEPTH: usize = 48;
+    non_negative_within(nodes, node, DEPTH)
+}
+
+fn non_negative_within(nodes: &[Node], node: NodeId, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     let Node { op, inputs, .. } = &nodes[node];
     let depth = if inputs.len() == 1 { depth } else { depth / 2 };
-    op.is_non_negative(inputs, &|input| non_negative(nodes, input, depth))
+    op.is_non_negative(inputs, &|input| non_negative_within(nodes, input, depth))
 }
 
 /// All real numbers of a constant, refused if one is not finite.

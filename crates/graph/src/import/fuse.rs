@@ -513,7 +513,7 @@ impl Fusion {
             return false;
         }
         let more = [before[1], before[2], after[1], after[2]];
-        let non_negative = non_negative(&self.nodes, source, 8);
+        let non_negative = non_negative(&self.nodes, source);
         let input = self.nodes[source].shape;
         let mut changed = false;
         for consumer in self.consumers(node).unwrap_or_default() {

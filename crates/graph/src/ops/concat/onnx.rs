@@ -128,13 +128,13 @@ fn joined(
             nodes.extend(parts.iter().map(|p| p.node));
             layout.clone()
         }
-        (_, 1, 4) => {
+        (_, 1, 4) if parts[0].view.sizes()[0] == 1 => {
             for part in parts {
                 nodes.push(builder.image(call, part)?);
             }
             vec![0, 1, 2]
         }
-        (_, 1, 2) => {
+        (_, 1, 2) if parts[0].view.sizes()[0] == 1 => {
             for part in parts {
                 let len = part.view.sizes().iter().product();
                 nodes.push(materialise(builder, &call.name, part, [len, 1, 1])?);

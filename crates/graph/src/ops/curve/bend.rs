@@ -12,6 +12,9 @@
 //! (The first has nothing taken away, the last goes on to zero.) Above H_(k+1) a piece is at most a sixteenth of x, and its line within
 //! 0.05·e·(e − 1)/16² of the curve, relative to it: 2^-12.4 for the inverse root. All bands are computed beside each other.
 //!
+//! A negative power of zero is what the last band begins with, in floating point: what it scales is zero too, as a vector without a length,
+//! and calibration sees no value that takes all bits from others.
+//!
 //! H_0 is a power of two, two to four times the largest x that calibration saw; beyond it x counts as H_0. Whoever has the network
 //! learns it, as of any curve's scale: an order of magnitude.
 
@@ -28,6 +31,9 @@ const LEAST: u32 = 3;
 
 /// Bits by which lines are finer than other curves': they are few values, and stand for all that they scale.
 const MORE: u32 = 2;
+
+/// What is no larger counts as that: no value of a network that was trained is.
+const SMALLEST: f64 = 1e-12;
 
 /// A function that bends most near zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,10 +89,15 @@ impl Power {
         Self { function: Steep::Power(exponent), bands }
     }
 
+    /// Whether there is no value at x.
+    fn is_nowhere(&self, x: f32) -> bool {
+        matches!(self.function, Steep::Power(exponent) if exponent < 0.0) && f64::from(x) <= SMALLEST
+    }
+
     /// The value at x; what is smaller than any that occurs is as that.
     fn at(&self, x: f64) -> f64 {
         match self.function {
-            Steep::Power(exponent) => x.max(1e-12).powf(exponent),
+            Steep::Power(exponent) => x.max(SMALLEST).powf(exponent),
             Steep::Decay => (-x.max(0.0)).exp(),
         }
     }
@@ -102,7 +113,7 @@ impl FloatOperator for Power {
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
-        of.each(|x| self.at(x.into()) as f32)
+        of.each(|x| if self.is_nowhere(x) { 0.0 } else { self.at(x.into()) as f32 })
     }
 
     fn is_non_negative(&self, _: &[NodeId], _: &dyn Fn(NodeId) -> bool) -> bool {
@@ -174,7 +185,8 @@ impl Band {
     fn lines(&self, scales: [f64; 2], log2: u32, bits: u32) -> (Curve, f64) {
         let domain = (log2 + 1).max(3);
         let end = f64::from(domain - 1).exp2();
-        let (most, seen) = (f64::from(bits - 2).exp2(), f64::from(bits - 4).exp2());
+        // (A little below the end of the range: the inverse of nothing is there, and is no value that is too large.)
+        let (most, seen) = (f64::from(bits - 2).exp2() * (1.0 - 1.0 / 64.0), f64::from(bits - 4).exp2());
         let at = |x: f64, piece: f64| {
             // (What is far below is what is above: bits beyond the domain are left out.)
             let x = if piece < -end / 2.0 { x + 2.0 * end } else { x };
@@ -203,7 +215,9 @@ impl FloatOperator for Band {
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
-        of.each(|x| self.at(x.into(), 1.0, f64::INFINITY).0 as f32)
+        let last = self.band + 1 == self.of.bands || self.log2.is_none();
+        let nothing = |x: f32| last && self.of.is_nowhere(x);
+        of.each(|x| if nothing(x) { 0.0 } else { self.at(x.into(), 1.0, f64::INFINITY).0 as f32 })
     }
 
     fn seen(&mut self, largest: f64, bits: u32) -> bool {

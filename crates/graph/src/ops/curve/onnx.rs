@@ -80,8 +80,7 @@ pub(crate) fn powered(
         exponent *= inner;
         node = builder.nodes[node].inputs[0];
     }
-    // (Behind a window's sums there are the moves that bring its values together.)
-    if !non_negative(&builder.nodes, node, 48) {
+    if !non_negative(&builder.nodes, node) {
         return Err(Reject::instead(
             "takes a power, a root or an inverse of a value that may be negative",
             &format!("Squares, their means and their roots are supported, as in norms. {AT_THE_END}"),

@@ -35,7 +35,7 @@ fn sloped(builder: &mut Builder, call: &Call<'_>, slope: f32) -> Result<Vec<Valu
     if !slope.is_finite() {
         return Err(Reject::invalid("has a slope that is not finite"));
     }
-    if non_negative(&builder.nodes, x.node, 8) {
+    if non_negative(&builder.nodes, x.node) {
         return Ok(activation(x.node, x.view.clone()));
     }
     let shape = builder.shape(x.node);

@@ -58,7 +58,7 @@ pub(crate) fn clamped(
         });
     }
     let shape = builder.shape(node);
-    let from_zero = non_negative(&builder.nodes, node, 8);
+    let from_zero = non_negative(&builder.nodes, node);
     let min = if from_zero && min <= NOTHING { min.min(0.0) } else { min };
     let low = Some(min).filter(|low| *low >= -BEYOND && !(from_zero && *low <= 0.0));
     let high = Some(max).filter(|high| *high <= BEYOND);

@@ -19,7 +19,7 @@ pub(crate) fn quantize_linear(builder: &mut Builder, call: &Call<'_>) -> Result<
     let (low, high) = call.quantised_range()?;
     let mut node = x.node;
     let is_input = |node: NodeId| builder.nodes[node].op.is::<Input>();
-    let plain = x.finish == Finish::None && !is_input(node) && !non_negative(&builder.nodes, node, 8);
+    let plain = x.finish == Finish::None && !is_input(node) && !non_negative(&builder.nodes, node);
     if plain && zero == low {
         const SIX: f32 = 6.0;
         let top = (high - low) as f32 * scale;
