@@ -16,8 +16,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Joined, Makes, Numbered, Operands, Operator, Part, Place, Scale, Shares,
-    Sign, Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Joined, Makes, Numbered, Operands, Operator, Part, Place, Scale,
+    Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 
 /// Lines over pieces, which hold for all values of as many bits as the pieces' domain has.

@@ -15,8 +15,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Joined, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
-    Shares, Sign, Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Joined, Makes, Numbered, Operands, Operator, Part, Place, Ran,
+    Scale, Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 use crate::ops::window::{Window, pool, spread};
 
@@ -120,7 +120,12 @@ impl Interactive for MaxPool {
     }
 
     fn shares(&self) -> Shares {
-        Shares { excess: Excess::Passes, takes: Takes::Compared, makes: Makes::TakenRing, joined: Joined::Pairs }
+        Shares {
+            excess: Excess::Passes,
+            takes: Takes::Compared,
+            makes: Makes::TakenRing,
+            joined: Joined::Pairs,
+        }
     }
 
     fn signs(&self) -> Option<&dyn Signs> {

@@ -15,8 +15,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, check};
 use crate::ir::shape::{Shape, elements};
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Joined, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale,
-    Shares, Sign, Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Joined, Known, Makes, Numbered, Operands, Operator, Part, Place,
+    Scale, Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 
 /// `(a + o_a)·(b + o_b) / 2^shift`, rounded to a neighbour: of two values, each of a scale of its own. The second
@@ -66,7 +66,6 @@ impl Product {
         let factor = |i: usize| wide(b[i / each], self.offsets[1]);
         Some(a.iter().enumerate().map(|(i, &v)| wide(v, self.offsets[0]) * factor(i)).collect())
     }
-
 }
 
 /// m / 2^shift, rounded down, for a product m and what is added before.

@@ -14,8 +14,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{check_ignored, most_ignored};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Joined, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
-    Shares, Sign, Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Joined, Makes, Numbered, Operands, Operator, Part, Place, Ran,
+    Scale, Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 
 /// `max(x, 0)`.
@@ -98,7 +98,12 @@ impl Interactive for Relu {
     }
 
     fn shares(&self) -> Shares {
-        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing, joined: Joined::Pairs }
+        Shares {
+            excess: Excess::Truncates,
+            takes: Takes::Compared,
+            makes: Makes::AnyRing,
+            joined: Joined::Pairs,
+        }
     }
 
     fn signs(&self) -> Option<&dyn Signs> {

@@ -14,8 +14,8 @@ use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, MAX_GUARD_BITS, check, check_ignored, most_ignored};
 use crate::ir::shape::Shape;
 use crate::ops::operator::{
-    Chance, Effort, Excess, Interactive, Joined, Known, Makes, Numbered, Operands, Operator, Part, Place, Ran, Scale,
-    Shares, Sign, Signs, Source, Takes, Value, Work,
+    Chance, Effort, Excess, Interactive, Joined, Known, Makes, Numbered, Operands, Operator, Part, Place,
+    Ran, Scale, Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 use crate::ops::relu::ZEROS;
 
@@ -112,7 +112,12 @@ impl Interactive for Relu6 {
     }
 
     fn shares(&self) -> Shares {
-        Shares { excess: Excess::Truncates, takes: Takes::Compared, makes: Makes::AnyRing, joined: Joined::Pairs }
+        Shares {
+            excess: Excess::Truncates,
+            takes: Takes::Compared,
+            makes: Makes::AnyRing,
+            joined: Joined::Pairs,
+        }
     }
 
     fn signs(&self) -> Option<&dyn Signs> {
