@@ -5,10 +5,13 @@
 //! level 0 → ModUp → CtoS → sine → ReLU, Ext → StoC → output level
 //! ```
 //!
-//! CtoS moves coefficients into slots, so that ReLU works on each, and StoC moves them back, at a low level, where it
-//! is cheap. Behind ModUp a phase is m + q0·I. It is read as x = (m + q0·I)/q0: the scale is q0, and values are m/q0
-//! around integers. CtoS divides by the sine's bound, and the sine's amplitude takes what is left of x to the values'
-//! own scale. So no step is there for scales alone.
+//! CtoS moves coefficients into slots, so that ReLU works on each, and StoC moves them back, at a low level, where it is cheap.
+//! Behind ModUp a phase is m + q0·I. It is read as x = (m + q0·I)/q0: the scale is q0, and values are m/q0 around integers.
+//! CtoS divides by the sine's bound, and the sine's amplitude takes what is left of x to the values' own scale. So no step is
+//! there for scales alone.
+//!
+//! Between CtoS and ReLU slots hold real and imaginary parts of w apart ([`Layout`]). StoC takes w itself. So the mask, which is
+//! multiplied anyway, has a factor of i where imaginary parts are, and a sum of the halves is w.
 
 use super::error::{Error, In};
 use super::evaluator::Evaluator;
@@ -148,13 +151,13 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
             return Err(Error::Mask { needed: self.plan.values, found: keep.len() });
         }
         let level = self.plan.relu_level();
-        let sorted = slot_order(keep, keep.len() / 2);
-        sorted
-            .chunks(keep.len() / self.ciphertexts())
-            .map(|part| {
-                let slots: Vec<_> = part.iter().map(|&k| Complex::from(k)).collect();
-                self.evaluator.encode(&slots, level, self.evaluator.modulus(level)).within(MASK)
-            })
+        let half = keep.len() / 2;
+        let units = [Complex::ONE, Complex::I].into_iter().flat_map(|unit| std::iter::repeat_n(unit, half));
+        let slots: Vec<_> =
+            slot_order(keep, half).into_iter().zip(units).map(|(k, unit)| unit.scaled(k)).collect();
+        let parts = slots.chunks(keep.len() / self.ciphertexts());
+        parts
+            .map(|part| self.evaluator.encode(part, level, self.evaluator.modulus(level)).within(MASK))
             .collect()
     }
 
@@ -186,7 +189,7 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
         Ok(vec![e.add(&real, &moved).within(TO_SLOTS)?])
     }
 
-    /// ReLU, and zero where the mask has it.
+    /// ReLU, and zero where the mask has it. Imaginary parts come out times i.
     pub fn rectify(
         &self,
         slots: &[E::Ciphertext],
@@ -204,17 +207,18 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
         each.collect()
     }
 
-    /// StoC: from slots to coefficients, at [`Plan::output_level`], with the scale that slots have.
+    /// StoC: from slots, as [`rectify`](Self::rectify) leaves them, to coefficients, at [`Plan::output_level`], with the scale
+    /// that slots have.
     pub fn coefficients(&self, slots: &[E::Ciphertext]) -> Result<E::Ciphertext, Error<E::Error>> {
         self.expect(slots.len())?;
         let e = self.evaluator;
         let level = self.plan.coefficients_level();
-        let low = |ct| e.drop_to(ct, level).within(TO_COEFFICIENTS);
-        let mut values = low(&slots[0])?;
-        if let Some(imaginary) = slots.get(1) {
-            let turned = e.multiply_constant(&low(imaginary)?, Complex::I, 1.0).within(TO_COEFFICIENTS)?;
-            values = e.add(&values, &turned).within(TO_COEFFICIENTS)?;
-        }
+        let real = e.drop_to(&slots[0], level).within(TO_COEFFICIENTS)?;
+        let imaginary = match slots.get(1) {
+            Some(imaginary) => e.drop_to(imaginary, level),
+            None => e.rotate(&real, self.plan.values / 2),
+        };
+        let values = e.add(&real, &imaginary.within(TO_COEFFICIENTS)?).within(TO_COEFFICIENTS)?;
         self.transform(&values, &self.to_coefficients, TO_COEFFICIENTS)
     }
 

@@ -14,10 +14,9 @@
 //! diagonals; some of them in a row are multiplied into one [`Matrix`] (Chen, Chillotti, Song, EUROCRYPT 2019; Han,
 //! Hhan, Cheon, IEEE Access 2019), which costs one level and 2^(r+1) - 1 diagonals for r of them.
 //!
-//! *Packing.* CtoS ends with real and imaginary parts of R·w apart, since ReLU works on real numbers. With n < N/2
-//! slots both fit into one ciphertext of 2n slots: real parts in the first half, imaginary ones in the second. The last
-//! matrix of CtoS then clears the second half, and the first one of StoC begins by `w = re + i·im`, at no cost in
-//! levels.
+//! *Packing.* CtoS ends with real and imaginary parts of R·w apart, since ReLU works on real numbers. With n < N/2 slots both
+//! fit into one ciphertext of 2n slots: real parts in the first half, imaginary ones in the second. The last matrix of CtoS
+//! then clears the second half, at no cost in levels.
 
 use std::collections::BTreeMap;
 
@@ -136,19 +135,17 @@ impl Layout {
         Ok(self.split(matrices))
     }
 
-    /// StoC: from R·w to `factor`·z in n slots. If not dense, it takes real and imaginary parts in two halves of 2n
-    /// slots.
+    /// StoC: from R·w to `factor`·z in n slots.
     pub fn to_coefficients(&self, factor: f64) -> Result<Fourier, LayoutError> {
         self.check()?;
         let n = self.half();
         let each = factor.powf(1.0 / self.layers.len() as f64);
         let mut block = 2;
         let mut matrices = Vec::new();
-        for (i, &count) in self.layers.iter().enumerate() {
-            let packed = i == 0 && !self.dense();
-            let mut product = if packed { unpack(n) } else { Diagonals::one(n) };
+        for &count in &self.layers {
+            let mut product = Diagonals::one(n);
             for _ in 0..count {
-                product = layer(n, block).repeated(product.slots).times(&product);
+                product = layer(n, block).times(&product);
                 block *= 2;
             }
             matrices.push(product.scaled(each));
@@ -197,18 +194,6 @@ fn butterflies(n: usize, m: usize, entries: impl Fn(usize) -> [Complex; 4]) -> D
         made.add(upper, lower, b);
         made.add(lower, upper, c);
         made.add(lower, lower, d);
-    }
-    made
-}
-
-/// re + i·im, in both halves.
-fn unpack(n: usize) -> Diagonals {
-    let mut made = Diagonals { slots: 2 * n, by_rotation: BTreeMap::new() };
-    for j in 0..n {
-        for row in [j, j + n] {
-            made.add(row, j, Complex::ONE);
-            made.add(row, j + n, Complex::I);
-        }
     }
     made
 }

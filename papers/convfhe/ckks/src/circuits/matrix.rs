@@ -101,15 +101,6 @@ impl Diagonals {
         self
     }
 
-    /// The same matrix in each of the blocks of `slots / self.slots`, for vectors that repeat in them. (A rotation by
-    /// -1 becomes one by `self.slots` - 1, which moves such a vector in the same way.)
-    pub fn repeated(self, slots: usize) -> Self {
-        let times = slots / self.slots;
-        let by_rotation =
-            self.by_rotation.into_iter().map(|(k, diagonal)| (k, diagonal.repeat(times))).collect();
-        Self { slots, by_rotation }
-    }
-
     /// Splits rotations into baby and giant steps, such that hoisted rotations and `giant_cost` times the others are
     /// fewest.
     pub fn split(&self, giant_cost: f64) -> Matrix {
