@@ -192,6 +192,9 @@ proptest! {
                 slices::moved_products(kernel, &m, &checked, &refs(&digits), keys, &plus, start, part);
             }
             prop_assert!(sums == expected, "{kernel:?}, {n} {}", m.value());
+            let mut out = vec![7; n];
+            slices::permute(kernel, &checked, &plus, &mut out);
+            prop_assert!(out == moved, "{kernel:?}, {n}");
         }
     }
 

@@ -281,6 +281,31 @@ impl Sources {
     }
 }
 
+/// What an automorphism makes of values: `out = x[sources]`. Any words.
+///
+/// # Panics
+/// Also if there are not so many sources.
+pub fn permute(kernel: Kernel, sources: &Sources, x: &[u64], out: &mut [u64]) {
+    check([x.len(), sources.places().len(), out.len()]);
+    run_places(kernel, true, sources.places(), x, out);
+}
+
+#[inline(always)]
+fn places<S: Field>(simd: S, sources: &[u32], x: &[u64], out: &mut [u64]) {
+    for (out, sources) in out.chunks_exact_mut(S::LANES).zip(sources.chunks_exact(S::LANES)) {
+        simd.store(out, simd.permute(x, sources));
+    }
+}
+
+fn places_words(sources: &[u32], x: &[u64], out: &mut [u64]) {
+    out.iter_mut().zip(sources).for_each(|(out, &source)| *out = x[source as usize]);
+}
+
+multiversion_wide!(
+    fn run_places(sources: &[u32], x: &[u64], out: &mut [u64]) = places,
+    scalar places_words
+);
+
 /// Key switching of what an automorphism has moved: `sums[half] = Σ_j digits[j][sources]·keys[half][j]` for both halves of a
 /// key, and `plus[sources]` is added to the second. All but `sums` may be any polynomials of residues below p. `sums` are the words
 /// from `start` on, so many as they have.

@@ -20,7 +20,7 @@ use rayon::prelude::*;
 
 use crate::encoder::Encoder;
 use crate::poly::{Coefficients, Form, Poly, Pool, Values};
-use crate::spec::KeySpec;
+use crate::spec::{KeyKind, KeySpec};
 use crate::{Error, Parameters};
 
 /// Words of a limb whose basis is extended together: those of all sources stay in the first cache.
@@ -367,8 +367,7 @@ impl Context {
     pub fn automorphism(&self, poly: &Poly<Values>, element: usize) -> Poly<Values> {
         let sources = self.sources(element);
         self.make(poly.ordinary(), poly.special(), |_, i, limb| {
-            let from = poly.limb(i);
-            limb.iter_mut().zip(sources.places()).for_each(|(to, &source)| *to = from[source as usize]);
+            slices::permute(self.kernel, &sources, poly.limb(i), limb);
         })
     }
 
@@ -515,13 +514,26 @@ impl Context {
         lifted
     }
 
+    /// Makes a key for an automorphism ready for [`products`](Self::products): its residues are moved back. So digits, of
+    /// which there are several, are read in their order, and only the sums are moved.
+    pub(crate) fn turn_back(&self, key: &mut SwitchingKey) {
+        if let KeyKind::Galois(element) = key.spec.kind {
+            // The group of odd numbers modulo 2N has exponent N/2.
+            let order = 2 * self.params.n();
+            let inverse = (1..self.params.n() / 2).fold(1, |power, _| power * element % order);
+            for half in key.digits.iter_mut().flatten() {
+                *half = self.automorphism(half, inverse);
+            }
+        }
+    }
+
     /// Digits times a key, modulo QP, moved by an automorphism; `plus` is added to the second half, moved too. If
     /// `plus` has no special limbs, they are zero.
     pub(crate) fn products(
         &self,
         digits: &Decomposed<'_>,
         key: &SwitchingKey,
-        sources: &Sources,
+        sources: Option<&Sources>,
         plus: Option<&Poly<Values>>,
     ) -> [Poly<Values>; 2] {
         let count = digits.original.ordinary();
@@ -531,7 +543,7 @@ impl Context {
 
     /// A polynomial of all primes times the first digit of a key.
     pub(crate) fn product(&self, poly: &Poly<Values>, key: &SwitchingKey) -> [Poly<Values>; 2] {
-        self.products_of(poly.ordinary(), poly.special(), |i| vec![poly.limb(i)], key, &self.identity, None)
+        self.products_of(poly.ordinary(), poly.special(), |i| vec![poly.limb(i)], key, None, None)
     }
 
     fn products_of<'a>(
@@ -540,7 +552,7 @@ impl Context {
         special: usize,
         digits: impl Fn(usize) -> Vec<&'a [u64]> + Send + Sync,
         key: &SwitchingKey,
-        sources: &Sources,
+        sources: Option<&Sources>,
         plus: Option<&Poly<Values>>,
     ) -> [Poly<Values>; 2] {
         let mut sums = [self.unset(ordinary, special), self.unset(ordinary, special)];
@@ -555,7 +567,19 @@ impl Context {
             };
             let plus = plus.filter(|plus| i < plus.len()).map_or(&self.zeros[..], |plus| plus.limb(i));
             let (keys, m) = ([half(0), half(1)], self.modulus(self.prime(ordinary, i)));
-            slices::moved_products(self.kernel, m, sources, &digits, [&keys[0], &keys[1]], plus, 0, [a, b]);
+            let keys = [&keys[0][..], &keys[1][..]];
+            match sources {
+                None => {
+                    slices::moved_products(self.kernel, m, &self.identity, &digits, keys, plus, 0, [a, b])
+                }
+                Some(sources) => {
+                    let mut scratch: Poly<Values> = self.unset(2, 0);
+                    let [x, y] = scratch.pair_mut();
+                    slices::moved_products(self.kernel, m, &self.identity, &digits, keys, plus, 0, [x, y]);
+                    slices::permute(self.kernel, sources, x, a);
+                    slices::permute(self.kernel, sources, y, b);
+                }
+            }
         });
         sums
     }

@@ -40,7 +40,8 @@ type Pair = [Poly<Values>; 2];
 
 impl KeyedEvaluator {
     /// An evaluator with these keys.
-    pub fn new(context: &Arc<Context>, keys: EvaluationKeys) -> Self {
+    pub fn new(context: &Arc<Context>, mut keys: EvaluationKeys) -> Self {
+        keys.keys_mut().for_each(|key| context.turn_back(key));
         Self { context: Arc::clone(context), keys }
     }
 
@@ -97,7 +98,7 @@ impl KeyedEvaluator {
         let context = &self.context;
         let digits = context.decompose(&ct.a, key.special());
         let plus = context.times_special(&ct.b, key.special());
-        let [mut a, mut b] = context.products(&digits, key, &context.sources(element), Some(&plus));
+        let [mut a, mut b] = context.products(&digits, key, Some(&context.sources(element)), Some(&plus));
         context.mod_down(&mut a);
         context.mod_down(&mut b);
         Ok(Ciphertext { a, b, level: ct.level, scale: ct.scale })
@@ -127,7 +128,7 @@ impl KeyedEvaluator {
         let context = &self.context;
         let [mut b, mut a, square] = parts;
         let digits = context.decompose(&square, key.special());
-        let [mut more_a, mut more_b] = context.products(&digits, key, context.identity(), None);
+        let [mut more_a, mut more_b] = context.products(&digits, key, None, None);
         context.mod_down(&mut more_a);
         context.mod_down(&mut more_b);
         context.add(&mut a, &more_a);
@@ -257,7 +258,7 @@ impl<'a> Hoisted<'a> {
         let key = self.evaluator.key(kind, self.level)?;
         let missing = || Error::Key { what: format!("{kind:?}, which was not announced"), level: self.level };
         let digits = self.digits.as_ref().ok_or_else(missing)?;
-        Ok(context.products(digits, key, &context.sources(element), Some(&self.plus)))
+        Ok(context.products(digits, key, Some(&context.sources(element)), Some(&self.plus)))
     }
 }
 
@@ -480,7 +481,7 @@ impl circuits::Evaluator for KeyedEvaluator {
                 let [a, b] = &mut sum;
                 context.mod_down(a);
                 let digits = context.decompose(a, special);
-                let switched = context.products(&digits, key, &context.sources(element), Some(b));
+                let switched = context.products(&digits, key, Some(&context.sources(element)), Some(b));
                 drop(digits);
                 sum = switched;
             }
@@ -516,7 +517,7 @@ impl circuits::Evaluator for KeyedEvaluator {
             (self.key(KeyKind::ToEphemeral, 0)?, self.key(KeyKind::FromEphemeral, params.top())?);
         // To the ephemeral secret, modulo q0.
         let digits = context.decompose(&ct.a, down.special());
-        let [mut a, mut b] = context.products(&digits, down, context.identity(), None);
+        let [mut a, mut b] = context.products(&digits, down, None, None);
         context.mod_down(&mut a);
         context.mod_down(&mut b);
         context.add(&mut b, &ct.b);

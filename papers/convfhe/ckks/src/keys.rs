@@ -446,6 +446,10 @@ impl EvaluationKeys {
         self.keys.insert(key.spec.kind, key);
     }
 
+    pub(crate) fn keys_mut(&mut self) -> impl Iterator<Item = &mut SwitchingKey> {
+        self.keys.values_mut()
+    }
+
     /// The key of a kind, if it has at least so many primes of Q.
     pub(crate) fn find(
         &self,

@@ -87,8 +87,12 @@ pub fn operations(context: &Arc<Context>, repeats: usize) -> Result<Vec<Measured
     let kind = KeyKind::Galois(rotations[0]);
     let key = evaluator.key(kind, top)?;
     let sources = context.sources(rotations[0]);
+    all.push(measure(repeats, "digits times a key", || {
+        context.products(&digits, key, None, None);
+        Ok(())
+    })?);
     all.push(measure(repeats, "digits times a key, moved", || {
-        context.products(&digits, key, &sources, None);
+        context.products(&digits, key, Some(&sources), None);
         Ok(())
     })?);
     drop(digits);

@@ -126,6 +126,12 @@ impl<F: Form> Poly<F> {
         self.limbs[i].words_mut()
     }
 
+    /// The first two limbs.
+    pub(crate) fn pair_mut(&mut self) -> [&mut [u64]; 2] {
+        let (first, rest) = self.limbs.split_at_mut(1);
+        [first[0].words_mut(), rest[0].words_mut()]
+    }
+
     /// All limbs, to be changed.
     pub(crate) fn limbs_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [u64]> {
         self.limbs.iter_mut().map(Limb::words_mut)
