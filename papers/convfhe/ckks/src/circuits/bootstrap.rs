@@ -34,7 +34,7 @@ const DOUBLINGS: u32 = 3;
 /// weight 32 (ePrint 2022/024).
 const LARGEST_INTEGER: f64 = 15.0;
 
-/// How many hoisted rotations a key switch costs, at N = 2^16: 12 to 15 ms beside 55 to 63.
+/// How many hoisted rotations a giant step costs: 4 to 6 were measured for the first matrix of CtoS at N = 2^16.
 const GIANT_COST: f64 = 4.0;
 
 /// What a bootstrap does.
@@ -112,10 +112,14 @@ pub struct Bootstrap<'e, E: Evaluator> {
 }
 
 impl<'e, E: Evaluator> Bootstrap<'e, E> {
-    /// Encodes the matrices. Fails if there are too few levels, or if a transform cannot be cut so.
+    /// Encodes the matrices. Fails if there are too few levels, if values are more than a sixteenth of q0 before ModUp, or if a
+    /// transform cannot be cut so.
     pub fn new(evaluator: &'e E, plan: Plan) -> Result<Self, Error<E::Error>> {
-        let (slots, top) = (evaluator.slots(), evaluator.top());
-        let sine = plan.sine(evaluator.modulus(0));
+        let (slots, top, q0) = (evaluator.slots(), evaluator.top(), evaluator.modulus(0));
+        if plan.raised_scale() > q0 / 16.0 {
+            return Err(Error::Message { log_scale: plan.log_raised_scale, q0 });
+        }
+        let sine = plan.sine(q0);
         let needed = plan.relu_level() + sine.depth() + plan.to_slots;
         if top < needed {
             return Err(Error::Level { circuit: "a bootstrap", needed, found: top });
@@ -144,8 +148,8 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
         if self.dense { 2 } else { 1 }
     }
 
-    /// Which values a layer keeps, mostly 0 and 1, encoded in the order of slots: one plaintext for each ciphertext of
-    /// slots.
+    /// Which values a layer keeps, mostly 0 and 1, encoded in the order of slots, times i where imaginary parts are: one
+    /// plaintext for each ciphertext of slots.
     pub fn mask(&self, keep: &[f64]) -> Result<Vec<E::Plaintext>, Error<E::Error>> {
         if keep.len() != self.plan.values {
             return Err(Error::Mask { needed: self.plan.values, found: keep.len() });

@@ -33,6 +33,14 @@ pub enum Error<E: StdError + 'static> {
         /// The level that there is.
         found: usize,
     },
+    /// Values are too large beside q0: the sine is x mod 1 near integers only.
+    #[error("a value of 2^{log_scale} before ModUp is more than a sixteenth of q0 = {q0}")]
+    Message {
+        /// log2 of the scale before ModUp.
+        log_scale: u32,
+        /// The lowest modulus.
+        q0: f64,
+    },
     /// A transform cannot be cut so.
     #[error("a transform: {0}")]
     Layout(#[from] LayoutError),

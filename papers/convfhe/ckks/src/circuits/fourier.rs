@@ -74,7 +74,8 @@ pub fn even_layers(values: usize, matrices: usize) -> Vec<usize> {
 }
 
 /// `R`: the order of values in slots between CtoS and StoC. Each half of 2n values is bit-reversed on its own: value k
-/// of a half is in slot `order(k)` of that half. It is its own inverse.
+/// of a half is in slot `order(k)` of that half. It is its own inverse. `half`
+/// is a power of two, and divides the number of values.
 pub fn slot_order<T: Copy>(values: &[T], half: usize) -> Vec<T> {
     let shift = usize::BITS - half.ilog2();
     let turned = |k: usize| if half == 1 { 0 } else { k.reverse_bits() >> shift };
@@ -105,7 +106,7 @@ impl Layout {
     }
 
     /// CtoS: from z to `factor`·R·w/2, in n slots if dense, or else in the first half of 2n. (The half makes the real
-    /// part of v + conjugate(v).) The factor is spread evenly over the matrices.
+    /// part of v + conjugate(v).) The factor is positive, and spread evenly over the matrices.
     pub fn to_slots(&self, factor: f64) -> Result<Fourier, LayoutError> {
         self.check()?;
         let n = self.half();
@@ -135,7 +136,7 @@ impl Layout {
         Ok(self.split(matrices))
     }
 
-    /// StoC: from R·w to `factor`·z in n slots.
+    /// StoC: from R·w to `factor`·z in n slots. The factor is positive.
     pub fn to_coefficients(&self, factor: f64) -> Result<Fourier, LayoutError> {
         self.check()?;
         let n = self.half();

@@ -373,6 +373,9 @@ mod bootstraps {
         let error = Bootstrap::new(&few, plan.clone()).err().unwrap();
         assert!(matches!(error, Error::Level { needed: 27, found: 26, .. }), "{error}");
         let simulator = Simulator::new(64, chain(11), 0.0);
+        let large = Plan { log_raised_scale: 47, ..plan.clone() };
+        let error = Bootstrap::new(&simulator, large).err().unwrap();
+        assert!(matches!(error, Error::Message { log_scale: 47, .. }), "{error}");
         let bootstrap = Bootstrap::new(&simulator, plan).unwrap();
         let error = bootstrap.mask(&[1.0; 3]).err().unwrap();
         assert_eq!(error.to_string(), "a mask of 3 values for 64");
