@@ -58,6 +58,14 @@ pub trait Flights: Send {
         Ok(())
     }
 
+    /// Receives (the client) what the server answered to that, if anything.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
+    fn settle(&mut self, _chan: &mut Channel) -> Result<(), MpcError> {
+        Ok(())
+    }
+
     /// Sends (the client, of its shares `x`) or receives (the server) what the client can say offline, if anything.
     ///
     /// # Errors
@@ -141,6 +149,16 @@ impl Block {
         self.flights.complete(chan)
     }
 
+    /// After [`Block::complete`], of as many other blocks as both parties like: the client receives what the server answered. Both call it once, in the
+    /// same order of blocks. What is under way in between, [`Nonlinear::answered`](crate::Nonlinear::answered), must fit into what the
+    /// transport takes before anybody reads.
+    ///
+    /// # Errors
+    /// When the connection fails or the peer breaks the protocol.
+    pub fn settle(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        self.flights.settle(chan)
+    }
+
     /// Offline, when the client's shares of the inputs are known already: the client gives them and sends what
     /// depends on nothing else, the server gives `None` and receives it. Both must do so, or neither; the client must
     /// start with the same shares. Saves that much of step 0; where there is nothing to send early, does nothing.
@@ -204,6 +222,10 @@ impl Flights for Then {
 
     fn complete(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
         self.flights.complete(chan)
+    }
+
+    fn settle(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        self.flights.settle(chan)
     }
 
     fn correct(&mut self, chan: &mut Channel, x: Option<&[u64]>) -> Result<(), MpcError> {

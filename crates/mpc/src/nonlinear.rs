@@ -85,6 +85,11 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
         self.cost().bits_from_client
     }
 
+    /// Bytes that the server sends when both call [`Block::complete`], and the client receives in [`Block::settle`].
+    fn answered(&self) -> u64 {
+        0
+    }
+
     /// Bits per digit of its comparisons (1..=4); `None` where it compares nothing by digits.
     fn digit(&self) -> Option<u32> {
         None

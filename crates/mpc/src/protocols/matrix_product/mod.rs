@@ -39,8 +39,8 @@
 //! - ε depends on both parties' secrets (as Cheetah's one-bit error does), and neither sees it: it is in z_s. What is opened later
 //!   moves by 2^-10 of a rounding by it, while each rounding's coin, which the client knows, moves it by one: `docs/attacks.md`, *Rounding coins*.
 //!
-//! Exact figures: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`. One round trip offline (after all that draws
-//! correlations; [`Block::complete`]), one online.
+//! Exact figures: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`. One round trip offline, after all that draws
+//! correlations ([`Block::complete`], [`Block::settle`]), which many layers share; one online.
 
 mod kernel;
 mod tiling;
@@ -54,7 +54,7 @@ use zeroize::Zeroizing;
 
 use self::kernel::add_products;
 use self::tiling::Layout;
-use self::triple::{Tools, Triple, client, server};
+use self::triple::{Sent, Tools, Triple, client, server};
 use crate::block::{self, Block, Flights};
 use crate::cost::{self, Cost};
 use crate::error::{MpcError, check_range};
@@ -152,6 +152,10 @@ impl Nonlinear for MatrixProductParams {
         )
     }
 
+    fn answered(&self) -> u64 {
+        self.cost().prepare_down
+    }
+
     /// Rounding, and the cross terms' errors.
     fn error(&self) -> f64 {
         1.0 + 4.0 * 2f64.powi(-(self.shift.min(SLACK) as i32))
@@ -207,7 +211,10 @@ impl MatrixProduct {
         params: MatrixProductParams,
     ) -> Result<Self, MpcError> {
         let mut blocks = Self::blocks(party, params)?;
-        blocks.iter_mut().try_for_each(|block| block.complete(chan))?;
+        for block in &mut blocks {
+            block.complete(chan)?;
+            block.settle(chan)?;
+        }
         Ok(Self { blocks })
     }
 
@@ -242,6 +249,8 @@ impl MatrixProduct {
 /// What a party has for its run.
 enum Material {
     Planned(Cpu, Box<Layout>),
+    /// The client's, until it has the server's answer.
+    Sent(Box<Sent>),
     Made(Triple),
 }
 
@@ -259,7 +268,7 @@ impl Run {
     fn triple(&self) -> Result<&Triple, MpcError> {
         match &self.material {
             Material::Made(triple) => Ok(triple),
-            Material::Planned(..) => {
+            Material::Planned(..) | Material::Sent(_) => {
                 Err(MpcError::misuse("block", "one that is not complete", "a complete one"))
             }
         }
@@ -279,11 +288,21 @@ impl Flights for Run {
         let tools = tools.ok_or_else(|| MpcError::misuse("layout", "a modulus", "one of fewer bits"))?;
         let mut prg = Prg::from_os();
         let mut triple = Triple::drawn(&of, self.counts, self.params.ring_bits(), &mut prg);
-        match self.opening.role {
-            Role::Client => client(&tools, &of, &mut triple, chan, &mut prg)?,
-            Role::Server => server(&tools, &of, &mut triple, chan, &mut prg)?,
+        self.material = match self.opening.role {
+            Role::Client => Material::Sent(Box::new(client(tools, &of, triple, chan, &mut prg)?)),
+            Role::Server => {
+                server(&tools, &of, &mut triple, chan, &mut prg)?;
+                Material::Made(triple)
+            }
+        };
+        Ok(())
+    }
+
+    fn settle(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        if let Material::Sent(sent) = &mut self.material {
+            let triple = sent.receive(&self.params.matrices, chan)?;
+            self.material = Material::Made(triple);
         }
-        self.material = Material::Made(triple);
         Ok(())
     }
 

@@ -133,8 +133,11 @@ fn both(params: MatrixProductParams, extreme: bool) -> [Triple; 2] {
             triple.c.fill(0);
             add_products(&params.matrices, &triple.a, &triple.b, &mut triple.c);
         }
-        let run = if role == Role::Client { client } else { server };
-        run(&tools, &params.matrices, &mut triple, chan, &mut prg).unwrap();
+        let of = &params.matrices;
+        if role == Role::Client {
+            return client(tools, of, triple, chan, &mut prg).unwrap().receive(of, chan).unwrap();
+        }
+        server(&tools, of, &mut triple, chan, &mut prg).unwrap();
         triple
     };
     std::thread::scope(|scope| {

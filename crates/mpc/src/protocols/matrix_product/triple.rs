@@ -175,20 +175,27 @@ fn seed(prg: &mut Prg) -> Zeroizing<[u8; SEED]> {
     seed
 }
 
+/// What the client keeps until it has the server's answer.
+pub(super) struct Sent {
+    tools: Tools,
+    secret: RoundedSecret,
+    triple: Triple,
+}
+
 /// The client's part, out of `prg`, which is secret.
 ///
 /// 1. Draws its A and B.
 /// 2. A fresh secret; sends a public key, keys of automorphisms, and encryptions of A and Bᵀ.
 /// 3. (The server's.)
-/// 4. Adds what it decrypts to its A·B.
+/// 4. [`Sent::receive`] adds what it decrypts to its A·B.
 pub(super) fn client(
-    tools: &Tools,
+    tools: Tools,
     of: &Matrices,
-    triple: &mut Triple,
+    triple: Triple,
     chan: &mut Channel,
     prg: &mut Prg,
-) -> Result<(), MpcError> {
-    let Tools { layout, ring, .. } = tools;
+) -> Result<Sent, MpcError> {
+    let Tools { layout, ring, .. } = &tools;
     let secret = SecretKey::from_prg(ring, prg);
     let key = secret.public_key(prg);
     let (own, p0) = key.parts();
@@ -214,18 +221,27 @@ pub(super) fn client(
         }
     }
     chan.flush()?;
-    let rounded = secret.rounded();
-    for (term, tiling) in layout.terms.iter().enumerate() {
-        for pack in 0..tiling.packs() {
-            let a = chan.recv_packed(tools.n(), tools.a_bits)?;
-            let b = chan.recv_packed(tiling.count(pack), tools.b_bits)?;
-            let shares = decrypt(tools, tiling, pack, &rounded, &a, &b);
-            for ((_, place), &share) in tiling.results(pack).zip(shares.iter()) {
-                triple.add(of, term, place, share);
+    let secret = secret.rounded();
+    Ok(Sent { tools, secret, triple })
+}
+
+impl Sent {
+    /// Step 4. Takes the triple out.
+    pub(super) fn receive(&mut self, of: &Matrices, chan: &mut Channel) -> Result<Triple, MpcError> {
+        let Self { tools, secret, triple } = self;
+        for (term, tiling) in tools.layout.terms.iter().enumerate() {
+            for pack in 0..tiling.packs() {
+                let a = chan.recv_packed(tools.n(), tools.a_bits)?;
+                let b = chan.recv_packed(tiling.count(pack), tools.b_bits)?;
+                let shares = decrypt(tools, tiling, pack, secret, &a, &b);
+                for ((_, place), &share) in tiling.results(pack).zip(shares.iter()) {
+                    triple.add(of, term, place, share);
+                }
             }
         }
+        let Triple { a, b, c } = triple;
+        Ok(Triple { a: std::mem::take(a), b: std::mem::take(b), c: std::mem::take(c) })
     }
-    Ok(())
 }
 
 /// The client's shares of a pack's results.
