@@ -7,8 +7,8 @@ use jaguar::float::{self, Demand, FloatOperator};
 use jaguar::network::{self, NodeError, Shape};
 use jaguar::nonlinear::{Elementwise, Formula, Modulus, MpcError, Nonlinear, NonlinearKind, Selection};
 use jaguar::ops::operator::{
-    Effort, Excess, Interactive, Joined, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale, Shares,
-    Sign, Signs, Source, Takes, Value, Work,
+    Effort, Excess, Interactive, Joined, Known, Makes, Numbered, Operands, Operator, Part, Place, Scale,
+    Shares, Sign, Signs, Source, Takes, Value, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,12 @@ impl Interactive for BandPass {
     }
 
     fn shares(&self) -> Shares {
-        Shares { excess: Excess::Refuses, takes: Takes::Compared, makes: Makes::AnyRing, joined: Joined::Pairs }
+        Shares {
+            excess: Excess::Refuses,
+            takes: Takes::Compared,
+            makes: Makes::AnyRing,
+            joined: Joined::Pairs,
+        }
     }
 
     fn signs(&self) -> Option<&dyn Signs> {

@@ -1,6 +1,6 @@
 //! Products of two matrices, several side by side.
 
-use rayon::prelude::*;
+use jaguar_ot::threads;
 
 /// The sizes of `batch` products of a matrix of n × k by one of k × m. Values stand matrix after matrix, each row by row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,7 @@ impl Matrices {
     }
 
     /// Values of a factor as its matrices stand where they are not transposed.
-    pub fn upright<T: Copy + Send + Sync>(&self, factor: usize, values: &[T]) -> Vec<T> {
+    pub fn upright<T: Copy>(&self, factor: usize, values: &[T]) -> Vec<T> {
         let [height, width] = [[self.rows, self.inner], [self.inner, self.columns]][factor];
         if !self.transposed[factor] || height * width == 0 {
             return values.to_vec();
@@ -46,7 +46,7 @@ impl Matrices {
         let turned = |of: &[T]| -> Vec<T> {
             (0..height).flat_map(|row| (0..width).map(move |column| of[column * height + row])).collect()
         };
-        values.par_chunks(height * width).flat_map_iter(turned).collect()
+        values.chunks(height * width).flat_map(turned).collect()
     }
 
     /// The products, exact: `[batch, n, m]` of factors whose values have at most 40 bits. `None` where the factors have other lengths.
@@ -80,7 +80,7 @@ impl Matrices {
             }
         };
         let mut products = vec![0i128; made];
-        products.par_chunks_mut(columns).enumerate().for_each(row);
+        threads::each(products.chunks_mut(columns).enumerate().collect(), row);
         Some(products)
     }
 }
