@@ -212,8 +212,8 @@ pub trait FloatOperator: Instance {
         false
     }
 
-    /// Of a product of two values the factor that it is multiplied by, positive, and what is added to each of the two first, if it takes
-    /// that: fusion puts other factors in. `None` of anything else.
+    /// Of a product of two values the factor that it is multiplied by, positive, and what is added to each of the two
+    /// first, if it takes that: fusion puts other factors in. `None` of anything else.
     fn gain_mut(&mut self) -> Option<(&mut f32, &mut [f32])> {
         None
     }

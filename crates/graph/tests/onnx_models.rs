@@ -135,8 +135,8 @@ fn a_small_output_beside_a_large_one_keeps_its_bits() {
     assert!(text.contains("an output's scale"), "{text}");
 }
 
-/// Attention takes heads as layers make them, channel by channel: nothing is moved before its products. The factor of the queries went
-/// into their layer; one of scores is the product's own.
+/// Attention takes heads as layers make them, channel by channel: nothing is moved before its products. The factor of
+/// the queries went into their layer; one of scores is the product's own.
 #[test]
 fn attention_moves_nothing_before_its_products() {
     let Fixture { graph, .. } = load("attention_13");

@@ -393,8 +393,8 @@ fn a_gated_dead_branch_is_shifted_no_further_than_protocols_take() {
     }
 }
 
-/// Queries by keys and weights by values, factors in every order: the integers are the floats, and the factor that scores take is the
-/// product's own.
+/// Queries by keys and weights by values, factors in every order: the integers are the floats, and the factor that
+/// scores take is the product's own.
 #[test]
 fn products_of_matrices_are_as_in_floating_point() {
     let (heads, places, each) = (2, 5, 3);

@@ -1,7 +1,9 @@
-//! Measures products of matrices between two threads: `RAYON_NUM_THREADS=1 cargo run --release -p jaguar-mpc --example matrices -- --help`.
+//! Measures products of matrices between two threads: `RAYON_NUM_THREADS=1 cargo run --release -p jaguar-mpc --example
+//! matrices -- --help`.
 //!
-//! Prints, for each party, processor seconds and bytes by stage. Linux only (the scheduler's count of a thread's time). The default is the
-//! first product of attention in ViT-Tiny. With `--by-value` the bytes are those of as many products of two values, and nothing is run.
+//! Prints, for each party, processor seconds and bytes by stage. Linux only (the scheduler's count of a thread's time).
+//! The default is the first product of attention in ViT-Tiny. With `--by-value` the bytes are those of as many products
+//! of two values, and nothing is run.
 
 use std::time::Duration;
 

@@ -149,9 +149,10 @@ impl Block {
         self.flights.complete(chan)
     }
 
-    /// After [`Block::complete`], of as many other blocks as both parties like: the client receives what the server answered. Both call it once, in the
-    /// same order of blocks. What is under way in between, [`Nonlinear::answered`](crate::Nonlinear::answered), must fit into what the
-    /// transport takes before anybody reads.
+    /// After [`Block::complete`], of as many other blocks as both parties like: the client receives what the server
+    /// answered. Both call it once, in the same order of blocks. What is under way in between,
+    /// [`Nonlinear::answered`](crate::Nonlinear::answered), must fit into what the transport takes before anybody
+    /// reads.
     ///
     /// # Errors
     /// When the connection fails or the peer breaks the protocol.

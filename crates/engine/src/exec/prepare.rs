@@ -227,8 +227,8 @@ impl Offline<'_> {
         Ok(prepared)
     }
 
-    /// Sends what is left to be said of the preparation of nonlinear layers, and takes the answers: some layers later, so that the server
-    /// works while the client does.
+    /// Sends what is left to be said of the preparation of nonlinear layers, and takes the answers: some layers later,
+    /// so that the server works while the client does.
     fn complete(
         &mut self,
         planned: PlannedNetwork<'_>,

@@ -7,8 +7,8 @@ use jaguar_wire::tcp::{Listener, Options, Tcp};
 use super::stream::alternate;
 use super::*;
 
-/// Three heads over 16 places: scores, weights without a softmax, their products with values; then a product of a value with itself, and one
-/// as the output.
+/// Three heads over 16 places: scores, weights without a softmax, their products with values; then a product of a value
+/// with itself, and one as the output.
 pub(super) fn attention() -> Bundle {
     let mut b = Builder::new([3, 17, 15]);
     let product = |shift, transposed| Op::new(MatrixProduct { transposed, shift });
@@ -35,7 +35,8 @@ fn inputs(count: u8) -> Vec<Vec<i64>> {
     (0..count).map(|seed| input(seed, 3 * 17 * 15)).collect()
 }
 
-/// Under each backend alone and all in turn: each layer within its bound of the reference, and the bytes that were planned.
+/// Under each backend alone and all in turn: each layer within its bound of the reference, and the bytes that were
+/// planned.
 #[test]
 fn products_of_matrices_agree_with_the_reference_under_every_backend() {
     let all: Vec<BackendId> = kit().backends().to_vec();
@@ -64,8 +65,8 @@ fn products_of_matrices_in_batches() {
     }
 }
 
-/// One round each online, no correlations, and the client's ciphertexts come when all that it promised was drawn; nothing that passes
-/// comes again in another query. On one thread and on several.
+/// One round each online, no correlations, and the client's ciphertexts come when all that it promised was drawn;
+/// nothing that passes comes again in another query. On one thread and on several.
 #[test]
 fn products_of_matrices_take_the_bytes_of_the_plan_and_repeat_nothing() {
     let service = service(attention());
@@ -98,8 +99,8 @@ fn products_of_matrices_take_the_bytes_of_the_plan_and_repeat_nothing() {
     nothing_repeats(&service, &cache);
 }
 
-/// ViT-Tiny's attention, three heads of 64 over 197 places, over TCP, for a batch of one and of two: every byte of the products is
-/// planned, and the answer is the reference's but for roundings.
+/// ViT-Tiny's attention, three heads of 64 over 197 places, over TCP, for a batch of one and of two: every byte of the
+/// products is planned, and the answer is the reference's but for roundings.
 #[test]
 fn attention_over_many_places_over_tcp() {
     let many = || {

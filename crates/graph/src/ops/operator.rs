@@ -100,8 +100,8 @@ pub struct Shares {
 /// How a protocol takes two inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// As pairs, value by value, of which the second has as many as the first or one for each channel; what is multiplied by itself
-    /// comes once. For one input this says nothing.
+    /// As pairs, value by value, of which the second has as many as the first or one for each channel; what is
+    /// multiplied by itself comes once. For one input this says nothing.
     Pairs,
     /// All of the first, then all of the second, also where they are one value.
     OneBehindTheOther,

@@ -2,7 +2,8 @@
 
 use jaguar_ot::threads;
 
-/// The sizes of `batch` products of a matrix of n × k by one of k × m. Values stand matrix after matrix, each row by row.
+/// The sizes of `batch` products of a matrix of n × k by one of k × m. Values stand matrix after matrix, each row by
+/// row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Matrices {
     /// How many products there are, each of matrices of its own.
@@ -49,7 +50,8 @@ impl Matrices {
         values.chunks(height * width).flat_map(turned).collect()
     }
 
-    /// The products, exact: `[batch, n, m]` of factors whose values have at most 40 bits. `None` where the factors have other lengths.
+    /// The products, exact: `[batch, n, m]` of factors whose values have at most 40 bits. `None` where the factors have
+    /// other lengths.
     pub fn exact(&self, a: &[i64], b: &[i64]) -> Option<Vec<i128>> {
         let [first, second, made] = self.counts()?;
         if [a.len(), b.len()] != [first, second] {

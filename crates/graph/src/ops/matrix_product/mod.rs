@@ -22,8 +22,9 @@ use crate::ops::operator::{
 };
 use crate::ops::product::{most_product_shift, shifted};
 
-/// `A·B / 2^shift`, each sum of products rounded to a neighbour: of `[batch, n, k]` and `[batch, k, m]`, each of a scale of its own,
-/// `[batch, n, m]`. The sizes are the inputs' own. Attention has a batch of as many as there are heads.
+/// `A·B / 2^shift`, each sum of products rounded to a neighbour: of `[batch, n, k]` and `[batch, k, m]`, each of a
+/// scale of its own, `[batch, n, m]`. The sizes are the inputs' own. Attention has a batch of as many as there are
+/// heads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatrixProduct {
     /// Whether the first factor comes as `[batch, k, n]`, and the second as `[batch, m, k]`.

@@ -24,8 +24,8 @@ fn beyond() -> Reject {
     Reject::unsupported("multiplies matrices in an order that cannot be made")
 }
 
-/// `[.., n, k]` times `[.., k, m]`. Dimensions before these are a batch: repeated where only one factor has them, or, where all of
-/// them are the first factor's, more rows of it. The product is taken `gain` times.
+/// `[.., n, k]` times `[.., k, m]`. Dimensions before these are a batch: repeated where only one factor has them, or,
+/// where all of them are the first factor's, more rows of it. The product is taken `gain` times.
 pub(crate) fn of_values(
     builder: &mut Builder,
     call: &Call<'_>,
@@ -57,7 +57,8 @@ pub(crate) fn of_values(
     Ok(Activation::new(made, View::natural(shape).reshaped(&sizes).ok_or_else(beyond)?))
 }
 
-/// A node for `[batch, height, width]`, and whether it is `[batch, width, height]`: whichever its values stand in already.
+/// A node for `[batch, height, width]`, and whether it is `[batch, width, height]`: whichever its values stand in
+/// already.
 fn factor(
     builder: &mut Builder,
     call: &Call<'_>,

@@ -34,8 +34,8 @@ pub(crate) fn product_shift(gain: f32, factors: [f64; 2], own: f64) -> f64 {
     (factors[0] * factors[1] / f64::from(gain) / own).log2()
 }
 
-/// By how many bits at most a product may be shifted, where values have so many bits, and its factors `ring_bits` at most: an extension adds
-/// 32 at most.
+/// By how many bits at most a product may be shifted, where values have so many bits, and its factors `ring_bits` at
+/// most: an extension adds 32 at most.
 pub(crate) const fn most_product_shift(ring_bits: u32, activation_bits: u32) -> u32 {
     let room = ring_bits - activation_bits;
     if room < 32 { room } else { 32 }

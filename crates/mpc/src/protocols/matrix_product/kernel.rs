@@ -9,7 +9,8 @@ const ROWS: usize = 16;
 /// Rows of the second factor that pass over a row of the product at once.
 const AT_ONCE: usize = 4;
 
-/// Adds the products, `[batch, n, m]` modulo 2^64, of factors that are not transposed, to `sums`: on all threads of the session.
+/// Adds the products, `[batch, n, m]` modulo 2^64, of factors that are not transposed, to `sums`: on all threads of the
+/// session.
 pub(super) fn add_products(of: &Matrices, a: &[u64], b: &[u64], sums: &mut [u64]) {
     let &Matrices { rows, inner, columns, .. } = of;
     if columns == 0 || inner == 0 || rows == 0 {

@@ -1,46 +1,52 @@
-//! \[X·Y / 2^s + ε\] mod 2^out <- MatrixProduct(\[X\], \[Y\] mod 2^(out+s)): matrices n × k and k × m that are both shared, several
-//! products side by side (the heads of attention).
+//! \[X·Y / 2^s + ε\] mod 2^out <- MatrixProduct(\[X\], \[Y\] mod 2^(out+s)): matrices n × k and k × m that are both
+//! shared, several products side by side (the heads of attention).
 //!
-//! Let L = out + s. A triple A, B, C = A·B mod 2^L is prepared, all three shared (Beaver, CRYPTO 1991; of matrices: SecureML,
-//! IEEE S&P 2017, section 4). Online both open D = X − A and E = Y − B. Then X·Y = D·E + D·B + A·E + C, where only the
-//! server adds D·E: **one turn**, L bits each way for each value of both factors. The shares of X·Y are truncated as in `truncate.rs`.
+//! Let L = out + s. A triple A, B, C = A·B mod 2^L is prepared, all three shared (Beaver, CRYPTO 1991; of matrices:
+//! SecureML, IEEE S&P 2017, section 4). Online both open D = X − A and E = Y − B. Then X·Y = D·E + D·B + A·E + C, where
+//! only the server adds D·E: **one turn**, L bits each way for each value of both factors. The shares of X·Y are
+//! truncated as in `truncate.rs`.
 //!
-//! *The triple*, offline: A·B = A_c·B_c + A_s·B_s + A_c·B_s + A_s·B_c, and only the last two need both parties. They are made by
-//! homomorphic encryption: of A_s·B_c the transposed one, B_cᵀ·A_sᵀ, so that in both the client has the left factor X, and the
-//! server the right one, W.
+//! *The triple*, offline: A·B = A_c·B_c + A_s·B_s + A_c·B_s + A_s·B_c, and only the last two need both parties. They
+//! are made by homomorphic encryption: of A_s·B_c the transposed one, B_cᵀ·A_sᵀ, so that in both the client has the
+//! left factor X, and the server the right one, W.
 //!
 //! 1. Each party draws its A and B, uniform.
-//! 2. C: a fresh secret s, a public key (p0, p1), keys of automorphisms, and encryptions x̂ of A_c and B_cᵀ under s, with coefficients
-//!    as in `tiling.rs` (Cheetah, USENIX Security 2022, section 3.1).
-//! 3. S: products Σ x̂·ŵ with its own numbers. Each has results at every K-th coefficient only, so K of them become one (*packs*, see below).
-//!    It adds an encryption of zero (p1·u + e1, p0·u + e0), rounds both halves to powers of two, and masks the b half: A = ⌊2^a·a/q⌉,
-//!    B = ⌊2^b·b/q⌉ + R, R uniform mod 2^b, at the results alone. Its share is −(R >> 4).
+//! 2. C: a fresh secret s, a public key (p0, p1), keys of automorphisms, and encryptions x̂ of A_c and B_cᵀ under s,
+//!    with coefficients as in `tiling.rs` (Cheetah, USENIX Security 2022, section 3.1).
+//! 3. S: products Σ x̂·ŵ with its own numbers. Each has results at every K-th coefficient only, so K of them become one
+//!    (*packs*, see below). It adds an encryption of zero (p1·u + e1, p0·u + e0), rounds both halves to powers of two,
+//!    and masks the b half: A = ⌊2^a·a/q⌉, B = ⌊2^b·b/q⌉ + R, R uniform mod 2^b, at the results alone. Its share is −(R
+//!    >> 4).
 //! 4. C: its share is (16·B + 8 + A·s mod 2^a) >> 8. (a is 8 bits more than a share has, b 4.)
 //!
-//! *Packs.* With z = x + X^h·y the sum z + σ(x − X^h·y) of x and y, σ: X ↦ X^(N/h + 1), has 2·x at multiples of 2h, and 2·y at odd
-//! multiples of h: σ changes the sign of odd multiples of h, and keeps even ones. So with h = K/2, …, 2, 1 all others cancel, and
-//! log2 K automorphisms make one ciphertext of K (Chen, Dai, Kim, Song, ACNS 2021, algorithm 2; for products BumbleBee, NDSS 2025). The factor K is taken
-//! away beforehand: ŵ is divided by it modulo the odd q.
+//! *Packs.* With z = x + X^h·y the sum z + σ(x − X^h·y) of x and y, σ: X ↦ X^(N/h + 1), has 2·x at multiples of 2h, and
+//! 2·y at odd multiples of h: σ changes the sign of odd multiples of h, and keeps even ones. So with h = K/2, …, 2, 1
+//! all others cancel, and log2 K automorphisms make one ciphertext of K (Chen, Dai, Kim, Song, ACNS 2021, algorithm 2;
+//! for products BumbleBee, NDSS 2025). The factor K is taken away beforehand: ŵ is divided by it modulo the odd q.
 //!
-//! **Error.** Less than one ulp and no bias, as of a truncation, and ε of 2^-10 ulp where s ≥ 12 (4/2^s below). ε is what both
-//! cross terms are off by: their shares are made of the upper L − max(0, s − 12) bits, and each is off by less than two of those
-//! units: one by the local rounding, one by noise of 8 standard deviations (what `Layout::new` has room for). So a multiple of 2^s may become a neighbour, which a product of two values (`product.rs`) excludes. The
-//! result is wrong by a multiple of 2^out where X·Y / 2^s does not fit into out bits.
+//! **Error.** Less than one ulp and no bias, as of a truncation, and ε of 2^-10 ulp where s ≥ 12 (4/2^s below). ε is
+//! what both cross terms are off by: their shares are made of the upper L − max(0, s − 12) bits, and each is off by
+//! less than two of those units: one by the local rounding, one by noise of 8 standard deviations (what `Layout::new`
+//! has room for). So a multiple of 2^s may become a neighbour, which a product of two values (`product.rs`) excludes.
+//! The result is wrong by a multiple of 2^out where X·Y / 2^s does not fit into out bits.
 //!
-//! **Who learns what.** *Functionality*: the client gets a uniform z_c mod 2^L, the server z_s = X·Y + ε − z_c; each cuts off s
-//! bits of its own. Semi-honest.
+//! **Who learns what.** *Functionality*: the client gets a uniform z_c mod 2^L, the server z_s = X·Y + ε − z_c; each
+//! cuts off s bits of its own. Semi-honest.
 //!
 //! - *Online* D and E are masked by A and B of the other party, uniform mod 2^L and used once.
-//! - *The server* sees encryptions of A_c and B_cᵀ under a secret of this layer and query alone: RLWE, with parameters of 128 bits on record
-//!   (`he/params`; keys of automorphisms encrypt images of s under s, the usual circular assumption).
-//! - *The client*: B is uniform whatever A_s and B_s are, for R covers all of its bits: so neither the products nor the noise Σ e·ŵ show,
-//!   and no noise is flooded. A is Σ a·ŵ, a known, plus p1·u + e1: RLWE in the server's u, fresh for every pack. Without that it were
-//!   linear equations in the server's numbers; `tiny.rs` solves them, and fails on what is sent.
-//! - ε depends on both parties' secrets (as Cheetah's one-bit error does), and neither sees it: it is in z_s. What is opened later
-//!   moves by 2^-10 of a rounding by it, while each rounding's coin, which the client knows, moves it by one: `docs/attacks.md`, *Rounding coins*.
+//! - *The server* sees encryptions of A_c and B_cᵀ under a secret of this layer and query alone: RLWE, with parameters
+//!   of 128 bits on record (`he/params`; keys of automorphisms encrypt images of s under s, the usual circular
+//!   assumption).
+//! - *The client*: B is uniform whatever A_s and B_s are, for R covers all of its bits: so neither the products nor the
+//!   noise Σ e·ŵ show, and no noise is flooded. A is Σ a·ŵ, a known, plus p1·u + e1: RLWE in the server's u, fresh for
+//!   every pack. Without that it were linear equations in the server's numbers; `tiny.rs` solves them, and fails on
+//!   what is sent.
+//! - ε depends on both parties' secrets (as Cheetah's one-bit error does), and neither sees it: it is in z_s. What is
+//!   opened later moves by 2^-10 of a rounding by it, while each rounding's coin, which the client knows, moves it by
+//!   one: `docs/attacks.md`, *Rounding coins*.
 //!
-//! Exact figures: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`. One round trip offline, after all that draws
-//! correlations ([`Block::complete`], [`Block::settle`]), which many layers share; one online.
+//! Exact figures: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`. One round trip offline, after
+//! all that draws correlations ([`Block::complete`], [`Block::settle`]), which many layers share; one online.
 
 mod kernel;
 mod tiling;
@@ -72,8 +78,8 @@ const SLACK: u32 = 12;
 pub struct MatrixProductParams {
     /// The results are shares mod 2^`out_bits`: 3 to 39.
     pub out_bits: u32,
-    /// How many bits of each sum of products are cut off: 1 or more, with `out_bits` at most 58. The factors are shares mod
-    /// 2^(`out_bits` + `shift`).
+    /// How many bits of each sum of products are cut off: 1 or more, with `out_bits` at most 58. The factors are shares
+    /// mod 2^(`out_bits` + `shift`).
     pub shift: u32,
     /// The matrices' sizes.
     pub matrices: Matrices,
@@ -232,8 +238,9 @@ impl MatrixProduct {
         Ok(vec![Block::new(0..first + second, 0..made, run)])
     }
 
-    /// This party's shares mod 2^out of X·Y / 2^s, rounded up or down, `[batch, n, m]`; `values` are its shares mod 2^(out + s) of X and
-    /// behind them of Y (higher bits are ignored). The server's last message may remain in the channel's buffer.
+    /// This party's shares mod 2^out of X·Y / 2^s, rounded up or down, `[batch, n, m]`; `values` are its shares mod
+    /// 2^(out + s) of X and behind them of Y (higher bits are ignored). The server's last message may remain in the
+    /// channel's buffer.
     ///
     /// 1. C: sends its shares of D = X − A and E = Y − B.
     /// 2. S: sends its own.

@@ -1,13 +1,15 @@
 //! How the cross terms of a matrix triple lie in ciphertexts: public figures, of which bytes and noise follow.
 //!
-//! The client has X, n × k, in ciphertexts, the server W, k × m. Both are cut into blocks, of `tile_rows` rows, K = 2^`gap_log2` columns
-//! of X, and `tile_columns` columns of W, with `tile_rows·tile_columns·K ≤ N` (Cheetah, section 3.1):
+//! The client has X, n × k, in ciphertexts, the server W, k × m. Both are cut into blocks, of `tile_rows` rows, K =
+//! 2^`gap_log2` columns of X, and `tile_columns` columns of W, with `tile_rows·tile_columns·K ≤ N` (Cheetah, section
+//! 3.1):
 //!
 //! ```text
 //! x̂[i·M·K + j] = X[i, j]      ŵ[l·K − j] = W[j, l], X^N = −1      (x̂·ŵ)[(i·M + l)·K] = Σ_j X[i, j]·W[j, l]
 //! ```
 //!
-//! A *response* is the sum over blocks of k. It has results at multiples of K only; K responses make one *pack* ([`super::triple`]).
+//! A *response* is the sum over blocks of k. It has results at multiples of K only; K responses make one *pack*
+//! ([`super::triple`]).
 
 use jaguar_ring::he::params::RnsParameters;
 use jaguar_ring::he::rns::Noise;

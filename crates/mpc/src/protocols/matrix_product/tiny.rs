@@ -1,8 +1,8 @@
-//! Small rings and matrices: all randomness of what is masked, so that what each party sees can be counted; the triple against plain
-//! integers; and the attack that an encryption of zero prevents, which succeeds without it.
+//! Small rings and matrices: all randomness of what is masked, so that what each party sees can be counted; the triple
+//! against plain integers; and the attack that an encryption of zero prevents, which succeeds without it.
 //!
-//! *Functionality.* Of X and Y, shared mod 2^L, the client gets a uniform z_c mod 2^L and the server z_s = X·Y − z_c (for a triple without an
-//! error); the client's result is ⌊z_c / 2^s⌋, the server's ⌈z_s / 2^s⌉.
+//! *Functionality.* Of X and Y, shared mod 2^L, the client gets a uniform z_c mod 2^L and the server z_s = X·Y − z_c
+//! (for a triple without an error); the client's result is ⌊z_c / 2^s⌋, the server's ⌈z_s / 2^s⌉.
 
 use jaguar_wire::memory_pair;
 
@@ -29,8 +29,8 @@ fn take(from: &mut usize, bits: u32) -> u64 {
     low as u64
 }
 
-/// Online, of a row of two by a column of two modulo four: all triples with all shares of them. For all inputs that are tried each view of
-/// either party comes up exactly once, and the parties' z are shares of X·Y.
+/// Online, of a row of two by a column of two modulo four: all triples with all shares of them. For all inputs that are
+/// tried each view of either party comes up exactly once, and the parties' z are shares of X·Y.
 #[test]
 fn online_neither_learns_anything_of_the_others_input() {
     const L: u32 = 2;
@@ -93,8 +93,8 @@ fn online_neither_learns_anything_of_the_others_input() {
     }
 }
 
-/// What hides a b half: all phases of a result and all masks, in shares of three bits. What is sent is uniform whatever the phase is, and the
-/// shares add up to one of the two numbers next to the phase, whatever the a half adds.
+/// What hides a b half: all phases of a result and all masks, in shares of three bits. What is sent is uniform whatever
+/// the phase is, and the shares add up to one of the two numbers next to the phase, whatever the a half adds.
 #[test]
 fn a_masked_half_is_uniform_and_shares_are_neighbours() {
     const MADE: u32 = 3;
@@ -176,8 +176,9 @@ fn a_triple_is_one_but_for_its_last_places() {
     }
 }
 
-/// A client that looks at the a half of a response, for a server's single number of 12 bits: it tries all that there are. Without the
-/// encryption of zero one of them explains every word of what it sees, and it is the right one. With it none does.
+/// A client that looks at the a half of a response, for a server's single number of 12 bits: it tries all that there
+/// are. Without the encryption of zero one of them explains every word of what it sees, and it is the right one. With
+/// it none does.
 #[test]
 fn without_an_encryption_of_zero_a_response_shows_the_servers_number() {
     let params = MatrixProductParams { out_bits: 8, shift: 4, matrices: sizes([1, 1, 1, 1]) };

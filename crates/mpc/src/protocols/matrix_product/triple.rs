@@ -1,4 +1,5 @@
-//! A, B, C = A·B modulo 2^L, all shared, by homomorphic encryption under the client's key. Steps and mathematics: [`super`].
+//! A, B, C = A·B modulo 2^L, all shared, by homomorphic encryption under the client's key. Steps and mathematics:
+//! [`super`].
 
 use std::array;
 
@@ -24,7 +25,8 @@ fn words(count: usize) -> Words {
     Zeroizing::new(vec![0; count])
 }
 
-/// This party's shares of a triple, modulo 2^L; matrices stand as they are not transposed. (Higher bits of C are to be ignored.)
+/// This party's shares of a triple, modulo 2^L; matrices stand as they are not transposed. (Higher bits of C are to be
+/// ignored.)
 pub(super) struct Triple {
     pub a: Words,
     pub b: Words,
