@@ -3,7 +3,7 @@
 use super::affine::{affine, batch_normalization, scaled};
 use crate::float::{Bias, Linear};
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, finite};
-use crate::import::moves::{channels_first, lying_first, select_axes};
+use crate::import::moves::{channels_first, lying_first, materialise, select_axes};
 use crate::import::tensor::{Tensor, broadcast, broadcast_positions};
 use crate::import::view::View;
 use crate::import::windows::window_pads;
@@ -127,8 +127,23 @@ fn conv_transpose(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, 
 }
 
 fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
-    let node = builder.image(call, call.activation(0)?)?;
-    let input = builder.shape(node);
+    let x = call.activation(0)?;
+    let batch = match x.view.sizes()[..] {
+        [batch, _, _, _] if batch > 1 => Some(batch),
+        _ => None,
+    };
+    // (Several images, as windows are, lie below each other.)
+    let (node, input) = match (batch, &x.view.sizes()[..]) {
+        (Some(batch), &[_, c, h, w]) => {
+            let view = x.view.transposed(&[1, 0, 2, 3]).ok_or_else(uneven)?;
+            let below = Activation { view, ..x.clone() };
+            (materialise(builder, &call.name, &below, [c, batch * h, w])?, [c, h, w])
+        }
+        _ => {
+            let node = builder.image(call, x)?;
+            (node, builder.shape(node))
+        }
+    };
     let ([out_channels, per_group, kh, kw], groups) = weights_of(call)?;
     if groups == 0 || per_group.checked_mul(groups) != Some(input[0]) || out_channels == 0 || kh * kw == 0 {
         return Err(Reject::invalid("has weights that do not fit its input's channels"));
@@ -140,8 +155,44 @@ fn conv(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     let layer = network::Linear::same(out_channels, 1, 0);
     let spec = network::Linear { kernel: [kh, kw], stride, dilation, pads, groups, ..layer };
     let linear = Linear { spec, weights: finite(call.constant(1)?)?, bias: Bias::PerChannel(bias) };
+    if let Some(batch) = batch {
+        return below_each_other(builder, call, node, linear, [batch, input[1], extent[0]]);
+    }
     let node = builder.push(&call.name, linear, vec![node], [0; 3])?;
     Ok(builder.made(call, node))
+}
+
+/// A convolution over several images below each other, each of `height` rows: with zeros between them, so that no window sees two, and what the
+/// windows across them make left out.
+fn below_each_other(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    node: NodeId,
+    mut linear: Linear,
+    [batch, height, extent]: [usize; 3],
+) -> Result<Vec<Value>, Reject> {
+    let [top, left, bottom, right] = linear.spec.pads;
+    let stride = linear.spec.stride[0];
+    let padded = top + height + bottom;
+    let Some(room) = padded.checked_sub(extent) else {
+        return Err(Reject::invalid("has a window larger than its input"));
+    };
+    let (made, each) = (room / stride + 1, padded.div_ceil(stride));
+    builder.list((each * stride).saturating_add(made).saturating_mul(batch))?;
+    let row = |at: usize| {
+        let (image, row) = (at / (each * stride), at % (each * stride));
+        row.checked_sub(top).filter(|row| *row < height).map(|row| image * height + row)
+    };
+    let rows = (0..batch * each * stride).map(row).collect();
+    let apart = select_axes(builder, &call.name, node, [Vec::new(), rows, Vec::new()])?;
+    linear.spec.pads = [0, left, 0, right];
+    let all = builder.push(&call.name, linear, vec![apart], [0; 3])?;
+    let rows = (0..batch * made).map(|at| Some(at / made * each + at % made)).collect();
+    let node = select_axes(builder, &call.name, all, [Vec::new(), rows, Vec::new()])?;
+    let [channels, _, width] = builder.shape(node);
+    let view = View::natural([channels, batch * made, width]).reshaped(&[channels, batch, made, width]);
+    let view = view.and_then(|view| view.transposed(&[1, 0, 2, 3])).ok_or_else(uneven)?;
+    Ok(activation(node, view))
 }
 
 /// A product with a constant matrix `weights(k, j)`, `[inputs, outputs]`, over all of the value: a layer with the

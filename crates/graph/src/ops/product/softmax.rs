@@ -9,12 +9,15 @@
 //! values a softmax is the sigmoid of their difference. At the model's end the client does it.
 
 use super::onnx::product;
-use crate::float::{Affine, Bias, Curve, Function, MaxPool, Node, Power, Primitive, Steep};
+use crate::float::{
+    Affine, Bias, Curve, Function, MatrixProduct, MaxPool, Node, Power, Primitive, Product, Steep,
+};
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value};
 use crate::import::finish;
 use crate::import::moves::{reshaped, select, select_axes};
 use crate::import::tensor::wrap;
 use crate::import::windows::reduced;
+use crate::network::NodeId;
 use crate::ops::add::onnx::{minus, plus};
 use crate::ops::curve::onnx::NORM_BANDS;
 use crate::ops::linear::affine::{few, masked as masked_values};
@@ -70,6 +73,14 @@ pub(crate) fn over(
         Some((x, kept)) => (x, Some(kept)),
         None => (x, None),
     };
+    let apart;
+    let x = match of_products(builder, x.node) {
+        true => {
+            apart = x.at(few(builder, call, x.node, 1.0, 0.0)?);
+            &apart
+        }
+        false => x,
+    };
     if let (2, Some(&dim), None) = (count, dims.iter().find(|&&d| sizes[d] == 2), kept) {
         let other = select(builder, call, x, dim, &[1, 0])?;
         let more = minus(builder, call, x, &other)?;
@@ -94,6 +105,25 @@ pub(crate) fn over(
         Some(Value::Activation(made)) => Ok(made),
         _ => Err(Reject::Follows),
     }
+}
+
+/// Whether these are scores of queries and keys that are products themselves, as each through its length. Then a scale follows from factors' on
+/// either side, and the clips of a softmax could have none of their own but behind a layer.
+fn of_products(builder: &Builder, node: NodeId) -> bool {
+    let origin = |mut node: NodeId| {
+        // (A factor of all scores, as a temperature, becomes part of the product.)
+        let factor =
+            |affine: &Affine| affine.add.is_zero() && affine.mul.iter().all(|&mul| mul == affine.mul[0]);
+        while let Node { op, inputs, .. } = &builder.nodes[node]
+            && (op.moves() || op.downcast_ref().is_some_and(factor))
+            && let [input] = inputs[..]
+        {
+            node = input;
+        }
+        &builder.nodes[node]
+    };
+    let Node { op, inputs, .. } = origin(node);
+    op.is::<MatrixProduct>() && inputs.iter().all(|&input| origin(input).op.is::<Product>())
 }
 
 /// What is so low that it leaves a place out: e^(−100) is below 2^(−144).
