@@ -90,6 +90,12 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
         0
     }
 
+    /// Bytes that the client and the server hold at most while it is prepared on so many threads, besides what
+    /// [`Nonlinear::cost`] says they keep and correlations. Zero where that is a block's.
+    fn making_bytes(&self, _threads: usize) -> [u64; 2] {
+        [0; 2]
+    }
+
     /// Bits per digit of its comparisons (1..=4); `None` where it compares nothing by digits.
     fn digit(&self) -> Option<u32> {
         None

@@ -186,7 +186,7 @@ fn drawn_bytes(plan: &Plan, threads: usize) -> u64 {
     (all * size_of::<u128>() as u64).min(blocks.saturating_mul(DRAWN))
 }
 
-/// What a query takes while it runs, beyond what was prepared, at its fullest: at the client and at the server. What was
+/// What a query takes while it is made or runs, beyond what was prepared, at its fullest: at the client and at the server. What was
 /// prepared for a step is given back when the step is through.
 fn running_bytes(network: &Network, plan: &Plan, threads: usize) -> [u64; 2] {
     let values = |id: usize| plan.steps[id].values as u64;
@@ -202,8 +202,11 @@ fn running_bytes(network: &Network, plan: &Plan, threads: usize) -> [u64; 2] {
         alive += values(id);
         let shares = COPIES * size_of::<u64>() as u64 * alive;
         let layer = step.layer.as_ref().map_or([0; 2], |layer| layer.running_bytes(threads));
+        let making = step.nonlinear.as_ref().map_or([0; 2], |layer| layer.making_bytes(threads));
         let prepared = step_prepared(step);
         for role in 0..2 {
+            // (While that is made nothing runs yet, but others' material is there.)
+            most[role] = most[role].max(making[role]);
             most[role] = shares.saturating_add(layer[role]).saturating_sub(used[role]).max(most[role]);
             used[role] += prepared[role];
         }

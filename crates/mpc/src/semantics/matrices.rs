@@ -44,10 +44,14 @@ impl Matrices {
         if !self.transposed[factor] || height * width == 0 {
             return values.to_vec();
         }
-        let turned = |of: &[T]| -> Vec<T> {
-            (0..height).flat_map(|row| (0..width).map(move |column| of[column * height + row])).collect()
-        };
-        values.chunks(height * width).flat_map(turned).collect()
+        // (Filled in place: a vector that grows would leave copies of its values behind.)
+        let mut upright = values.to_vec();
+        for (to, of) in upright.chunks_exact_mut(height * width).zip(values.chunks_exact(height * width)) {
+            for (row, to) in to.chunks_exact_mut(width).enumerate() {
+                to.iter_mut().enumerate().for_each(|(column, to)| *to = of[column * height + row]);
+            }
+        }
+        upright
     }
 
     /// The products, exact: `[batch, n, m]` of factors whose values have at most 40 bits. `None` where the factors have

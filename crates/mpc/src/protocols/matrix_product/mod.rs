@@ -30,8 +30,8 @@
 //! has room for). So a multiple of 2^s may become a neighbour, which a product of two values (`product.rs`) excludes.
 //! The result is wrong by a multiple of 2^out where X·Y / 2^s does not fit into out bits.
 //!
-//! **Who learns what.** *Functionality*: the client gets a uniform z_c mod 2^L, the server z_s = X·Y + ε − z_c; each
-//! cuts off s bits of its own. Semi-honest.
+//! **Who learns what.** *Functionality*: the client gets z_c mod 2^L, whose upper out + min(s, 12) bits are uniform; the
+//! server z_s = X·Y + ε − z_c. Each cuts off s bits of its own. (What lies below the upper bits are no masks: both cut it off.) Semi-honest.
 //!
 //! - *Online* D and E are masked by A and B of the other party, uniform mod 2^L and used once.
 //! - *The server* sees encryptions of A_c and B_cᵀ under a secret of this layer and query alone: RLWE, with parameters
@@ -60,7 +60,7 @@ use zeroize::Zeroizing;
 
 use self::kernel::add_products;
 use self::tiling::Layout;
-use self::triple::{Sent, Tools, Triple, client, server};
+use self::triple::{Sent, Tools, Triple, client, making_bytes, server};
 use crate::block::{self, Block, Flights};
 use crate::cost::{self, Cost};
 use crate::error::{MpcError, check_range};
@@ -88,6 +88,8 @@ pub struct MatrixProductParams {
 impl MatrixProductParams {
     /// L at most: what is encrypted is modulo 2^L.
     pub const WIDEST: u32 = 58;
+    /// Values of a factor or of the product, at most.
+    pub const MOST_VALUES: usize = 1 << 28;
 
     /// L: the factors' ring is mod 2^L.
     pub const fn ring_bits(&self) -> u32 {
@@ -112,6 +114,11 @@ impl MatrixProductParams {
         })?;
         if counts.contains(&0) {
             return Ok((counts, None));
+        }
+        // (So no sum of what is counted of them overflows.)
+        if let Some(found) = counts.into_iter().find(|&count| count > Self::MOST_VALUES) {
+            let expected = format!("at most {} in a factor or the product", Self::MOST_VALUES);
+            return Err(MpcError::misuse("values of matrices", found.to_string(), expected));
         }
         let made = self.out_bits + self.shift.min(SLACK);
         let layout = Layout::new(&self.matrices, self.ring_bits(), made).ok_or_else(|| {
@@ -160,6 +167,11 @@ impl Nonlinear for MatrixProductParams {
 
     fn answered(&self) -> u64 {
         self.cost().prepare_down
+    }
+
+    fn making_bytes(&self, threads: usize) -> [u64; 2] {
+        let Ok((_, Some(layout))) = self.sizes() else { return [0; 2] };
+        making_bytes(&layout, &self.matrices, threads)
     }
 
     /// Rounding, and the cross terms' errors.

@@ -159,16 +159,27 @@ impl Tools {
     }
 }
 
-/// Calls `make` for every number below `count`, on all threads of the session.
-pub(super) fn all<T: Send, R>(
+/// What is made before it is sent, for each thread.
+const AHEAD: usize = 4;
+
+/// Makes all numbers below `count` on all threads of the session, and hands them to `take` in order. No more than [`AHEAD`] for each thread are
+/// there at once.
+pub(super) fn all<T: Send, E>(
     count: usize,
-    room: impl Fn() -> R + Sync + Send,
-    make: impl Fn(&mut R, usize) -> T + Sync + Send,
-) -> Vec<T> {
-    let mut made: Vec<Option<T>> = (0..count).map(|_| None).collect();
-    let slots: Vec<(usize, &mut Option<T>)> = made.iter_mut().enumerate().collect();
-    threads::each_with(slots, room, |room, (number, slot)| *slot = Some(make(room, number)));
-    made.into_iter().flatten().collect()
+    make: impl Fn(usize) -> T + Sync + Send,
+    mut take: impl FnMut(usize, T) -> Result<(), E>,
+) -> Result<(), E> {
+    let ahead = AHEAD * threads::share();
+    for begin in (0..count).step_by(ahead) {
+        let numbers = begin..(begin + ahead).min(count);
+        let mut made: Vec<Option<T>> = numbers.clone().map(|_| None).collect();
+        let slots: Vec<(usize, &mut Option<T>)> = numbers.clone().zip(&mut made).collect();
+        threads::each(slots, |(number, slot)| *slot = Some(make(number)));
+        for (number, made) in numbers.zip(made.into_iter().flatten()) {
+            take(number, made)?;
+        }
+    }
+    Ok(())
 }
 
 fn seed(prg: &mut Prg) -> Zeroizing<[u8; SEED]> {
@@ -182,6 +193,27 @@ pub(super) struct Sent {
     tools: Tools,
     secret: RoundedSecret,
     triple: Triple,
+}
+
+/// Bytes that the client and the server hold while they make a triple, at most, besides the triple: on so many threads.
+pub(super) fn making_bytes(layout: &Layout, of: &Matrices, threads: usize) -> [u64; 2] {
+    let Some([first, second, _]) = of.counts() else { return [u64::MAX; 2] };
+    let word = size_of::<u64>() as u64;
+    let poly = (layout.n() * layout.parameters.primes().len()) as u64 * word;
+    let ahead = (AHEAD * threads.max(1)) as u64;
+    let keys = layout.elements().count() as u64 * 2 * layout.digits() as u64 * poly;
+    // Factors as they are multiplied, both.
+    let factors = (first + second) as u64 * word;
+    // A message, a ciphertext, and noise.
+    let client = ahead * 4 * poly;
+    let inputs: u64 = layout.terms.iter().map(|term| 2 * poly * term.ciphertexts() as u64).sum();
+    let of_thread = |term: &Tiling| {
+        let responses = term.gap().min(term.responses()) as u64;
+        (2 * responses + term.inner_blocks() as u64 + 6) * poly
+    };
+    let working = layout.terms.iter().map(of_thread).max().unwrap_or(0) * threads.max(1) as u64;
+    let packs = ahead * 3 * layout.n() as u64 * word;
+    [keys + factors + client, keys + factors + inputs + working + packs]
 }
 
 /// The client's part, out of `prg`, which is secret.
@@ -209,18 +241,14 @@ pub(super) fn client(
     }
     for (tiling, x) in layout.terms.iter().zip(triple.factors(of, true)) {
         let noise = seed(prg);
-        let sent = all(
-            tiling.ciphertexts(),
-            || (),
-            |(), number| {
-                let message = tools.plain.scale(ring, &tools.block(tiling, &x, number));
-                let mut prg = Prg::derive(&noise, "jaguar matrix ciphertext", &[number as u64]);
-                secret.encrypt(ring, &message, &mut prg)
-            },
-        );
-        for SeededCiphertext { seed, b } in &sent {
-            tools.send(chan, seed, &[b])?;
-        }
+        let encrypted = |number| {
+            let message = tools.plain.scale(ring, &tools.block(tiling, &x, number));
+            let mut prg = Prg::derive(&noise, "jaguar matrix ciphertext", &[number as u64]);
+            secret.encrypt(ring, &message, &mut prg)
+        };
+        all(tiling.ciphertexts(), encrypted, |_, SeededCiphertext { seed, b }| {
+            tools.send(chan, &seed, &[&b])
+        })?;
     }
     chan.flush()?;
     let secret = secret.rounded();
@@ -353,22 +381,21 @@ pub(super) fn server(
     let factors = triple.factors(of, false);
     for (term, tiling) in layout.terms.iter().enumerate() {
         let fresh = seed(prg);
-        let made = all(
-            tiling.packs(),
-            || (),
-            |(), number| {
-                let packed = products(tools, tiling, &keys, &inputs[term], &factors[term], number);
-                let mut prg = Prg::derive(&fresh, "jaguar matrix response", &[number as u64]);
-                hide(tools, tiling, &keys, packed, number, &mut prg)
-            },
-        );
-        for (number, Pack { a, b, shares }) in made.into_iter().enumerate() {
+        // (Not kept while the next term is made.)
+        let inputs = std::mem::take(&mut inputs[term]);
+        let answer = |number| {
+            let packed = products(tools, tiling, &keys, &inputs, &factors[term], number);
+            let mut prg = Prg::derive(&fresh, "jaguar matrix response", &[number as u64]);
+            hide(tools, tiling, &keys, packed, number, &mut prg)
+        };
+        all(tiling.packs(), answer, |number, Pack { a, b, shares }| -> Result<(), MpcError> {
             chan.send_packed(&a, tools.a_bits)?;
             chan.send_packed(&b, tools.b_bits)?;
             for ((_, place), &share) in tiling.results(number).zip(shares.iter()) {
                 triple.add(of, term, place, share);
             }
-        }
+            Ok(())
+        })?;
     }
     chan.flush()?;
     Ok(())
