@@ -7,7 +7,7 @@ use jaguar::linear::backend::{Backend, BackendId, ChosenRing, LayerError, Layers
 use jaguar::linear::constants::{Measured, Probe};
 use jaguar::network::{Input, InputSpec, Linear, Network, Node, Op, OutputSpec, Relu};
 use jaguar::nonlinear::cost::{Bin, Width};
-use jaguar::plan::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot, Placement};
+use jaguar::plan::machine::{DIGITS, Link, Machine, NonlinearKind, PerByte, PerCot, Placement, Speedups};
 use jaguar::plan::planner::{choose, explain};
 use jaguar::plan::predict::{Aim, Session, Site, predict};
 use jaguar::plan::{Choices, Kit, Plan};
@@ -77,7 +77,7 @@ fn machine(linear: Measured) -> Machine {
         cpu: "some".into(),
         kernel: "none".into(),
         threads: 1,
-        speedup: 1.0,
+        speedups: Speedups::NONE,
         linear,
         making: [[0.0; Bin::ALL.len()]; Width::ALL.len()],
         cots: [[PerCot { sent: 1e-9, received: 1e-9 }; DIGITS.len()]; NonlinearKind::ALL.len()],
