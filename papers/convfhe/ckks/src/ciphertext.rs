@@ -202,6 +202,25 @@ impl Context {
         Ok(Plaintext { poly: Secret::new(poly), level, scale })
     }
 
+    /// The monomial X^exponent, at the scale 1: a product with it moves coefficients, and is exact.
+    ///
+    /// # Errors
+    /// If there is no such level, or the exponent is 2N or more. (X^N is -1.)
+    pub fn monomial(&self, exponent: usize, level: usize) -> Result<Plaintext, Error> {
+        self.check_level("monomial", level)?;
+        let n = self.params().n();
+        if exponent >= 2 * n {
+            let (what, expected) = ("as the exponent", format!("a number below {}", 2 * n));
+            return Err(Error::Count { operation: "monomial", what, found: exponent, expected });
+        }
+        let poly = self.make(self.params().limbs(level), 0, |prime, _, limb| {
+            limb.fill(0);
+            limb[exponent % n] = if exponent < n { 1 } else { self.modulus(prime).negate(1) };
+            self.ntt(prime).forward(limb);
+        });
+        Ok(Plaintext { poly: Secret::new(poly), level, scale: 1.0 })
+    }
+
     /// The slots of a polynomial's coefficients, of which there are twice as many: those of X^(N/2·slots). As
     /// [`SecretKey::decrypt`](crate::SecretKey::decrypt) gives them, or every so-manieth.
     ///

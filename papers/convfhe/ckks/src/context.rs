@@ -295,6 +295,23 @@ impl Context {
         }
     }
 
+    /// How many threads compute.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.as_ref().map_or(1, rayon::ThreadPool::current_num_threads)
+    }
+
+    /// Two pieces of work, at the same time if there are threads for it.
+    pub(crate) fn join<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
+        match &self.threads {
+            None => (first(), second()),
+            Some(pool) => pool.install(|| rayon::join(first, second)),
+        }
+    }
+
     /// A polynomial of any residues.
     pub(crate) fn unset<F: Form>(&self, ordinary: usize, special: usize) -> Poly<F> {
         Poly::unset(&self.pool, ordinary, special)

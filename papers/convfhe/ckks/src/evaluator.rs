@@ -104,6 +104,16 @@ impl KeyedEvaluator {
         Ok(Ciphertext { a, b, level: ct.level, scale: ct.scale })
     }
 
+    /// X^exponent times the ciphertext: coefficients move up, and change their sign where they pass X^N. Exact, without
+    /// a key. A caller with several ciphertexts makes the [monomial](Context::monomial) once.
+    ///
+    /// # Errors
+    /// If the exponent is 2N or more.
+    pub fn multiply_monomial(&self, ct: &Ciphertext, exponent: usize) -> Result<Ciphertext, Error> {
+        let monomial = self.context.monomial(exponent, ct.level)?;
+        circuits::Evaluator::multiply_plain(self, ct, &monomial)
+    }
+
     /// Several automorphisms of one ciphertext, which is decomposed once.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use jaguar_ring::sample;
 use zeroize::Zeroizing;
 
 use crate::ciphertext::{Ciphertext, Plaintext};
+use crate::circuits::Counts;
 use crate::context::SwitchingKey;
 use crate::poly::{Coefficients, Poly, Secret, Values};
 use crate::spec::{KeyKind, KeySpec};
@@ -327,6 +328,16 @@ impl Context {
     /// What a raise takes, apart from rotations.
     pub fn ephemeral_keys(&self) -> [KeySpec; 2] {
         [KeyKind::ToEphemeral, KeyKind::FromEphemeral].map(|kind| self.key_spec(kind, self.params().top()))
+    }
+
+    /// All keys that circuits take, each up to the level where it is used, with all special primes.
+    pub fn circuit_keys(&self, counts: &Counts) -> Vec<KeySpec> {
+        let products = counts.products().map(|level| (KeyKind::Relinearise, level));
+        let conjugations = counts.conjugations.map(|level| (KeyKind::Galois(self.conjugation()), level));
+        let rotation = |(&steps, &level)| (KeyKind::Galois(self.rotation(steps)), level);
+        let all = products.into_iter().chain(conjugations).chain(counts.rotations.iter().map(rotation));
+        let raises = if counts.total().raises > 0 { self.ephemeral_keys().to_vec() } else { Vec::new() };
+        raises.into_iter().chain(all.map(|(kind, level)| self.key_spec(kind, level))).collect()
     }
 
     /// Primes of Q, special primes and digits of a key.

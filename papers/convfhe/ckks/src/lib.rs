@@ -10,6 +10,7 @@
 //! | its tables, memory and threads; encoding | [`Context`] |
 //! | secrets, public keys, evaluation keys | [`SecretKey`], [`PublicKey`], [`KeyGenerator`], [`EvaluationKeys`] |
 //! | arithmetic on ciphertexts | [`KeyedEvaluator`] |
+//! | coefficients of many ciphertexts gathered in one | [`packing`] |
 //! | what passes between the parties | [`wire`] |
 //! | how long operations take | [`measure`] |
 //!
@@ -26,6 +27,7 @@ mod error;
 mod evaluator;
 mod keys;
 pub mod measure;
+pub mod packing;
 mod params;
 mod poly;
 mod spec;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
 
-use super::{Bootstrap, Composite, Counts, Evaluator, Plan, slot_order};
-use crate::{Ciphertext, Context, EvaluationKeys, KeyKind, KeyedEvaluator, Literal, Parameters, SecretKey};
+use super::{Bootstrap, Composite, Evaluator, Plan, slot_order};
+use crate::{Ciphertext, Context, EvaluationKeys, KeyedEvaluator, Literal, Parameters, SecretKey};
 
 /// Both parties in one.
 struct Party {
@@ -16,17 +16,6 @@ struct Party {
     evaluator: KeyedEvaluator,
     plan: Plan,
     prg: Prg,
-}
-
-/// The keys that a circuit takes, each for the levels where it is used.
-fn keys(context: &Arc<Context>, secret: &SecretKey, counts: &Counts) -> EvaluationKeys {
-    let mut specs = context.ephemeral_keys().to_vec();
-    let products = counts.products().map(|level| (KeyKind::Relinearise, level));
-    let conjugations = counts.conjugations.map(|level| (KeyKind::Galois(context.conjugation()), level));
-    let rotations = counts.rotations.iter().map(|(&k, &level)| (KeyKind::Galois(context.rotation(k)), level));
-    let all = products.into_iter().chain(conjugations).chain(rotations);
-    specs.extend(all.map(|(kind, level)| context.key_spec(kind, level)));
-    EvaluationKeys::generate(secret, &specs).unwrap()
 }
 
 impl Party {
@@ -47,7 +36,8 @@ impl Party {
         let params = context.params();
         let moduli = (0..=params.top()).map(|level| params.modulus(level)).collect();
         let counts = plan.counts(params.n() / 2, moduli).unwrap();
-        let evaluator = KeyedEvaluator::new(&context, keys(&context, &secret, &counts));
+        let keys = EvaluationKeys::generate(&secret, &context.circuit_keys(&counts)).unwrap();
+        let evaluator = KeyedEvaluator::new(&context, keys);
         Self { context, secret, evaluator, plan, prg }
     }
 

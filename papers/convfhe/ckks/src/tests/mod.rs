@@ -4,6 +4,7 @@ mod exact;
 mod hostile;
 mod noise;
 mod oracle;
+mod packing;
 mod slots;
 
 use std::sync::{Arc, LazyLock};
