@@ -300,6 +300,12 @@ impl Context {
         self.threads.as_ref().map_or(1, rayon::ThreadPool::current_num_threads)
     }
 
+    /// How many limbs are not in use: the most that were in use, less those that are.
+    #[cfg(test)]
+    pub(crate) fn idle_limbs(&self) -> usize {
+        self.pool.idle()
+    }
+
     /// Two pieces of work, at the same time if there are threads for it.
     pub(crate) fn join<A: Send, B: Send>(
         &self,

@@ -64,6 +64,14 @@ pub enum Error {
         /// What would have been right.
         expected: String,
     },
+    /// A tensor, kernel or grid whose sizes do not fit.
+    #[error("{what}: {why}")]
+    Shape {
+        /// What was to be made.
+        what: &'static str,
+        /// What does not fit.
+        why: String,
+    },
     /// An evaluation key that there is not, or not at so high a level.
     #[error("no key for {what} at level {level}")]
     Key {

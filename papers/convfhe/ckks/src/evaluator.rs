@@ -55,7 +55,7 @@ impl KeyedEvaluator {
     }
 
     /// Checks that there is room for a scale at a level: beyond it, nothing could be decrypted.
-    fn check_room(&self, operation: &'static str, level: usize, scale: f64) -> Result<(), Error> {
+    pub(crate) fn check_room(&self, operation: &'static str, level: usize, scale: f64) -> Result<(), Error> {
         if scale.log2() < self.context.params().log_modulus_at(level) {
             return Ok(());
         }

@@ -10,7 +10,8 @@
 //! | its tables, memory and threads; encoding | [`Context`] |
 //! | secrets, public keys, evaluation keys | [`SecretKey`], [`PublicKey`], [`KeyGenerator`], [`EvaluationKeys`] |
 //! | arithmetic on ciphertexts | [`KeyedEvaluator`] |
-//! | coefficients of many ciphertexts gathered in one | [`packing`] |
+//! | where a tensor's values stand | [`layout`] |
+//! | sums of convolutions, and their packing in one ciphertext | [`convolution`], [`packing`] |
 //! | what passes between the parties | [`wire`] |
 //! | how long operations take | [`measure`] |
 //!
@@ -22,10 +23,12 @@ mod ciphertext;
 pub mod circuits;
 mod complex;
 mod context;
+pub mod convolution;
 mod encoder;
 mod error;
 mod evaluator;
 mod keys;
+pub mod layout;
 pub mod measure;
 pub mod packing;
 mod params;

@@ -15,9 +15,9 @@
 //! those of `odd` moved by t, are doubled, and the other multiples of t vanish. A [trace](Packer::trace) is the same
 //! without `odd`: it goes on with smaller t, until nothing else is left.
 //!
-//! **Error.** e is the sum of the merges' key switches, each doubled by every merge behind it: l of them of deviation σ
-//! make `σ·sqrt((4^l - 1)/3)` beside a value that is 2^l times as large ([`Packer::deviation`]). Terms that cancel do so
-//! exactly. No level is consumed.
+//! **Error.** e is the sum of the merges' key switches, each doubled by every merge behind it: l of them of deviation
+//! σ make `σ·sqrt((4^l - 1)/3)` beside a value that is 2^l times as large ([`Packer::deviation`]). Terms that cancel
+//! do so exactly. No level is consumed.
 //!
 //! **Keys.** log2 N automorphisms at most, whose keys are for low levels, so they are small. They are held apart from a
 //! bootstrap's: 5 is among their exponents, and a key of many levels for it would be slow here.
@@ -123,8 +123,8 @@ impl Packer {
     /// l + 8 ciphertexts, however many there are.
     ///
     /// # Errors
-    /// Of `leaf`; if there are no ciphertexts, more than 2^log_step, or zeros only; if the step is above N; if a level is
-    /// above the packer's, or scales differ.
+    /// Of `leaf`; if there are no ciphertexts, more than 2^log_step, or zeros only; if the step is above N; if a
+    /// level is above the packer's, or scales differ.
     pub fn pack<E: From<Error> + Send>(
         &self,
         count: usize,

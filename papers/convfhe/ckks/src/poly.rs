@@ -67,6 +67,11 @@ impl Pool {
         limbs
     }
 
+    #[cfg(test)]
+    pub(crate) fn idle(&self) -> usize {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     fn give(&self, limbs: &mut Vec<Limb>) {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).append(limbs);
     }

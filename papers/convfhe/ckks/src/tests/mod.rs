@@ -1,7 +1,9 @@
 //! Arithmetic at N = 2^10: against big numbers, schoolbook products and plain slots; noise within stated bounds.
 
+mod convolution;
 mod exact;
 mod hostile;
+mod layer;
 mod noise;
 mod oracle;
 mod packing;

@@ -111,6 +111,29 @@ fn threads_change_nothing() {
     assert!(all.iter().all(|bits| *bits == all[0]));
 }
 
+/// Memory grows with the merges, not with the ciphertexts: five merges more are five more that wait.
+#[test]
+fn few_ciphertexts_are_in_memory() {
+    let party = Party::new(Cpu::detect(), 1);
+    let packer = packer(&party, 1, 2);
+    let leaf = ciphertexts(&party, 1, 1, &mut prg(64)).remove(0);
+    let limbs_after = |count: usize| {
+        packer.pack(count, 10, |_| Ok::<_, Error>(leaf.clone())).unwrap();
+        party.context.idle_limbs()
+    };
+    // A ciphertext of level 1 has two halves of two limbs. 16 others are made ready, so that the pool is not what it
+    // was for the keys.
+    let (few, many) = {
+        let kept: Vec<Ciphertext> = std::iter::repeat_with(|| leaf.clone().unwrap())
+            .take_while(|_| party.context.idle_limbs() >= 4)
+            .collect();
+        let both = (limbs_after(16), limbs_after(512));
+        drop(kept);
+        both
+    };
+    assert!(few >= 4 * 4 && (4..=5 * 4).contains(&(many - few)), "{few} limbs for 16, {many} for 512");
+}
+
 #[test]
 fn packing_refuses_what_does_not_fit() {
     let (party, mut prg) = (&*PARTY, prg(63));
