@@ -278,6 +278,9 @@ impl Convolution {
     /// channel's [`sum`](Self::sum), rescaled, packed. Channels are made when their turn comes, so memory is that of
     /// [`Packer::pack`], whose threads' branches have channels of their own.
     ///
+    /// The caller sees to it that every place, times the scale, is below half of the modulus that is left: what is larger
+    /// wraps around.
+    ///
     /// Values stand at the M coefficients of Y^v; those between them hold what is left over, which
     /// [`raise`](crate::circuits::Evaluator::raise) removes. Places of no value hold what [`plain`](Self::plain) says.
     ///
