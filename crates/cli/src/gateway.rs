@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 use jaguar::client::{Limits, connect_for};
+use jaguar::machine::memory::room;
 use jaguar::reports::terminal::table::count;
 use jaguar::reports::terminal::{say, size};
 use jaguar::stop::Stop;
@@ -100,7 +101,13 @@ pub fn run(args: &Args) -> Result<()> {
             dialer.at_once().connect(Connection::default())?
         };
         let channel = Channel::new(stop.over(connection));
-        connect_for(&kit(), channel, model.as_deref(), &limits.of_images(images), images)
+        connect_for(
+            &kit(),
+            channel,
+            model.as_deref(),
+            &limits.of_images(images).with_room(room().map(|room| room.bytes)),
+            images,
+        )
     };
     let name = args.reach.model.clone();
     let gateway = Gateway::start(listener, name, Arc::new(dial), options, Arc::new(tell))?;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use jaguar::Cpu;
 use jaguar::client::{Limits, connect};
 use jaguar::hint::HintPlace;
+use jaguar::machine::memory::room;
 use jaguar::machine::{Imitated, When, link, store};
 use jaguar::plan::Kit;
 use jaguar::plan::machine::{DIGITS, Link, Machine, NonlinearKind};
@@ -65,7 +66,8 @@ pub fn run(args: &Args) -> Result<()> {
         Some(server) => {
             let cache = cache.context("no cache folder is known; name one with --cache")?;
             let channel = link::channel(args.trust.dialer(server)?.connect(Options::default())?, args.link);
-            let ready = connect(&kit, channel, &Limits::default())?.prepare_client(HintPlace::Memory)?;
+            let limits = Limits::default().with_room(room().map(|room| room.bytes));
+            let ready = connect(&kit, channel, &limits)?.prepare_client(HintPlace::Memory)?;
             let (link, ready) = ready.measure_link()?;
             ready.leave()?;
             // An imitated link says nothing of the real one.

@@ -496,11 +496,7 @@ impl Dial {
     pub fn connect(&self) -> Result<Connected, EngineError> {
         let channel = link::channel(self.dialer.connect(Options::default())?, self.link);
         let limits = Limits { accept_stationary_noise: self.stationary_noise, ..Limits::default() };
-        let mut limits = limits.of_images(self.images);
-        // A server may have half of what is free here, but no less than any client gives it.
-        if let Some(room) = room() {
-            limits.prepared_bytes = limits.prepared_bytes.max(room.bytes / 2);
-        }
+        let limits = limits.of_images(self.images).with_room(room().map(|room| room.bytes));
         connect_for(&kit(), channel, self.model.as_deref(), &limits, self.images)
     }
 

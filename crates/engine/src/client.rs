@@ -92,6 +92,13 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// These, where a new program may take so many bytes of memory here: half of that for a query's material, if it is more.
+    #[must_use]
+    pub fn with_room(self, bytes: Option<u64>) -> Self {
+        let half = bytes.map_or(0, |bytes| bytes / 2);
+        Self { prepared_bytes: self.prepared_bytes.max(half), ..self }
+    }
+
     /// Those for queries of `images` images, where these are for one.
     #[must_use]
     pub fn of_images(self, images: u32) -> Self {
@@ -210,9 +217,10 @@ fn greet(
     let traffic = plan.layers().map(|layer| layer.traffic());
     let passed =
         traffic.map(|t| [t.offline.0, t.offline.1, t.online.0, t.online.1].map(|bytes| bytes as u64));
-    // (What nonlinear layers exchange before the input are ciphertexts too: of products of matrices.)
-    let nonlinear = plan.nonlinear_cost();
-    let exchanged = [nonlinear.prepare_up, nonlinear.prepare_down];
+    // (Nonlinear layers that wait for an answer before the input exchange ciphertexts too: products of matrices.)
+    let nonlinear = plan.steps.iter().filter_map(|step| step.nonlinear.as_ref());
+    let exchanged = nonlinear.filter(|layer| layer.answered() > 0).map(|layer| layer.cost());
+    let exchanged = exchanged.flat_map(|cost| [cost.prepare_up, cost.prepare_down]);
     let passed = passed.flatten().chain(exchanged).fold(0, u64::saturating_add);
     within("bytes of ciphertexts", passed, limits.ciphertext_bytes)?;
     within("bytes of keys", plan.client_keys().sent as u64, limits.ciphertext_bytes)?;

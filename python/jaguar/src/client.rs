@@ -111,7 +111,8 @@ fn dial(way: &Way, images: u32, stop: &Stop, hear: Option<Hear>) -> Result<Conne
         }
     };
     let channel = Channel::new(stop.over(dialer.connect(Options::default())?));
-    connect_for(&kit(), channel, way.model.as_deref(), &Limits::default().of_images(images), images)
+    let limits = Limits::default().of_images(images).with_room(room().map(|room| room.bytes));
+    connect_for(&kit(), channel, way.model.as_deref(), &limits, images)
 }
 
 /// `images` as a number of images that a query may have; `option` says where it was given.

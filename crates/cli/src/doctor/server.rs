@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use jaguar::EngineError;
 use jaguar::client::{Connected, Limits, Reveal, connect};
 use jaguar::hint::HintPlace;
+use jaguar::machine::memory::room;
 use jaguar::net::tls::Certificate;
 use jaguar::net::{Address, Steps};
 use jaguar::plan::memory::{Load, Side};
@@ -153,7 +154,11 @@ fn fail_at(address: &Address, steps: &Steps, error: &WireError, findings: &mut F
 /// Versions, the model, and the link, inside a session.
 fn session(channel: Channel, cache: &Cache<'_>, findings: &mut Findings) {
     let begun = Instant::now();
-    let connected = match connect(&kit(), channel, &Limits::default()) {
+    let connected = match connect(
+        &kit(),
+        channel,
+        &Limits::default().with_room(room().map(|room| room.bytes)),
+    ) {
         Ok(connected) => connected,
         Err(EngineError::NoCommonProtocol { offered, .. }) => {
             let advice =

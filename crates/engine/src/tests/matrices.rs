@@ -173,3 +173,29 @@ fn a_client_bounds_what_matrices_would_exchange() {
     let error = greet(many(1 << 15), Kit::JAGUAR).unwrap_err();
     assert!(error.to_string().contains("bytes of ciphertexts"), "{error}");
 }
+
+/// A query's material may take half of the memory that is free, and 2 GiB anywhere.
+#[test]
+fn a_client_gives_half_of_what_is_free() {
+    let limit = |free| Limits::default().with_room(free).prepared_bytes;
+    assert_eq!([limit(None), limit(Some(1 << 30)), limit(Some(10 << 30))], [2 << 30, 2 << 30, 5 << 30]);
+}
+
+/// What products of two values send before the input are no ciphertexts: a client that takes those of the linear layers
+/// and no more takes such a network.
+#[test]
+fn triples_of_values_are_no_ciphertexts() {
+    let service = service(super::products::products());
+    let linear: u64 = service
+        .plan()
+        .layers()
+        .map(|layer| layer.traffic())
+        .flat_map(|t| [t.offline.0, t.offline.1, t.online.0, t.online.1])
+        .map(|bytes| bytes as u64)
+        .sum();
+    let triples = service.plan().nonlinear_cost();
+    assert!(triples.prepare_down > 0);
+    let limits = Limits { ciphertext_bytes: linear, ..Limits::default() };
+    let (refused, _) = session(&service, |channel| connect(channel, &limits).err());
+    assert!(refused.is_none(), "{refused:?}");
+}
