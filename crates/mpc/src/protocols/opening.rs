@@ -61,3 +61,21 @@ impl Opening {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use jaguar_wire::memory_pair;
+
+    use crate::block::Flights;
+
+    /// Both parties' two steps of an opening, by turns on one thread: what is opened fits into the buffers.
+    pub(crate) fn by_turns(client: &mut impl Flights, server: &mut impl Flights) {
+        let (mut a, mut b) = memory_pair();
+        client.step(&mut a, 0).unwrap();
+        a.flush().unwrap();
+        server.step(&mut b, 0).unwrap();
+        b.flush().unwrap();
+        client.step(&mut a, 1).unwrap();
+        server.step(&mut b, 1).unwrap();
+    }
+}

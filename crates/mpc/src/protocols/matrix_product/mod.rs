@@ -31,7 +31,8 @@
 //! The result is wrong by a multiple of 2^out where X·Y / 2^s does not fit into out bits.
 //!
 //! **Who learns what.** *Functionality*: the client gets z_c mod 2^L, whose upper out + min(s, 12) bits are uniform; the
-//! server z_s = X·Y + ε − z_c. Each cuts off s bits of its own. (What lies below the upper bits are no masks: both cut it off.) Semi-honest.
+//! server z_s = X·Y + ε − z_c. Each cuts off s bits of its own. (What lies below the upper bits is no mask: both cut
+//! it off.) Semi-honest.
 //!
 //! - *Online* D and E are masked by A and B of the other party, uniform mod 2^L and used once.
 //! - *The server* sees encryptions of A_c and B_cᵀ under a secret of this layer and query alone: RLWE, with parameters

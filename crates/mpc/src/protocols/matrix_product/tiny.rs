@@ -9,6 +9,7 @@ use jaguar_wire::memory_pair;
 use super::tiling::{A_MORE, B_MORE};
 use super::triple::{Keys, all, hide, masked, products, unmasked};
 use super::*;
+use crate::protocols::opening::tests::by_turns;
 
 /// All come up equally often, of so many that there may be.
 #[track_caller]
@@ -65,13 +66,7 @@ fn online_neither_learns_anything_of_the_others_input() {
                 run
             });
             let sent = [client.opening.values.clone(), server.opening.values.clone()];
-            let (mut a, mut b) = memory_pair();
-            client.step(&mut a, 0).unwrap();
-            a.flush().unwrap();
-            server.step(&mut b, 0).unwrap();
-            b.flush().unwrap();
-            client.step(&mut a, 1).unwrap();
-            server.step(&mut b, 1).unwrap();
+            by_turns(&mut client, &mut server);
             for party in [0, 1] {
                 let view = |e: usize| {
                     let [a, b, c] = &drawn[party];

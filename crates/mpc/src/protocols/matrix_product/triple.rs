@@ -162,8 +162,8 @@ impl Tools {
 /// What is made before it is sent, for each thread.
 const AHEAD: usize = 4;
 
-/// Makes all numbers below `count` on all threads of the session, and hands them to `take` in order. No more than [`AHEAD`] for each thread are
-/// there at once.
+/// Makes what belongs to each number below `count` on all threads of the session, and hands it to `take` in order. No
+/// more than [`AHEAD`] for each thread are there at once.
 pub(super) fn all<T: Send, E>(
     count: usize,
     make: impl Fn(usize) -> T + Sync + Send,

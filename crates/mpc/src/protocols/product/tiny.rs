@@ -20,6 +20,7 @@ use jaguar_wire::memory_pair;
 use super::*;
 use crate::party::Pads;
 use crate::protocols::cross::{DRAWN, Group};
+use crate::protocols::opening::tests::by_turns;
 use crate::reference::signed;
 
 /// How often each of `views` comes up, of so many that there may be.
@@ -202,16 +203,10 @@ fn run(
         let opening = Opening { role: roles[i], bits: params.ring_bits(), values: Vec::new() };
         Run { params, triples, opening }
     });
-    let (mut a, mut b) = memory_pair();
     client.start(&pairs[0]);
     server.start(&pairs[1]);
     let sent = [client.opening.values.clone(), server.opening.values.clone()];
-    client.step(&mut a, 0).unwrap();
-    a.flush().unwrap();
-    server.step(&mut b, 0).unwrap();
-    b.flush().unwrap();
-    client.step(&mut a, 1).unwrap();
-    server.step(&mut b, 1).unwrap();
+    by_turns(&mut client, &mut server);
     let [of_client, of_server] = sent;
     [(of_client, client.finish()), (of_server, server.finish())]
 }

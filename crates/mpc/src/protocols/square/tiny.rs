@@ -11,6 +11,7 @@ use jaguar_wire::memory_pair;
 use super::*;
 use crate::party::Pads;
 use crate::protocols::cross::{DRAWN, Group};
+use crate::protocols::opening::tests::by_turns;
 use crate::reference::signed;
 
 /// Whether all of so many views that there may be come up equally often.
@@ -159,16 +160,10 @@ fn run(params: SquareParams, pairs: [[Vec<u64>; 2]; 2], x: &[Vec<u64>; 2]) -> [(
         let opening = Opening { role: roles[i], bits: params.0.ring_bits(), values: Vec::new() };
         Run { params, pairs: Pairs { alpha, gamma }, opening }
     });
-    let (mut a, mut b) = memory_pair();
     client.start(&x[0]);
     server.start(&x[1]);
     let sent = [&client, &server].map(|run| run.opening.values.clone());
-    client.step(&mut a, 0).unwrap();
-    a.flush().unwrap();
-    server.step(&mut b, 0).unwrap();
-    b.flush().unwrap();
-    client.step(&mut a, 1).unwrap();
-    server.step(&mut b, 1).unwrap();
+    by_turns(&mut client, &mut server);
     let [of_client, of_server] = sent;
     [(of_client, client.finish()), (of_server, server.finish())]
 }
