@@ -57,15 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("kernel {}, {threads} threads; seconds of processors, of the clock", context.kernel().name());
 
-    let plan = Plan {
-        values,
-        to_slots: 4,
-        to_coefficients: 3,
-        output_level: 1,
-        log_raised_scale: 42,
-        log_value_scale: 40,
-        relu: Composite::by_name("7-7-13").ok_or("no such polynomial")?,
-    };
+    let plan = Plan::new(values, Composite::by_name("7-7-13").ok_or("no such polynomial")?);
     let (raised, scale) = (42f64.exp2(), 40f64.exp2());
     let moduli = (0..=params.top()).map(|level| params.modulus(level)).collect();
     let counts = plan.counts(params.n() / 2, moduli)?;

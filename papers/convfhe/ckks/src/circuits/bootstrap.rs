@@ -57,6 +57,19 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// For the chain of [`Literal::n16`](crate::Literal::n16), in rings of any degree.
+    pub fn new(values: usize, relu: Composite) -> Self {
+        Self {
+            values,
+            to_slots: 4,
+            to_coefficients: 3,
+            output_level: 1,
+            log_raised_scale: 42,
+            log_value_scale: 40,
+            relu,
+        }
+    }
+
     /// At which level StoC begins.
     pub fn coefficients_level(&self) -> usize {
         self.output_level + self.to_coefficients

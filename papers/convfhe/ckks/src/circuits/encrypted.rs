@@ -24,15 +24,7 @@ impl Party {
         let context = Context::new(Cpu::detect(), Parameters::new(&set).unwrap(), threads).unwrap();
         let mut prg = Prg::new([7; 32]);
         let secret = SecretKey::from_prg(&context, &mut prg);
-        let plan = Plan {
-            values,
-            to_slots: 4,
-            to_coefficients: 3,
-            output_level: 1,
-            log_raised_scale: 42,
-            log_value_scale: 40,
-            relu: Composite::by_name(relu).unwrap(),
-        };
+        let plan = Plan::new(values, Composite::by_name(relu).unwrap());
         let params = context.params();
         let moduli = (0..=params.top()).map(|level| params.modulus(level)).collect();
         let counts = plan.counts(params.n() / 2, moduli).unwrap();

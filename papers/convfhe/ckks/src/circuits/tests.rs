@@ -35,15 +35,7 @@ fn chain(relu_levels: usize) -> Vec<f64> {
 }
 
 fn plan(values: usize, relu: &str) -> Plan {
-    Plan {
-        values,
-        to_slots: 4,
-        to_coefficients: 3,
-        output_level: 1,
-        log_raised_scale: 42,
-        log_value_scale: 40,
-        relu: Composite::by_name(relu).unwrap(),
-    }
+    Plan::new(values, Composite::by_name(relu).unwrap())
 }
 
 fn largest_difference(a: &[Complex], b: &[Complex]) -> f64 {

@@ -117,15 +117,7 @@ fn layers_in_a_row_are_those_of_floats() {
         let params = Parameters::new(&Literal::insecure(10)).unwrap();
         (Context::new(Cpu::detect(), params, 2).unwrap(), prg(80))
     };
-    let plan = Plan {
-        values: VALUES,
-        to_slots: 4,
-        to_coefficients: 3,
-        output_level: 1,
-        log_raised_scale: 42,
-        log_value_scale: 40,
-        relu: Composite::by_name("7-7-13").unwrap(),
-    };
+    let plan = Plan::new(VALUES, Composite::by_name("7-7-13").unwrap());
     let params = context.params();
     let moduli = (0..=params.top()).map(|level| params.modulus(level)).collect();
     let counts = plan.counts(N / 2, moduli).unwrap();
