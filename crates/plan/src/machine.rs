@@ -106,12 +106,12 @@ impl Speedups {
     /// Of a machine with one thread.
     pub const NONE: Self = Self { linear: 1.0, preparing: 1.0, preparing_both: 1.0, running: 1.0 };
 
-    /// From times of nonlinear layers of both parties at work on one machine, each on one thread and both on all `threads`: before
-    /// the input and online.
+    /// From seconds of nonlinear layers, before the input and online, of both parties at once on one machine: each on one
+    /// thread, and each on all `threads`.
     ///
-    /// Two parties on a thread each take two threads. So if all threads make both `r` times faster, work of both is 2·r times faster than on
-    /// one thread. A part *s* of it that no other thread takes off gives 1/r = s + (1 − s)·2/threads; by that, a party that has the machine to itself
-    /// gains 1/(s + (1 − s)/threads) (Amdahl).
+    /// Two parties on a thread each take two threads. So if all threads make both r times faster, their work together is
+    /// 2·r times faster than on one thread. If a part s of it stays on one thread, 1/r = s + (1 − s)·2/threads. A party
+    /// that has the machine to itself then gains 1/(s + (1 − s)/threads) (Amdahl).
     pub fn of_nonlinear(linear: f64, threads: usize, [one, all]: [[f64; 2]; 2]) -> Self {
         let most = threads as f64;
         let [preparing, running] = [0, 1].map(|stage| one[stage] / all[stage]);

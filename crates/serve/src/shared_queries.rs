@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use jaguar_engine::bundle::FileError;
-use redis::{Client, Cmd, Connection, ConnectionLike, RedisError};
+use redis::{Client, Cmd, Connection, ConnectionLike, ErrorKind, RedisError};
 
 use crate::book::{Book, DAY, WHAT, seconds};
 use crate::limits::Refusal;
@@ -32,7 +32,8 @@ pub(crate) const PASSWORD: &str = "JAGUAR_COUNTS_PASSWORD";
 const MOST: u64 = (1 << 53) - 1;
 
 /// KEYS: `{jaguar:queries:CLIENT}`. ARGV: model, images, the client's limit, the model's (-1: none), counts even beyond limits (1).
-/// Gives what is over (1: the client's, 2: the model's, 0: none), the client's count, the seconds of the store's clock, then fields and values.
+/// Gives what is over (1: the client's, 2: the model's, 0: none), the seconds of the store's clock, and the client's
+/// fields and values.
 const SCRIPT: &str = r"
 local now = tonumber(redis.call('TIME')[1])
 local key = KEYS[1] .. ':' .. math.floor(now / 86400)
@@ -151,7 +152,8 @@ impl SharedBook {
         let over = match over {
             0 => Over::None,
             1 => Over::Client,
-            _ => Over::Model,
+            2 => Over::Model,
+            _ => return Err((ErrorKind::UnexpectedReturnType, "not an answer of the script").into()),
         };
         Ok((over, now))
     }

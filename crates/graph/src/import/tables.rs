@@ -137,7 +137,9 @@ fn scattered(call: &Call<'_>, x: &Tensor) -> Result<Tensor, Reject> {
     match (&mut made.values, &updates.values) {
         (Values::Int(to), Values::Int(from)) => targets.zip(from).for_each(|(at, v)| to[at] = *v),
         (Values::Float(to), Values::Float(from)) => targets.zip(from).for_each(|(at, v)| to[at] = *v),
-        _ => return Err(Reject::invalid("scatters values of another type")),
+        (Values::Int(_), Values::Float(_)) | (Values::Float(_), Values::Int(_)) => {
+            return Err(Reject::invalid("scatters values of another type"));
+        }
     }
     Ok(made)
 }

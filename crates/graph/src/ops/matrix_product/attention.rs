@@ -122,7 +122,7 @@ fn mask(call: &Call<'_>, sizes: &[usize; 4]) -> Result<Option<Tensor>, Reject> {
         Values::Int(v) if !number(call.kinds.get(3)) => {
             v.iter().map(|&kept| if kept != 0 { 0.0 } else { f32::MIN }).collect()
         }
-        _ => {
+        Values::Int(_) | Values::Float(_) => {
             mask.to_floats().into_iter().map(|v| if v == f32::NEG_INFINITY { f32::MIN } else { v }).collect()
         }
     };

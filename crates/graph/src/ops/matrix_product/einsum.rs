@@ -139,7 +139,7 @@ fn einsum(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> 
     // What is constant comes second.
     let ((a, first), (b, second)) = match (a, b) {
         (Factor::Constant(_), Factor::Computed(_)) => ((b, second), (a, first)),
-        _ => ((a, first), (b, second)),
+        (Factor::Computed(_), _) | (Factor::Constant(_), Factor::Constant(_)) => ((a, first), (b, second)),
     };
     let Factor::Computed(_) = a else { return Err(Reject::unsupported("its factors are constant")) };
     let (left_sizes, right_sizes) = (a.sizes(), b.sizes());

@@ -16,7 +16,8 @@ fn mat_mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject>
             let made = of_values(builder, call, call.activation(0)?, call.activation(1)?, 1.0)?;
             Ok(vec![made.into()])
         }
-        _ => by_constant(builder, call),
+        (Value::Activation(_), Value::Constant(_) | Value::Unknown)
+        | (Value::Constant(_) | Value::Unknown, _) => by_constant(builder, call),
     }
 }
 
