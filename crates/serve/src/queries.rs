@@ -136,6 +136,15 @@ impl QueryBook {
     }
 }
 
+impl Drop for QueryBook {
+    /// A process that is begun meanwhile has this file open until it runs its own program: closing it here would not free it.
+    fn drop(&mut self) {
+        if let Some(lock) = &self.lock {
+            let _ = lock.unlock();
+        }
+    }
+}
+
 impl Book for QueryBook {
     fn check_client(&mut self, client: &str, limit: u64, now: SystemTime) -> Result<(), Refusal> {
         self.check_more(client, 1, limit, now)
@@ -269,6 +278,16 @@ mod tests {
             let mode = fs::metadata(place.0.join("deep/queries")).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn who_ends_frees_the_file_though_a_process_begun_meanwhile_has_it_open() {
+        let place = Place::new("inherited");
+        let book = place.open(NOON).expect("made");
+        let inherited = book.lock.as_ref().expect("held").try_clone().expect("as a new process has it");
+        drop(book);
+        drop(place.open(NOON).expect("free"));
+        drop(inherited);
     }
 
     #[test]
