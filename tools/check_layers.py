@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "gpu": set(),
     "fregata": {"ring", "wire", "ot", "mpc", "graph", "linear", "cheetah", "gpu"},
     "hyena": {"ring", "wire", "mpc", "graph", "linear"},
-    "plan": {"mpc", "graph", "linear", "cheetah"},
+    "plan": {"wire", "mpc", "graph", "linear", "cheetah"},
     "compile": {"ring", "graph", "plan"},
     "profile": {"ring", "wire", "ot", "mpc", "graph", "linear", "plan"},
     "engine": {"ring", "wire", "ot", "mpc", "graph", "linear", "plan"},

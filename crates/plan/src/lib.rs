@@ -17,6 +17,7 @@ pub use jaguar_linear::backend::BackendId;
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
 pub use jaguar_mpc::share::{Domain, Modulus};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, MpcError, Nonlinear, TruncateParams};
+pub use jaguar_wire::PROTOCOL_VERSION;
 
 pub mod batch;
 pub mod block_sizes;
@@ -113,9 +114,6 @@ pub(crate) const MAX_SHARE_BITS: u32 = 61;
 
 /// Standard deviations of its noise that a linear layer's result may be off by beyond its rounding.
 pub const SIGMAS: f64 = 8.0;
-
-/// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 28;
 
 /// One node's part of the plan.
 #[derive(Clone, Debug)]

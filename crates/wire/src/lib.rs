@@ -36,6 +36,9 @@ pub use memory::{Memory, memory_pair, memory_transports};
 pub use stream::{ByteStream, Side};
 pub use unthreaded::Unthreaded;
 
+/// The version of everything that two parties must do alike: message order, packing, derivations.
+pub const PROTOCOL_VERSION: u32 = 28;
+
 /// Moves chunks of bytes between two parties, in order and without loss.
 ///
 /// `send` must not wait for the peer to read (it queues), so that both parties may send at the same time.

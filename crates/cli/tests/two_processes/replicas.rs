@@ -5,12 +5,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use jaguar::plan::PROTOCOL_VERSION;
 use serde_json::Value;
 
 use crate::WATCHDOG;
+use crate::connections::fingerprint;
 use crate::operation::{figure, figure_becomes, metrics_of, page};
 use crate::predictions::{Deployment, answers, number, photo};
-use crate::process::{Process, Server, repository};
+use crate::process::{Process, Scratch, Server, repository};
 use crate::relay;
 
 /// The second server: the same compiled model, and nothing else in common.
@@ -126,10 +128,50 @@ fn a_balancer_says_where_clients_come_from_and_nobody_else_does() {
     answers(ask(&other.address), 1);
 }
 
-/// HAProxy with the file of `packaging`, in which some words are others, and where it listens.
+/// A client says its version of the protocol before it is let in: servers of two versions stand behind one address.
+#[test]
+fn clients_of_two_versions_behind_haproxy() {
+    if Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        println!("skip: haproxy is not installed (Debian: haproxy)");
+        return;
+    }
+    let folder = Scratch::new("haproxy-versions-server");
+    let kept = folder.path("server");
+    let options = ["--metrics", "127.0.0.1:0", "--balancers", BALANCER];
+    let mut it =
+        Deployment::new("haproxy-versions", &[&options[..], &["--tls", "on", "--cache", &kept]].concat());
+    let pin = fingerprint(&mut it.server);
+    // The other has the same certificate.
+    let [certificate, key] =
+        ["certificate", "key"].map(|name| folder.path(&format!("server/tls/{name}.pem")));
+    let mut older = second(&it, &[&options[..], &["--tls-cert", &certificate, "--tls-key", &key]].concat());
+    let photo = photo();
+    let mut serves = |version: u32| {
+        let (_balancer, address) = balancer_of(
+            &it,
+            "packaging/haproxy-versions.cfg",
+            &[
+                ("jaguar/28(", &format!("jaguar/{version}(")),
+                ("192.0.2.11:7447", &it.server.address),
+                ("192.0.2.12:7447", &older.address),
+            ],
+        );
+        answers(it.client(&address, "cache", &["--keep", "0", "--pin", &pin, &photo]), 1);
+        (answered(&mut it.server), answered(&mut older))
+    };
+    assert_eq!(serves(PROTOCOL_VERSION), (1, 0));
+    assert_eq!(serves(PROTOCOL_VERSION + 1), (1, 1), "the newer servers have another version");
+}
+
+/// HAProxy with `packaging/haproxy.cfg`, in which some words are others, and where it listens.
 fn balancer(it: &Deployment, changes: &[(&str, &str)]) -> (Process, String) {
+    balancer_of(it, "packaging/haproxy.cfg", changes)
+}
+
+/// The same with another file.
+fn balancer_of(it: &Deployment, file: &str, changes: &[(&str, &str)]) -> (Process, String) {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
-    let mut text = std::fs::read_to_string(repository("packaging/haproxy.cfg")).expect("the example");
+    let mut text = std::fs::read_to_string(repository(file)).expect("the example");
     let ours = [
         ("bind :7447", format!("bind {free}")),
         ("send-proxy-v2", format!("send-proxy-v2 source {BALANCER}")),

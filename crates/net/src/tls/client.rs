@@ -14,7 +14,7 @@ use rustls::{
 };
 
 use super::server::roots;
-use super::{Fingerprint, HTTP, PROTOCOL, provider};
+use super::{Fingerprint, HTTP, PROTOCOL, provider, versioned};
 use crate::pem::{self, FileError};
 
 /// Which server's certificate is believed.
@@ -69,7 +69,7 @@ impl Client {
                 config.map_err(|e| FileError::new(CERTIFICATE, certificate, e))?
             }
         };
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.alpn_protocols = vec![versioned(), PROTOCOL.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(Self { config: Arc::new(config), name: None })
     }

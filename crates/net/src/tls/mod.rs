@@ -19,6 +19,8 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::{AlertDescription, CertificateError, Error};
 
+use jaguar_wire::PROTOCOL_VERSION;
+
 pub use certificate::Certificate;
 pub use client::{Client, Trust};
 pub use fingerprint::{Fingerprint, NoFingerprint};
@@ -27,6 +29,13 @@ pub(crate) use stream::{Failure, TlsStream};
 
 /// What both sides say that they will speak (ALPN). The wire version is greeted inside.
 pub(crate) const PROTOCOL: &[u8] = b"jaguar";
+
+/// The same with the version of the protocol, `jaguar/28`. It is said before [`PROTOCOL`], in the clear: so a balancer that sees no
+/// more than bytes sends clients of two versions to servers of two versions. A side that says another one agrees on [`PROTOCOL`], and
+/// both are told inside.
+pub(crate) fn versioned() -> Vec<u8> {
+    [PROTOCOL, format!("/{PROTOCOL_VERSION}").as_bytes()].concat()
+}
 
 /// The same of those who open a WebSocket, which proxies and browsers do in HTTP/1.1.
 pub(crate) const HTTP: &[u8] = b"http/1.1";

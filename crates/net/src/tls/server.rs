@@ -9,7 +9,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, version};
 
-use super::{Certificate, Fingerprint, HTTP, PROTOCOL, provider};
+use super::{Certificate, Fingerprint, HTTP, PROTOCOL, provider, versioned};
 use crate::pem::{self, FileError};
 
 /// How a server speaks TLS. Copies of one are renewed together.
@@ -118,7 +118,7 @@ impl Files {
         };
         let mut config =
             builder.with_single_cert(chain, key).map_err(|e| FileError::new(CERTIFICATE, file, e))?;
-        config.alpn_protocols = vec![PROTOCOL.to_vec(), HTTP.to_vec()];
+        config.alpn_protocols = vec![versioned(), PROTOCOL.to_vec(), HTTP.to_vec()];
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Now { config: Arc::new(config), fingerprint, until })

@@ -13,7 +13,7 @@ use jaguar_wire::{ByteStream, Side, WireError};
 use rustls::{Connection, Error};
 
 use super::subject::common_name;
-use super::{Fingerprint, PROTOCOL, explain};
+use super::{Fingerprint, PROTOCOL, explain, versioned};
 use crate::outgoing::{Outgoing, READ, is_timeout, lock};
 
 /// What both ends derive the binding under.
@@ -126,7 +126,7 @@ impl TlsStream {
 
     /// Whether both sides said that they speak Jaguar's protocol inside, and not HTTP or nothing.
     pub(crate) fn speaks_jaguar(&self) -> bool {
-        lock(&self.connection).alpn_protocol() == Some(PROTOCOL)
+        unversioned(lock(&self.connection).alpn_protocol()) == Some(PROTOCOL)
     }
 
     fn shake_hands(&mut self, deadline: Instant) -> Result<(), Failure> {
@@ -167,7 +167,7 @@ impl TlsStream {
     /// Checks what was agreed, and derives what names this connection.
     fn agreed(&mut self, protocols: &[Option<&[u8]>]) -> Result<(), Failure> {
         let connection = lock(&self.connection);
-        if !protocols.contains(&connection.alpn_protocol()) {
+        if !protocols.contains(&unversioned(connection.alpn_protocol())) {
             return Err(Failure::Io(tls_error(&Error::NoApplicationProtocol)));
         }
         for (binding, side) in self.bindings.iter_mut().zip([&b"connecting"[..], b"accepting"]) {
@@ -176,6 +176,11 @@ impl TlsStream {
         }
         Ok(())
     }
+}
+
+/// What was agreed by ALPN, whichever version it named.
+fn unversioned(agreed: Option<&[u8]>) -> Option<&[u8]> {
+    agreed.map(|protocol| if protocol == versioned() { PROTOCOL } else { protocol })
 }
 
 /// Takes over what is sealed.
