@@ -342,6 +342,16 @@ fn models_are_checked_too() {
     }
 }
 
+#[test]
+fn what_stands_behind_a_network_is_refused() {
+    let mut bytes = postcard::to_stdvec(&sample()).expect("encodes");
+    let decode = |bytes: &[u8]| Operators::standard().decode::<Network>(bytes);
+    assert!(decode(&bytes).is_ok());
+    bytes.extend_from_slice(&[0; 3]);
+    let error = decode(&bytes).expect_err("three bytes too many").to_string();
+    assert!(error.contains("3 bytes too many"), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
     /// Damaged encodings that still decode are refused, or fit to run.

@@ -85,10 +85,15 @@ impl Bundle {
     }
 
     fn with_secret(model: Model, secret: [u8; 32]) -> Result<Self, BundleError> {
-        model.validate().map_err(|e| BundleError::Unusable(format!("the model is not sound: {e}")))?;
         let bytes = postcard::to_stdvec(&model).expect("plain data serialises");
+        Self::written(model, secret, &bytes)
+    }
+
+    /// A model that reads `bytes` in a file.
+    fn written(model: Model, secret: [u8; 32], bytes: &[u8]) -> Result<Self, BundleError> {
+        model.validate().map_err(|e| BundleError::Unusable(format!("the model is not sound: {e}")))?;
         let key = blake3::derive_key("jaguar model id", &secret);
-        let id = ModelId(*blake3::keyed_hash(&key, &bytes).as_bytes());
+        let id = ModelId(*blake3::keyed_hash(&key, bytes).as_bytes());
         Ok(Self { model, secret: Zeroizing::new(secret), id })
     }
 
@@ -199,10 +204,11 @@ impl Bundle {
         if blake3::hash(body) != *hash {
             return Err(wrong("the file is damaged: its checksum does not match".into()));
         }
-        let body: Body = operators.decode(body).map_err(|e| match e {
+        let Body { model, secret } = operators.decode(body).map_err(|e| match e {
             ReadError::UnknownOperator(_) => wrong(e.to_string()),
-            ReadError::Malformed(_) => wrong(format!("the file is damaged: {e}")),
+            ReadError::Malformed(_) | ReadError::TooLong(_) => wrong(format!("the file is damaged: {e}")),
         })?;
-        Self::with_secret(body.model, body.secret)
+        // The secret stands behind the model, as it is.
+        Self::written(model, secret, &body[..body.len() - secret.len()])
     }
 }

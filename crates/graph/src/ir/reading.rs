@@ -34,6 +34,9 @@ pub enum ReadError {
     /// The bytes are something else, or damaged.
     #[error(transparent)]
     Malformed(#[from] postcard::Error),
+    /// Something stands behind it.
+    #[error("{0} bytes too many")]
+    TooLong(usize),
     /// It has an operator that the list lacks.
     #[error(
         "no operator here has the number {0}: it is of a program with more of them, or of a newer version"
@@ -49,8 +52,15 @@ impl Operators {
     /// When the bytes are none, or name an operator that is not in the list.
     pub fn decode<T: WithOperations>(&self, bytes: &[u8]) -> Result<T, ReadError> {
         let lookup = self.lookup();
-        let read = reading(&lookup).deserialize(&mut postcard::Deserializer::from_bytes(bytes));
-        read.map_err(|why| lookup.unknown.get().map_or(ReadError::Malformed(why), ReadError::UnknownOperator))
+        let mut from = postcard::Deserializer::from_bytes(bytes);
+        let read = reading(&lookup).deserialize(&mut from);
+        let malformed =
+            |why| lookup.unknown.get().map_or(ReadError::Malformed(why), ReadError::UnknownOperator);
+        let read = read.map_err(malformed)?;
+        match from.finalize()?.len() {
+            0 => Ok(read),
+            more => Err(ReadError::TooLong(more)),
+        }
     }
 }
 
