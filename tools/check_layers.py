@@ -46,7 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "profile": {"ring", "wire", "ot", "mpc", "graph", "linear", "plan"},
     "engine": {"ring", "wire", "ot", "mpc", "graph", "linear", "plan"},
     "ckks": {"ring"},
-    "convfhe": {"ring", "wire", "graph", "engine"},
+    "convfhe": {"ring", "wire", "graph", "engine", "ckks"},
     "serve": {"wire", "net", "engine"},
     "report": {"ring", "mpc", "graph", "linear", "plan", "compile", "engine", "serve"},
     "jaguar": {

@@ -1,11 +1,13 @@
-//! What the Go program is told, as JSON. Its counterpart is `papers/convfhe/fhe/network/network.go`.
+//! A network as it is evaluated in one round, and as JSON.
 
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A network as a chain of sums of convolutions. Value 0 is the input, value i the output of layer i - 1.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The model's name, for people.
     pub name: String,
@@ -14,6 +16,7 @@ pub struct Description {
     /// The largest absolute value of an input.
     pub input_bound: f64,
     /// What stands for ReLU.
+    #[serde(default)]
     pub relu: Polynomial,
     /// The layers in their order; a ReLU follows each.
     pub layers: Vec<Layer>,
@@ -22,6 +25,11 @@ pub struct Description {
 }
 
 impl Description {
+    /// The layers, and behind them the output.
+    pub fn all(&self) -> impl ExactSizeIterator<Item = &Layer> {
+        (0..self.layers.len() + 1).map(|at| self.layers.get(at).unwrap_or(&self.output))
+    }
+
     /// Calls layers by number: what the program says of them goes to clients too, when it cannot evaluate.
     #[must_use]
     pub fn without_names(mut self) -> Self {
@@ -34,7 +42,7 @@ impl Description {
 }
 
 /// A composite polynomial for ReLU, by the degrees of its parts. `papers/convfhe/fhe/relu` has their coefficients; more levels, less error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Polynomial {
     /// 8 levels, error 2^-8.0.
     #[serde(rename = "7-15")]
@@ -88,7 +96,7 @@ impl FromStr for Polynomial {
 }
 
 /// `Σ over terms of convolution(value) + bias`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layer {
     /// What messages call the layer.
     pub name: String,
@@ -96,10 +104,13 @@ pub struct Layer {
     pub terms: Vec<Term>,
     /// `[C_out]`: what is added to each channel.
     pub bias: Floats,
+    /// The largest absolute value before ReLU, or of a logit, at any place of a ciphertext: what calibration found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<f64>,
 }
 
 /// A convolution of one value; all groups in one kernel, dilation filled with zeros.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Term {
     /// The number of the value that it convolves.
     pub from: usize,
@@ -120,36 +131,37 @@ pub struct Term {
     pub weights: Floats,
 }
 
-/// Numbers, which JSON carries as the base64 of their bytes, little-endian.
+/// Numbers, which JSON carries as the base64 (RFC 4648, with padding) of their bytes, little-endian.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Floats(pub Vec<f32>);
 
 impl Serialize for Floats {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let bytes: Vec<u8> = self.0.iter().flat_map(|x| x.to_le_bytes()).collect();
-        serializer.serialize_str(&base64(&bytes))
+        serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
     }
 }
 
-/// RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let mut group = [0; 3];
-        group[..chunk.len()].copy_from_slice(chunk);
-        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
-        for digit in 0..4 {
-            let index = (bits >> (18 - 6 * digit)) & 63;
-            text.push(if digit > chunk.len() { '=' } else { char::from(ALPHABET[index as usize]) });
+impl<'de> Deserialize<'de> for Floats {
+    /// Fails at what is no base64, at a length that is no multiple of four bytes, and at what is not finite.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = BASE64_STANDARD.decode(text).map_err(|e| D::Error::custom(format!("no base64: {e}")))?;
+        let (numbers, rest) = bytes.as_chunks();
+        if !rest.is_empty() {
+            return Err(D::Error::custom(format!("{} bytes of numbers of four", bytes.len())));
+        }
+        let numbers: Vec<f32> = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        match numbers.iter().position(|number| !number.is_finite()) {
+            Some(at) => Err(D::Error::custom(format!("number {at} is {}", numbers[at]))),
+            None => Ok(Self(numbers)),
         }
     }
-    text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Polynomial, base64};
+    use super::{Floats, Polynomial};
 
     #[test]
     fn levels_that_are_there_are_used() {
@@ -160,16 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_that_of_the_rfc() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), text);
+    fn numbers_are_base64_in_json() {
+        let floats = Floats(vec![1.0, -0.5]);
+        let text = serde_json::to_string(&floats).expect("plain");
+        assert_eq!(text, "\"AACAPwAAAL8=\"");
+        assert_eq!(serde_json::from_str::<Floats>(&text).expect("the same"), floats);
+        for (text, why) in
+            [("\"AAC?\"", "no base64"), ("\"AACAPwAA\"", "6 bytes"), ("\"AADAfw==\"", "number 0 is NaN")]
+        {
+            let error = serde_json::from_str::<Floats>(text).expect_err(why).to_string();
+            assert!(error.contains(why), "{error}");
         }
     }
 }

@@ -12,6 +12,7 @@ mod fhe;
 mod form;
 mod max_pool;
 mod model;
+pub mod network;
 pub mod party;
 mod program;
 pub mod session;
@@ -142,7 +143,7 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
     if is_activation(&last.op) || form.shape[1..] != [1, 1] {
         return Err(fail(Refusal::Output));
     }
-    let output = Layer { name: last.name.clone(), terms: form.terms, bias: Floats(form.bias) };
+    let output = Layer { name: last.name.clone(), terms: form.terms, bias: Floats(form.bias), bound: None };
     Ok(Description {
         name: graph.name.clone(),
         input: graph.input_shape(),
@@ -163,7 +164,7 @@ impl Layers {
     /// A layer that rectifies a form, and the value that it is.
     fn push(&mut self, name: &str, suffix: &str, form: Form) -> Result<Form, Refusal> {
         let Form { terms, bias, shape } = form;
-        self.layers.push(Layer { name: format!("{name}{suffix}"), terms, bias: Floats(bias) });
+        self.layers.push(Layer { name: format!("{name}{suffix}"), terms, bias: Floats(bias), bound: None });
         self.shapes.push(shape);
         Form::value(self.layers.len(), shape)
     }

@@ -47,7 +47,7 @@ impl Builder {
             let stride = if i == 0 { stride } else { 1 };
             let term = self.term(out, kernel, stride, kernel / 2);
             let name = format!("convolution {}", self.layers.len() + 1);
-            self.layers.push(Layer { name, terms: vec![term], bias: Floats(vec![0.0; out]) });
+            self.layers.push(Layer { name, terms: vec![term], bias: Floats(vec![0.0; out]), bound: None });
             self.channels = out;
             self.side = self.side.div_ceil(stride);
         }
@@ -57,7 +57,7 @@ impl Builder {
     fn done(mut self, name: String, input: [usize; 3], outputs: usize) -> Description {
         let term = self.term(outputs, self.side, 1, 0);
         let bias = Floats(vec![0.0; outputs]);
-        let output = Layer { name: "fully connected".into(), terms: vec![term], bias };
+        let output = Layer { name: "fully connected".into(), terms: vec![term], bias, bound: None };
         Description {
             name,
             input,

@@ -1,0 +1,357 @@
+//! Networks in floating point: over the places of ciphertexts as by the definition, and what calibration says.
+
+use jaguar_ckks::layout::Grid;
+use jaguar_ckks::{Literal, Parameters};
+
+use super::plan::{MOST_CHECKS, shape_of};
+use super::*;
+use crate::description::{Description, Floats, Layer, Polynomial, Term};
+use crate::model::{Calibration, Inputs};
+
+/// Numbers that look random, the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    /// Between -1 and 1.
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 40) as f32 / (1u64 << 23) as f32) - 1.0
+    }
+
+    fn term(
+        &mut self,
+        from: usize,
+        channels: usize,
+        out: usize,
+        side: usize,
+        stride: usize,
+        pad: usize,
+    ) -> Term {
+        let count = out * channels * side * side;
+        let scale = 1.7 / ((channels * side * side) as f32).sqrt();
+        Term {
+            from,
+            out,
+            channels,
+            height: side,
+            width: side,
+            stride,
+            padding: [pad; 4],
+            weights: Floats((0..count).map(|_| scale * self.next()).collect()),
+        }
+    }
+
+    fn layer(&mut self, name: &str, terms: Vec<Term>) -> Layer {
+        let bias = (0..terms[0].out).map(|_| self.next() / 4.0).collect();
+        Layer { name: name.into(), terms, bias: Floats(bias), bound: None }
+    }
+}
+
+/// A kernel of one that passes channel c on as channel c + `first`.
+fn shortcut(from: usize, channels: usize, out: usize, stride: usize, first: usize) -> Term {
+    let mut weights = vec![0.0; out * channels];
+    (0..channels).for_each(|c| weights[(c + first) * channels + c] = 1.0);
+    Term { from, out, channels, height: 1, width: 1, stride, padding: [0; 4], weights: Floats(weights) }
+}
+
+fn described(name: &str, input: [usize; 3], layers: Vec<Layer>, output: Layer) -> Description {
+    Description { name: name.into(), input, input_bound: 1.0, relu: Polynomial::default(), layers, output }
+}
+
+/// What ResNet-20 has: a first layer, a residual block, a block with stride and a shortcut without weights, a pool with a fully connected
+/// layer; and a 5 × 5 kernel, and fewer channels than a power of two.
+pub(crate) fn small() -> Description {
+    let mut draw = Numbers(3);
+    let terms = [
+        vec![draw.term(0, 2, 3, 5, 1, 2)],
+        vec![draw.term(1, 3, 3, 3, 1, 1), shortcut(1, 3, 3, 1, 0)],
+        vec![draw.term(2, 3, 8, 3, 2, 1)],
+        vec![draw.term(3, 8, 8, 3, 1, 1), shortcut(2, 3, 8, 2, 2)],
+    ];
+    let names = ["first", "residual", "strided", "option A"];
+    let layers = names.iter().zip(terms).map(|(name, terms)| draw.layer(name, terms)).collect();
+    let last = vec![draw.term(4, 8, 5, 3, 1, 0)];
+    described("small", [2, 6, 6], layers, draw.layer("fc", last))
+}
+
+/// An input and values of several ciphertexts of 512 values, and later ones of one.
+pub(crate) fn wide() -> Description {
+    let mut draw = Numbers(6);
+    let terms = [
+        vec![draw.term(0, 10, 12, 3, 1, 1)],
+        vec![draw.term(1, 12, 12, 3, 1, 1), shortcut(1, 12, 12, 1, 0)],
+        vec![draw.term(2, 12, 14, 3, 2, 1)],
+    ];
+    let names = ["first", "residual", "strided"];
+    let layers = names.iter().zip(terms).map(|(name, terms)| draw.layer(name, terms)).collect();
+    let last = vec![draw.term(3, 14, 3, 3, 1, 0)];
+    described("wide", [10, 6, 6], layers, draw.layer("fc", last))
+}
+
+pub(crate) fn inputs(network: &Description, count: usize) -> Vec<Vec<f32>> {
+    let mut draw = Numbers(9);
+    let size = network.input.iter().product();
+    (0..count).map(|_| (0..size).map(|_| draw.next()).collect()).collect()
+}
+
+/// The network by the definition of a convolution, on tensors.
+pub(crate) fn direct(network: &Description, input: &[f32]) -> Vec<f64> {
+    let mut shapes = vec![network.input];
+    let mut values = vec![input.iter().map(|&x| f64::from(x)).collect::<Vec<_>>()];
+    for (index, layer) in network.all().enumerate() {
+        let [out, height, width] = shape_of(layer, &shapes).expect("sound");
+        let mut sums = vec![0.0; out * height * width];
+        for (at, sum) in sums.iter_mut().enumerate() {
+            let (o, i, j) = (at / (height * width), at / width % height, at % width);
+            *sum = f64::from(layer.bias.0[o]);
+            for term in &layer.terms {
+                let [_, rows, columns] = shapes[term.from];
+                let area = term.height * term.width;
+                for (w, weight) in
+                    term.weights.0[o * term.channels * area..][..term.channels * area].iter().enumerate()
+                {
+                    let (c, a, b) = (w / area, w % area / term.width, w % term.width);
+                    let place = (i * term.stride + a).checked_sub(term.padding[0]);
+                    let place = place.zip((j * term.stride + b).checked_sub(term.padding[1]));
+                    if let Some((y, x)) = place.filter(|&(y, x)| y < rows && x < columns) {
+                        *sum += f64::from(*weight) * values[term.from][(c * rows + y) * columns + x];
+                    }
+                }
+            }
+            if index < network.layers.len() {
+                *sum = sum.max(0.0);
+            }
+        }
+        shapes.push([out, height, width]);
+        values.push(sums);
+    }
+    values.pop().expect("an output")
+}
+
+fn calibrated(plan: &mut Plan, samples: &[Vec<f32>], margin: f64) -> Calibration {
+    plan.calibrate(Inputs { samples, margin, stress: &[], stress_margin: 1.0 }).expect("sound samples")
+}
+
+#[test]
+fn places_give_the_convolutions_of_tensors() {
+    let network = small();
+    let samples = inputs(&network, 3);
+    let polynomials =
+        [(64, [2, 3, 3, 4, 4]), (128, [1, 2, 2, 2, 2]), (256, [1, 1, 1, 1, 1]), (1024, [1, 1, 1, 1, 1])];
+    for (values, polynomials) in polynomials {
+        let mut plan = Plan::new(network.clone(), values).expect("sound");
+        assert_eq!(
+            plan.grids().iter().map(Grid::polynomials).collect::<Vec<_>>(),
+            polynomials,
+            "{values} values"
+        );
+        calibrated(&mut plan, &samples, 1.25);
+        for (input, found) in samples.iter().zip(plan.simulate(&samples).expect("calibrated")) {
+            let bound = plan.description().output.bound.expect("calibrated");
+            let by_polynomial = found.logits.expect("within the bounds");
+            // (The polynomial adds its error.)
+            assert!(found.reach <= 1.0 / 1.25 + 0.01, "{}", found.reach);
+            for ((want, got), polynomial) in
+                direct(&network, input).iter().zip(&found.exact).zip(&by_polynomial)
+            {
+                assert!((want - got).abs() < 1e-9, "{values} values: {got}, not {want}");
+                assert!(
+                    (want - polynomial).abs() < bound / 16.0,
+                    "{values} values: {polynomial}, not {want}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_networks_of_the_paper_fit() {
+    let plain = |kernel: usize, per_block: usize, width: usize| {
+        let sizes =
+            [(16, 1, 1), (16 * width, 1, per_block), (32 * width, 2, per_block), (64 * width, 2, per_block)];
+        chain([3, 32, 32], kernel, &sizes)
+    };
+    let tail = |kernel| chain([128, 28, 28], kernel, &[(256, 2, 4), (512, 2, 4)]);
+    for (name, network, log_values, pitch, ciphertexts, bootstraps) in [
+        ("k3-d20-w1", plain(3, 6, 1), 15, 16, 1, 19),
+        ("k7-d20-w1", plain(7, 6, 1), 15, 16, 1, 19),
+        ("k5-d8-w3", plain(5, 2, 3), 15, 16, 1, 19),
+        ("k5-d8-w3", plain(5, 2, 3), 16, 32, 1, 13),
+        ("k3-d14-w3", plain(3, 4, 3), 15, 16, 1, 37),
+        ("k3-d20-w3", plain(3, 6, 3), 16, 32, 1, 37),
+        ("tail, k3", tail(3), 15, 32, 4, 32),
+    ] {
+        let plan = Plan::new(network, 1 << log_values).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let (first, layers) = plan.grids().split_first().expect("an input");
+        let made = layers.iter().map(Grid::polynomials).sum::<usize>();
+        let found = (first.column_pitch(), first.polynomials(), made);
+        assert_eq!(found, (pitch, ciphertexts, bootstraps), "{name} in 2^{log_values} values");
+    }
+    let error =
+        Plan::new(chain([3, 224, 224], 3, &[(8, 2, 1)]), 1 << 15).err().expect("too large").to_string();
+    assert!(error.contains("a ciphertext has 32768"), "{error}");
+}
+
+/// Blocks of layers without weights, the first of each with a stride: channels, stride, layers.
+fn chain(input: [usize; 3], side: usize, blocks: &[(usize, usize, usize)]) -> Description {
+    let empty = |from, out, channels, side: usize, stride, padding| {
+        let weights = Floats(vec![0.0; out * channels * side * side]);
+        let term =
+            Term { from, out, channels, height: side, width: side, stride, padding: [padding; 4], weights };
+        Layer { name: format!("layer {from}"), terms: vec![term], bias: Floats(vec![0.0; out]), bound: None }
+    };
+    let (mut layers, [mut channels, mut height, _]) = (Vec::new(), input);
+    for &(out, stride, count) in blocks {
+        for index in 0..count {
+            let stride = if index == 0 { stride } else { 1 };
+            layers.push(empty(layers.len(), out, channels, side, stride, side / 2));
+            (channels, height) = (out, height / stride);
+        }
+    }
+    let output = empty(layers.len(), 10, channels, height, 1, 0);
+    described("chain", input, layers, output)
+}
+
+#[test]
+fn descriptions_survive_json() {
+    let mut network = small();
+    network.layers[0].bound = Some(2.5);
+    let text = serde_json::to_string(&network).expect("plain");
+    assert_eq!(serde_json::from_str::<Description>(&text).expect("the same"), network);
+    assert_eq!(text.matches("bound\":2.5").count(), 1);
+    assert!(serde_json::from_str::<Description>(&text.replace("7-7-13", "9-9")).is_err());
+}
+
+/// What a network is spoilt by.
+type Spoil = fn(&mut Description);
+
+#[test]
+fn bad_descriptions_are_refused() {
+    let cases: [(&str, Spoil); 18] = [
+        ("takes value 2 of 2", |n| n.layers[1].terms[0].from = 2),
+        ("under a kernel of 3 channels", |n| n.layers[1].terms[0].from = 0),
+        ("149 weights", |n| n.layers[0].terms[0].weights.0.truncate(149)),
+        ("0 numbers of bias", |n| n.layers[0].bias = Floats(vec![])),
+        ("no terms", |n| n.output.terms.clear()),
+        ("not one number a channel", |n| n.output.terms[0].padding = [1; 4]),
+        ("a bound 0 of the input", |n| n.input_bound = 0.0),
+        ("a bound inf of the input", |n| n.input_bound = f64::INFINITY),
+        ("a bound of -1", |n| n.layers[2].bound = Some(-1.0)),
+        ("the terms before it", |n| n.layers[3].terms[1].stride = 1),
+        ("sizes are 1 to 2^16", |n| n.layers[0].terms[0].stride = 0),
+        ("strides powers of two", |n| n.layers[0].terms[0].stride = 3),
+        ("an input [2, 0, 6]", |n| n.input[1] = 0),
+        ("an input [2, 6, 8192]", |n| n.input[2] = 8192),
+        ("under a kernel of 2 channels of 5 × 5", |n| {
+            n.input[1] = 1;
+            n.layers[0].terms[0].padding = [0; 4];
+        }),
+        ("at most 2^26", |n| {
+            let term = &mut n.layers[0].terms[0];
+            (term.out, term.channels, term.height, term.width) = (1 << 16, 1 << 16, 1 << 16, 1 << 16);
+            term.weights = Floats(vec![]);
+        }),
+        ("padding 9 9 9 9 of", |n| n.layers[0].terms[0].padding = [9; 4]),
+        ("1001 layers", |n| n.layers = vec![n.layers[0].clone(); 1001]),
+    ];
+    for (why, spoil) in cases {
+        let mut network = small();
+        spoil(&mut network);
+        let error = Plan::new(network, 512).err().unwrap_or_else(|| panic!("{why}: taken")).to_string();
+        assert!(error.contains(why), "{error:?} is not {why:?}");
+    }
+    let error = Plan::new(small(), 32).err().expect("too few values").to_string();
+    assert!(error.contains("a ciphertext has 32"), "{error}");
+    let plan = Plan::new(small(), 512).expect("sound");
+    assert!(matches!(plan.calibrated(), Err(NetworkError::Uncalibrated { index: 0, .. })));
+    assert!(plan.simulate(&inputs(&small(), 1)).is_err());
+    let other = Parameters::new(&Literal::insecure(11)).expect("a set");
+    assert!(plan.check(&other).is_err_and(|e| e.to_string().contains("1024 values a ciphertext")));
+}
+
+#[test]
+fn calibration_tells_what_it_found() {
+    let network = small();
+    let mut plan = Plan::new(network.clone(), 512).expect("sound");
+    let mut calibrate = |samples: &[Vec<f32>], stress: &[Vec<f32>]| {
+        let found =
+            plan.calibrate(Inputs { samples, margin: 1.5, stress, stress_margin: 1.25 }).expect("sound");
+        (found, plan.description().all().map(|layer| layer.bound.expect("found")).collect::<Vec<_>>())
+    };
+    let mut various = inputs(&network, 12);
+    let (found, _) = calibrate(&various, &[]);
+    assert!(found.warnings.is_empty() && found.distinct == 12, "{found:?}");
+    assert!(found.left_out < 1.0 && found.left_out > 0.5, "{found:?}");
+    // One picture, hardly changed.
+    let mut frames = vec![various[0].clone(); 12];
+    frames.iter_mut().enumerate().for_each(|(i, frame)| frame[i] /= 2.0);
+    let (found, _) = calibrate(&frames, &[]);
+    assert!(found.distinct == 1 && found.warnings.len() == 2, "{found:?}");
+    assert!(found.warnings[0].contains("too alike: of 12 only 1 differ"), "{found:?}");
+    // Small ones, and one that is not.
+    various[1..].iter_mut().flatten().for_each(|x| *x /= 5.0);
+    let (found, _) = calibrate(&various, &[]);
+    assert!(found.warnings.len() == 1 && found.warnings[0].contains("sample 0 would leave"), "{found:?}");
+    // Made-up inputs set bounds where they reach farther.
+    let (_, before) = calibrate(&various[1..], &[]);
+    let (found, after) = calibrate(&various[1..], &inputs(&network, 3));
+    assert!(found.stressed == before.len() && found.stretch > 2.0, "{found:?}");
+    assert!(before.iter().zip(&after).all(|(before, after)| after > before));
+
+    let mut beyond = various[0].clone();
+    beyond[3] = 1.5;
+    let simulated = plan.simulate(&[beyond.clone()]).expect("a simulation").remove(0);
+    assert!(
+        simulated.reach >= 1.5 && simulated.logits.is_none() && simulated.exact.len() == 5,
+        "{simulated:?}"
+    );
+    let mut refused = |samples: &[Vec<f32>], margin: f64, why: &str| {
+        let given = Inputs { samples, margin, stress: &[], stress_margin: 1.0 };
+        let error = plan.calibrate(given).expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    refused(&[], 1.5, "0 samples");
+    refused(&various, 0.5, "the margins 0.5");
+    refused(&various, f64::NAN, "the margins NaN");
+    refused(&[beyond], 1.5, "sample 0: it has the value 1.5");
+    refused(&[vec![0.0; 3]], 1.5, "sample 0: 3 values, where 72 are needed");
+    let mut none = various[0].clone();
+    none[0] = f32::NAN;
+    refused(&[various[1].clone(), none], 1.5, "sample 1: value 0 is no number");
+}
+
+#[test]
+fn what_a_client_is_told_is_checked() {
+    let params = Parameters::new(&Literal::insecure(10)).expect("a set");
+    let mut plan = Plan::new(wide(), values(&params)).expect("sound");
+    assert!(plan.public(&params).is_err(), "not calibrated");
+    calibrated(&mut plan, &inputs(&wide(), 2), 1.25);
+    let public = plan.public(&params).expect("calibrated");
+    assert_eq!((public.ciphertexts().expect("sound"), public.outputs, public.checks), (2, 3, MOST_CHECKS));
+    assert_eq!(public.grid().expect("sound"), plan.grids()[0]);
+    let text = serde_json::to_string(&public).expect("plain");
+    let read = Public::parse(&text, &params).expect("sound");
+    // (JSON is read to within a last place.)
+    assert!((read.output_bound / public.output_bound - 1.0).abs() < 1e-15);
+    assert_eq!(Public { output_bound: public.output_bound, ..read }, public);
+    let spoilt: [(&str, fn(&mut Public)); 11] = [
+        ("parameter set", |p| p.set = "n16".into()),
+        ("0 outputs", |p| p.outputs = 0),
+        ("513 outputs", |p| p.outputs = 513),
+        ("5 checks", |p| p.checks = 5),
+        ("bounds 0 and", |p| p.input_bound = 0.0),
+        ("bounds 1 and -1", |p| p.output_bound = -1.0),
+        ("sizes are 1 to 2^16", |p| p.input[0] = 0),
+        ("no grid", |p| p.pitches = [0, 0]),
+        ("no power of two", |p| p.pitches = [3, 24]),
+        ("no grid", |p| p.pitches[1] += 1),
+        ("a ciphertext has 512", |p| p.input[1] = 1 << 16),
+    ];
+    for (why, spoil) in spoilt {
+        let mut public = public.clone();
+        spoil(&mut public);
+        let text = serde_json::to_string(&public).expect("plain");
+        let error = Public::parse(&text, &params).expect_err(why).to_string();
+        assert!(error.contains(why), "{error:?} is not {why:?}");
+    }
+}
