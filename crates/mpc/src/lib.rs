@@ -18,11 +18,12 @@
 //! | [`Truncate`] | x / 2^s, rounded up or down | `truncate.rs` |
 //! | [`Product`], [`Square`] | a·b / 2^s of two shared values, or of one | `product.rs`, `square.rs` |
 //! | [`MatrixProduct`] | A·B / 2^s of two shared matrices | `matrix_product` |
+//! | [`RowProduct`] | x_ij·s_i / 2^s, rows by a number of each | `matrix_product/rows.rs` |
 //! | [`Curve`] | f(x), a public curve in pieces | `curve.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
 //!
-//! To those who plan and run networks the first nine are layers, all alike: a [`Nonlinear`] is a value that can be
+//! To those who plan and run networks the first ten are layers, all alike: a [`Nonlinear`] is a value that can be
 //! checked, priced ([`Cost`]) and prepared into [`Block`]s. Another crate's protocol is one too, made of the same
 //! [`parts`]; and [`Comparisons`] put others in the place of some.
 //!
@@ -69,6 +70,7 @@ pub use protocols::bit::BitToArithmetic;
 pub use protocols::compare::{LessThan, NonNegative};
 pub use protocols::curve::{Curve, CurveParams};
 pub use protocols::extend::{Extend, ExtendParams, Range};
+pub use protocols::matrix_product::rows::{RowProduct, RowProductParams};
 pub use protocols::matrix_product::{MatrixProduct, MatrixProductParams};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;

@@ -786,6 +786,91 @@ fn products_of_matrices_take_what_the_page_says() {
     }
 }
 
+/// Rows by numbers of so many bits, random or the largest of either sign, and what is added to them first.
+fn row_product(params: RowProductParams, bits: u32, extreme: bool) {
+    let RowProductParams { product: ProductParams { out_bits, shift, offsets }, rows, columns } = params;
+    let bound = 1i64 << (bits - 1);
+    let signed = |w: u64| {
+        let v = (w >> 9) as i64 % bound;
+        if extreme { [bound - 1, -bound, 0][v.unsigned_abs() as usize % 3] } else { v }
+    };
+    let of = |seed: u64, n: usize| words(seed, n).into_iter().map(signed).collect::<Vec<i64>>();
+    let (values, numbers) = (of(1 + rows as u64, rows * columns), of(2 + columns as u64, rows));
+    let ring = out_bits + shift;
+    let less = |values: &[i64], offset: i64| values.iter().map(|v| v - offset).collect::<Vec<i64>>();
+    let shares = share(&less(&values, offsets[0]), ring, 5);
+    let few = share(&less(&numbers, offsets[1]), ring, 6);
+    let repeated = few.each_ref().map(|few| few.iter().flat_map(|&s| vec![s; columns]).collect());
+    let mut shares = pairs(&shares, &repeated);
+    // (Higher bits are ignored.)
+    shares[1][0] |= 1 << 63;
+    let out = Modulus::power_of_two(out_bits);
+    let found =
+        on_shares(&shares, out, params.cost(), |p, c| RowProduct::prepare(p, c, params), RowProduct::run);
+    assert_eq!(found.len(), rows * columns);
+    let slack = (4u64 << (shift - shift.min(12))) as i128;
+    for (i, (found, x)) in found.into_iter().zip(&values).enumerate() {
+        let exact = i128::from(*x) * i128::from(numbers[i / columns]);
+        let least = (exact - slack).div_euclid(1 << shift);
+        let most = -(-exact - slack).div_euclid(1 << shift);
+        let above = (i128::from(found) - least).rem_euclid(1 << out_bits);
+        assert!(above <= most - least, "{params:?}, {i}: {found} for {exact}");
+    }
+}
+
+#[test]
+fn products_of_rows_are_rounded_to_a_neighbour() {
+    for (rows, columns, out_bits, shift, bits) in [
+        (1, 1, 16, 12, 13),
+        (37, 192, 28, 20, 24),
+        (5, 1, 20, 10, 13),
+        (1, 5000, 24, 14, 15),
+        (70, 3, 3, 1, 2),
+        // A ring of 8,192.
+        (19, 33, 36, 22, 27),
+    ] {
+        for extreme in [false, true] {
+            let product = ProductParams { out_bits, shift, offsets: [0; 2] };
+            row_product(RowProductParams { product, rows, columns }, bits, extreme);
+            let product = ProductParams { offsets: [1 - (1 << (bits - 1)), 3], ..product };
+            row_product(RowProductParams { product, rows, columns }, bits, extreme);
+        }
+    }
+    // Nothing of nothing.
+    let product = ProductParams { out_bits: 16, shift: 4, offsets: [0; 2] };
+    let none = RowProductParams { product, rows: 0, columns: 7 };
+    assert_eq!(none.cost(), Cost::default());
+}
+
+/// What the page says of a norm in ViT-Tiny, and which products are made so.
+#[test]
+fn products_of_rows_take_what_the_page_says() {
+    let product = ProductParams { out_bits: 28, shift: 20, offsets: [0; 2] };
+    let rows = |rows: usize, columns: usize| RowProductParams { product, rows, columns };
+    let (norm, each) = (rows(197, 192).cost(), priced(37_824, product));
+    let mib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
+    assert_eq!(
+        [norm.prepare_up, norm.prepare_down, norm.up, norm.down].map(mib),
+        ["2.02", "1.01", "0.22", "0.22"]
+    );
+    assert_eq!(
+        [each.prepare_up, each.prepare_down, each.up, each.down].map(mib),
+        ["0.00", "10.61", "0.43", "0.43"]
+    );
+    assert_eq!((norm.client_rounds, norm.server_rounds, norm.bits_from_server), (1, 1, 0));
+    assert!(norm.client_memory < each.client_memory);
+    for (pays, params) in [
+        (true, rows(197, 192)),
+        (true, rows(591, 64)),
+        (true, rows(591, 197)),
+        (false, rows(4, 64)),
+        (false, rows(197, 1)),
+        (false, rows(10_000, 4)),
+    ] {
+        assert_eq!(params.pays(), pays, "{params:?}");
+    }
+}
+
 #[test]
 fn products_of_matrices_are_rounded_to_a_neighbour() {
     let sizes = |[batch, rows, inner, columns]: [usize; 4], transposed| Matrices {

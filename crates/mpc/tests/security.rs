@@ -169,6 +169,29 @@ fn matrix_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     recorded(seed, |p, c| prepare_matrices(seed, n, p, c), |p, role, chan| p.run(chan, of(role, shares)))
 }
 
+/// Rows by numbers, of `n` pairs in all.
+fn by_rows(n: usize) -> RowProductParams {
+    RowProductParams { product: PRODUCT, rows: n / 10, columns: 10 }
+}
+
+fn prepare_rows(seed: u64, n: usize, p: &mut TestParty, c: &mut Channel) -> Result<RowProduct, MpcError> {
+    let own = [seed as u8, 3 + p.role() as u8].repeat(16);
+    with_insecure_fixed_randomness(own.try_into().expect("32 bytes"), || {
+        RowProduct::prepare(p, c, by_rows(n))
+    })
+}
+
+fn row_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let n = shares[0].len() / 20 * 10;
+    let pairs = |role| &of(role, shares)[..2 * n];
+    recorded(seed, |p, c| prepare_rows(seed, n, p, c), |p, role, chan| p.run(chan, pairs(role)))
+}
+
+/// What is sent while it is prepared.
+fn row_preparation(seed: u64, n: usize) -> Transcript {
+    prepared(seed, |p, c| prepare_rows(seed, n, p, c).map(drop))
+}
+
 /// What is sent while it is prepared.
 fn matrix_preparation(seed: u64, n: usize) -> Transcript {
     prepared(seed, |p, c| prepare_matrices(seed, n, p, c).map(drop))
@@ -254,6 +277,7 @@ fn messages_look_uniform_and_depend_on_the_material() {
         product_transcript,
         square_transcript,
         matrix_transcript,
+        row_transcript,
         curve_transcript,
         straight_transcript,
     ] {
@@ -279,8 +303,9 @@ fn messages_look_uniform_and_depend_on_the_material() {
 fn what_prepares_curves_and_matrices_looks_uniform() {
     let curves = [1, 2].map(|seed| curve_preparation(seed, 2048));
     let matrices = [1, 2].map(|seed| matrix_preparation(seed, 1200));
+    let rows = [1, 2].map(|seed| row_preparation(seed, 1200));
     let both = [Transcript::received, Transcript::sent];
-    for (runs, of) in [(&curves, both[0]), (&curves, both[1]), (&matrices, both[0]), (&matrices, both[1])] {
+    for (runs, of) in [&curves, &matrices, &rows].into_iter().flat_map(|runs| both.map(|of| (runs, of))) {
         let [first, second] = runs.each_ref().map(of);
         // (Deviations are less than a thousandth.)
         assert!(first.len() > 40_000, "{}", first.len());
@@ -403,6 +428,8 @@ fn the_wire_format_is_as_recorded() {
         ("square", square_transcript(1, &shares)),
         ("matrices", matrix_transcript(1, &shares)),
         ("matrices prepared", matrix_preparation(1, 600)),
+        ("rows", row_transcript(1, &shares)),
+        ("rows prepared", row_preparation(1, 600)),
         ("curve", curve_transcript(1, &shares)),
         ("curve prepared", curve_preparation(1, 700)),
         ("straight curve", straight_transcript(1, &shares)),
@@ -477,7 +504,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 21] = [
+const RECORDED: [&str; 23] = [
     "relu c3c5a1963e9ec74e",
     "relu6 c8830adb46ef0b66",
     "extend 6643fcf405373417",
@@ -492,6 +519,8 @@ const RECORDED: [&str; 21] = [
     "square 5e975080da99e120",
     "matrices ee0bfa2cbbdf1b75",
     "matrices prepared f2bde23073d22ff8",
+    "rows 69134c083611cdf0",
+    "rows prepared 58766e3323324d1b",
     "curve bbcc745b0597455f",
     "curve prepared 83e0730df1a85d83",
     "straight curve d4886eae26658d68",
@@ -604,6 +633,11 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
             alone(role, |p, c| MatrixProduct::prepare(p, c, matrices(24)), c)
                 .and_then(|p| p.run(c, &x[..24]))
                 .map(drop)
+        },
+        {
+            let c = &mut connect();
+            let few = RowProductParams { rows: 3, columns: 4, ..by_rows(0) };
+            alone(role, |p, c| RowProduct::prepare(p, c, few), c).and_then(|p| p.run(c, &x[..24])).map(drop)
         },
         {
             let c = &mut connect();
@@ -777,6 +811,20 @@ fn misuse_is_an_error() {
         of(|matrices| matrices.batch = usize::MAX / 2),
     ] {
         assert!(bad.check().is_err() && refused(MatrixProduct::prepare(p, c, bad).map(drop)), "{bad:?}");
+        assert_eq!(bad.cost(), Cost::default());
+    }
+    let by_row = |product: ProductParams| RowProductParams { product, ..by_rows(40) };
+    for bad in [
+        by_row(ProductParams { out_bits: 2, ..PRODUCT }),
+        by_row(ProductParams { out_bits: 40, shift: 1, ..PRODUCT }),
+        by_row(ProductParams { shift: 0, ..PRODUCT }),
+        by_row(ProductParams { out_bits: 24, shift: 35, ..PRODUCT }),
+        RowProductParams { rows: usize::MAX, ..by_rows(40) },
+        RowProductParams { rows: usize::MAX / 2, columns: usize::MAX / 2, product: PRODUCT },
+        RowProductParams { columns: (1 << 28) + 1, ..by_rows(10) },
+    ] {
+        assert!(bad.check().is_err() && !bad.pays(), "{bad:?}");
+        assert!(refused(RowProduct::prepare(p, c, bad).map(drop)), "{bad:?}");
         assert_eq!(bad.cost(), Cost::default());
     }
     let curve = curve_params();

@@ -151,7 +151,7 @@ fn clients_of_two_versions_behind_haproxy() {
             &it,
             "packaging/haproxy-versions.cfg",
             &[
-                ("jaguar/28(", &format!("jaguar/{version}(")),
+                (&format!("jaguar/{PROTOCOL_VERSION}("), &format!("jaguar/{version}(")),
                 ("192.0.2.11:7447", &it.server.address),
                 ("192.0.2.12:7447", &older.address),
             ],

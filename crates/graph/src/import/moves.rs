@@ -168,17 +168,11 @@ fn spread(
     wide: &[usize],
     (Runs { runs, order }, shape): (Runs, Shape),
 ) -> Result<NodeId, Reject> {
-    let mut sizes = vec![1; wide.len() - small.view.rank()];
-    sizes.extend(small.view.sizes());
-    let perm: Vec<usize> =
-        order.iter().copied().chain((0..wide.len()).filter(|d| !order.contains(d))).collect();
-    let own = small.view.reshaped(&sizes).and_then(|view| view.transposed(&perm));
-    let own = own.ok_or_else(|| Reject::unsupported("repeats a value in an order that cannot be made"))?;
     let (mut part, mut whole) = ([1; 3], [1; 3]);
     for (axis, &(kept, size)) in runs.iter().enumerate() {
         (part[axis], whole[axis]) = (if kept { size } else { 1 }, size);
     }
-    let few = materialise(builder, name, &Activation { view: own, ..small.clone() }, part)?;
+    let few = own_values(builder, name, small, wide, &order, part)?;
     builder.list(whole.iter().sum())?;
     let axes = [0, 1, 2].map(|axis| match part[axis] == whole[axis] {
         true => Vec::new(),
@@ -186,6 +180,42 @@ fn spread(
     });
     let many = select_axes(builder, name, few, axes)?;
     reshaped(builder, name, many, shape)
+}
+
+/// A value that is to be repeated until it has the sizes `wide`, as it is: a node of this shape, of its larger dimensions in this order.
+fn own_values(
+    builder: &mut Builder,
+    name: &str,
+    small: &Activation,
+    wide: &[usize],
+    order: &[usize],
+    shape: Shape,
+) -> Result<NodeId, Reject> {
+    let mut sizes = vec![1; wide.len() - small.view.rank()];
+    sizes.extend(small.view.sizes());
+    let perm: Vec<usize> =
+        order.iter().copied().chain((0..wide.len()).filter(|d| !order.contains(d))).collect();
+    let own = small.view.reshaped(&sizes).and_then(|view| view.transposed(&perm));
+    let own = own.ok_or_else(|| Reject::unsupported("repeats a value in an order that cannot be made"))?;
+    materialise(builder, name, &Activation { view: own, ..small.clone() }, shape)
+}
+
+/// Of a value in rows that lie one behind the other, and one with a number for each row: nodes `[rows, columns, 1]` and `[rows, 1, 1]`.
+/// `None` where rows do not lie so.
+pub(crate) fn by_rows(
+    builder: &mut Builder,
+    name: &str,
+    large: &Activation,
+    small: &Activation,
+) -> Result<Option<[NodeId; 2]>, Reject> {
+    let wide = large.view.sizes();
+    if small.view.rank() > wide.len() {
+        return Ok(None);
+    }
+    let Some(Runs { runs, order }) = large.view.runs(&kept_of(&small.view, &wide)) else { return Ok(None) };
+    let [(true, rows), (false, columns)] = runs[..] else { return Ok(None) };
+    let numbers = own_values(builder, name, small, &wide, &order, [rows, 1, 1])?;
+    Ok(Some([reshaped(builder, name, large.node, [rows, columns, 1])?, numbers]))
 }
 
 pub(crate) fn picks(indices: Vec<usize>) -> Vec<Option<usize>> {

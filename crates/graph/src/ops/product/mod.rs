@@ -8,7 +8,7 @@ pub(crate) mod softmax;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use jaguar_mpc::{Elementwise, Nonlinear, ProductParams, SquareParams};
+use jaguar_mpc::{Elementwise, Nonlinear, ProductParams, RowProductParams, SquareParams};
 use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
@@ -181,6 +181,12 @@ impl Interactive for Product {
         let (count, params) = (at.count(), ProductParams { out_bits: at.bits - shift, shift, offsets });
         if at.same {
             return Arc::new(Elementwise { count, params: SquareParams(params) });
+        }
+        // One number a channel, of each image: rows by numbers, where that is cheaper.
+        let [rows, columns] = [at.inputs[0][0] * at.images, at.inputs[0][1] * at.inputs[0][2]];
+        let by_row = RowProductParams { product: params, rows, columns };
+        if at.inputs[1] == [at.inputs[0][0], 1, 1] && by_row.pays() {
+            return Arc::new(by_row);
         }
         Arc::new(Elementwise { count, params })
     }

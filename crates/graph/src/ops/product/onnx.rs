@@ -2,7 +2,7 @@
 
 use super::float::Product;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
-use crate::import::moves::{materialise, together};
+use crate::import::moves::{by_rows, materialise, reshaped, together};
 use crate::import::refusal::AT_THE_END;
 use crate::import::tensor::broadcast;
 use crate::ops::add::onnx::aligned;
@@ -64,6 +64,13 @@ pub(crate) fn product(
     if by_channel {
         let gate = materialise(builder, &call.name, b, [shape[0], 1, 1])?;
         return Ok(activation(builder.push(&call.name, op, vec![a.node, gate], shape)?, a.view.clone()));
+    }
+    // One number a row.
+    if wide == a.view.sizes()
+        && let Some(factors) = by_rows(builder, &call.name, a, b)?
+    {
+        let made = builder.push(&call.name, op, factors.to_vec(), builder.shape(factors[0]))?;
+        return Ok(activation(reshaped(builder, &call.name, made, shape)?, a.view.clone()));
     }
     // Otherwise it is repeated along the axes that it has not.
     let ([x, y], shape, view) = together(builder, &call.name, a, b)?;

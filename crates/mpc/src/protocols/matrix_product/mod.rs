@@ -46,10 +46,13 @@
 //!   opened later moves by 2^-10 of a rounding by it, while each rounding's coin, which the client knows, moves it by
 //!   one: `docs/attacks.md`, *Rounding coins*.
 //!
+//! *Rows by numbers* are such matrices too: `rows.rs`.
+//!
 //! Exact figures: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`. One round trip offline, after
 //! all that draws correlations ([`Block::complete`], [`Block::settle`]), which many layers share; one online.
 
 mod kernel;
+pub(crate) mod rows;
 mod tiling;
 mod triple;
 
@@ -242,13 +245,20 @@ impl MatrixProduct {
         party: &Party<S>,
         params: MatrixProductParams,
     ) -> Result<Vec<Block>, MpcError> {
-        let ([first, second, made], layout) = params.sizes()?;
-        let Some(layout) = layout else { return Ok(Vec::new()) };
-        let opening = Opening { role: party.role(), bits: params.ring_bits(), values: Vec::new() };
-        let counts = [first, second, made];
-        let material = Material::Planned(party.cpu, Box::new(layout));
-        let run = Run { params, counts, material, opening };
+        let Some(run) = Self::planned(party, params)? else { return Ok(Vec::new()) };
+        let [first, second, made] = run.counts;
         Ok(vec![Block::new(0..first + second, 0..made, run)])
+    }
+
+    /// What makes its triple when it is completed; `None` where there are no values.
+    fn planned<S: ?Sized + CotSource>(
+        party: &Party<S>,
+        params: MatrixProductParams,
+    ) -> Result<Option<Run>, MpcError> {
+        let (counts, Some(layout)) = params.sizes()? else { return Ok(None) };
+        let opening = Opening { role: party.role(), bits: params.ring_bits(), values: Vec::new() };
+        let material = Material::Planned(party.cpu, Box::new(layout));
+        Ok(Some(Run { params, counts, material, opening }))
     }
 
     /// This party's shares mod 2^out of X·Y / 2^s, rounded up or down, `[batch, n, m]`; `values` are its shares mod

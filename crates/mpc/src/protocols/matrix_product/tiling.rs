@@ -10,6 +10,16 @@
 //!
 //! A *response* is the sum over blocks of k. It has results at multiples of K only; K responses make one *pack*
 //! ([`super::triple`]).
+//!
+//! *Small matrices of a batch* share a ciphertext: T of them with T·k ≤ K, side by side in its stretches of K. The t-th,
+//! X_t, meets the W of its own:
+//!
+//! ```text
+//! x̂[i·M·K + t·k + j] = X_t[i, j]      ŵ_t[l·K − t·k − j] = W_t[j, l]      (x̂·ŵ_t)[(i·M + l)·K] = Σ_j X_t[i, j]·W_t[j, l]
+//! ```
+//!
+//! for what X_u and W_t have in common lies t·k + j − u·k − j' from a multiple of K, which is less than K and zero only
+//! where u = t. So rows that are each multiplied by a number (n = k = 1, `rows.rs`) fill ciphertexts.
 
 use jaguar_ring::he::params::RnsParameters;
 use jaguar_ring::he::rns::Noise;
@@ -40,6 +50,8 @@ pub(super) struct Tiling {
     pub tile_rows: usize,
     pub tile_columns: usize,
     pub gap_log2: u32,
+    /// T: of the batch, how many share a ciphertext. More than one only where `together·inner` is at most the gap.
+    pub together: usize,
 }
 
 impl Tiling {
@@ -60,9 +72,19 @@ impl Tiling {
         self.columns.div_ceil(self.tile_columns)
     }
 
-    /// Of the client, `[batch][row block][inner block]`.
+    /// Of the client, `[batch / T][row block][inner block]`.
     pub fn ciphertexts(&self) -> usize {
-        self.batch * self.row_blocks() * self.inner_blocks()
+        self.batch.div_ceil(self.together) * self.row_blocks() * self.inner_blocks()
+    }
+
+    /// The first ciphertext of a row block of one of the batch; its other inner blocks follow.
+    pub fn ciphertext(&self, batch: usize, row: usize) -> usize {
+        (batch / self.together * self.row_blocks() + row) * self.inner_blocks()
+    }
+
+    /// Where in a stretch of K the numbers of one of the batch begin.
+    pub fn lane(&self, batch: usize) -> usize {
+        batch % self.together * self.inner
     }
 
     /// `[batch][column block][row block]`.
@@ -122,22 +144,35 @@ impl Tiling {
         whole as u64 * of(self.gap()) + of(rest)
     }
 
+    /// Bytes that its key switches count as.
+    pub fn switching(&self) -> u64 {
+        self.switches() * SWITCH
+    }
+
     /// Of all sensible ones the one of the least bytes, key switches counted as such.
     fn best([batch, rows, inner, columns]: [usize; 4], n: usize, prices: &Prices) -> Self {
         let mut best: Option<(u64, Self)> = None;
-        let largest = inner.next_power_of_two().min(n).ilog2();
+        let largest = inner.saturating_mul(batch).min(n).next_power_of_two().min(n).ilog2();
         for gap_log2 in 0..=largest {
             let room = n >> gap_log2;
+            // A wider gap than one matrix takes is for several.
+            let alone = gap_log2 == 0 || inner > 1 << (gap_log2 - 1);
+            let together = ((1 << gap_log2) / inner).min(batch);
+            if !alone && together < 2 {
+                continue;
+            }
+            let together = together.max(1);
             let most = rows.min(room);
             let tile_rows = rows.div_ceil(rows.div_ceil(most));
             let widest = (room / tile_rows).min(columns);
             for log2 in 0..=widest.ilog2() {
                 let tile_columns = columns.div_ceil(columns.div_ceil((widest >> log2).max(1)));
-                let tiling = Self { batch, rows, inner, columns, tile_rows, tile_columns, gap_log2 };
+                let tiling =
+                    Self { batch, rows, inner, columns, tile_rows, tile_columns, gap_log2, together };
                 let price = tiling.ciphertexts() as u64 * prices.ciphertext
                     + tiling.packs() as u64 * prices.a_half
                     + u64::from(gap_log2) * prices.key
-                    + tiling.switches() * SWITCH;
+                    + tiling.switching();
                 if best.is_none_or(|(least, _)| price < least) {
                     best = Some((price, tiling));
                 }
@@ -261,13 +296,16 @@ mod tests {
     /// Each result is somewhere, once, and no two of a pack at the same place.
     #[test]
     fn all_results_are_sent_once() {
-        for sizes in [[3, 5, 7, 2], [1, 1, 1, 1], [2, 197, 64, 3], [1, 64, 197, 70], [2, 300, 3, 1]] {
+        let rows = [[197, 1, 1, 192], [197, 192, 1, 1], [5, 1, 1, 70], [9, 3, 2, 2]];
+        let others = [[3, 5, 7, 2], [1, 1, 1, 1], [2, 197, 64, 3], [1, 64, 197, 70], [2, 300, 3, 1]];
+        for sizes in others.into_iter().chain(rows) {
             let [batch, rows, inner, columns] = sizes;
             for n in [64, 4096] {
                 let prices = Prices { ciphertext: 50_000, a_half: 20_000, key: 100_000 };
                 let tiling = Tiling::best(sizes, n, &prices);
                 assert!(tiling.tile_rows * tiling.tile_columns * tiling.gap() <= n, "{tiling:?}");
                 assert!(tiling.inner_blocks() * tiling.gap() >= inner);
+                assert!(tiling.together == 1 || tiling.together * inner <= tiling.gap(), "{tiling:?}");
                 let mut seen = vec![0; batch * rows * columns];
                 for pack in 0..tiling.packs() {
                     let mut taken = vec![false; n];

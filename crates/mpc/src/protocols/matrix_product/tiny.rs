@@ -6,6 +6,7 @@
 
 use jaguar_wire::memory_pair;
 
+use super::rows::{RowProductParams, Rows};
 use super::tiling::{A_MORE, B_MORE};
 use super::triple::{Keys, all, hide, masked, products, unmasked};
 use super::*;
@@ -88,6 +89,67 @@ fn online_neither_learns_anything_of_the_others_input() {
     }
 }
 
+/// Online, of a row of two by its number modulo four: all triples with all shares of them, and a constant that is added to the number.
+#[test]
+fn online_neither_learns_anything_of_the_others_row() {
+    const L: u32 = 2;
+    let all = 1usize << (8 * L);
+    let product = ProductParams { out_bits: 1, shift: 1, offsets: [0, 3] };
+    let params = RowProductParams { product, rows: all, columns: 2 };
+    let of = params.matrices();
+    let mut drawn: [[Vec<u64>; 3]; 2] = Default::default();
+    for mut random in 0..all {
+        let number = [0, 1].map(|_| take(&mut random, L));
+        let row = [0, 1].map(|_| [0, 1].map(|_| take(&mut random, L)));
+        let client = [0, 1].map(|_| take(&mut random, L));
+        for (party, drawn) in drawn.iter_mut().enumerate() {
+            drawn[0].push(number[party]);
+            drawn[1].extend(row[party]);
+            drawn[2].extend([0, 1].map(|j| {
+                let made = (number[0] + number[1]) * (row[0][j] + row[1][j]);
+                if party == 0 { client[j] } else { made.wrapping_sub(client[j]) % 4 }
+            }));
+        }
+    }
+    // The number, and the row.
+    let tried = [[0, 0, 0], [1, 2, 3], [3, 3, 3], [2, 0, 1]];
+    for x in tried {
+        for y in tried {
+            let inputs = [x, y];
+            let roles = [Role::Client, Role::Server];
+            let [mut client, mut server] = [0, 1].map(|party| {
+                let [a, b, c] = drawn[party].clone().map(Zeroizing::new);
+                let opening = Opening { role: roles[party], bits: L, values: Vec::new() };
+                let material = Material::Made(Triple { a, b, c });
+                let run = Run { params: of, counts: of.matrices.counts().unwrap(), material, opening };
+                let mut rows = Rows { run, params };
+                let [number, first, second] = inputs[party];
+                rows.start(&[first, number, second, number].repeat(all));
+                rows
+            });
+            let sent = [client.run.opening.values.clone(), server.run.opening.values.clone()];
+            by_turns(&mut client, &mut server);
+            for party in [0, 1] {
+                let view = |e: usize| {
+                    let [a, b, c] = &drawn[party];
+                    let theirs = &sent[1 - party];
+                    let own = [a[e], b[2 * e], b[2 * e + 1], c[2 * e], c[2 * e + 1]];
+                    let seen = [theirs[e], theirs[all + 2 * e], theirs[all + 2 * e + 1]];
+                    own.into_iter().chain(seen).fold(0, |view, part| view << L | part as usize)
+                };
+                assert_uniform((0..all).map(view), all, &format!("party {party}, inputs {inputs:?}"));
+            }
+            let (c, s) = (client.finish(), server.finish());
+            for j in 0..2 {
+                let made = (x[0] + y[0] + 3) * (x[j + 1] + y[j + 1]) % 4;
+                let of = |shares: &[u64]| shares.iter().skip(j).step_by(2).copied().collect::<Vec<u64>>();
+                let up = of(&c).iter().zip(of(&s)).filter(|(c, s)| (*c + s) % 2 != made / 2).count();
+                assert_eq!(2 * up, all * (made as usize % 2));
+            }
+        }
+    }
+}
+
 /// What hides a b half: all phases of a result and all masks, in shares of three bits. What is sent is uniform whatever
 /// the phase is, and the shares add up to one of the two numbers next to the phase, whatever the a half adds.
 #[test]
@@ -145,7 +207,8 @@ fn both(params: MatrixProductParams, extreme: bool) -> [Triple; 2] {
 #[test]
 fn a_triple_is_one_but_for_its_last_places() {
     for (out_bits, shift) in [(20, 14), (26, 20), (16, 2)] {
-        for of in [[2, 9, 20, 11], [1, 70, 3, 33], [1, 1, 130, 2]] {
+        // (Of the last two, several share a ciphertext.)
+        for of in [[2, 9, 20, 11], [1, 70, 3, 33], [1, 1, 130, 2], [37, 1, 1, 150], [23, 3, 2, 5]] {
             for extreme in [false, true] {
                 let params = MatrixProductParams { out_bits, shift, matrices: sizes(of) };
                 let [client, server] = both(params, extreme);

@@ -123,15 +123,18 @@ impl Tools {
     /// The client's block of X, of the right rows and columns.
     fn block(&self, tiling: &Tiling, x: &[u64], number: usize) -> Words {
         let (blocks, gap) = (tiling.inner_blocks(), tiling.gap());
-        let (batch, row, block) =
+        let (group, row, block) =
             (number / blocks / tiling.row_blocks(), number / blocks % tiling.row_blocks(), number % blocks);
         let mut message = words(self.n());
         let rows = tiling.tile_rows.min(tiling.rows - row * tiling.tile_rows);
         let taken = gap.min(tiling.inner - block * gap);
-        for i in 0..rows {
-            let from = (batch * tiling.rows + row * tiling.tile_rows + i) * tiling.inner + block * gap;
-            let to = i * tiling.tile_columns * gap;
-            message[to..to + taken].copy_from_slice(&x[from..from + taken]);
+        let first = group * tiling.together;
+        for batch in first..(first + tiling.together).min(tiling.batch) {
+            for i in 0..rows {
+                let from = (batch * tiling.rows + row * tiling.tile_rows + i) * tiling.inner + block * gap;
+                let to = i * tiling.tile_columns * gap + tiling.lane(batch);
+                message[to..to + taken].copy_from_slice(&x[from..from + taken]);
+            }
         }
         message
     }
@@ -140,16 +143,18 @@ impl Tools {
     fn weights(&self, tiling: &Tiling, w: &[u64], batch: usize, column: usize, block: usize) -> Poly<Values> {
         let (n, gap, columns) = (self.n(), tiling.gap(), tiling.columns);
         let mut coefficients = Zeroizing::new(vec![0i64; n]);
-        let first = column * tiling.tile_columns;
+        let (first, lane) = (column * tiling.tile_columns, tiling.lane(batch));
         let above = u64::BITS - self.layout.ring_bits;
         for j in 0..gap.min(tiling.inner - block * gap) {
             let row = &w[(batch * tiling.inner + block * gap + j) * columns..][..columns];
             for (l, &value) in row[first..].iter().take(tiling.tile_columns).enumerate() {
                 let value = (value << above) as i64 >> above;
-                if l * gap >= j {
-                    coefficients[l * gap - j] = value;
+                // (Only of the first column does it wrap: a lane ends within the gap.)
+                let back = lane + j;
+                if l * gap >= back {
+                    coefficients[l * gap - back] = value;
                 } else {
-                    coefficients[n - j] = -value;
+                    coefficients[n - back] = -value;
                 }
             }
         }
@@ -422,7 +427,7 @@ pub(super) fn products(
             weights = (0..blocks).map(|block| tools.weights(tiling, w, batch, column, block)).collect();
         }
         let mut sum = Ciphertext { a: ring.zero(), b: ring.zero() };
-        let own = &inputs[(batch * tiling.row_blocks() + row) * blocks..][..blocks];
+        let own = &inputs[tiling.ciphertext(batch, row)..][..blocks];
         for (x, w) in own.iter().zip(&weights) {
             sum.multiply_add(ring, x, w);
         }
