@@ -1,5 +1,4 @@
-//! Powers x^e of what is not negative, as the inverse root by which a norm scales, and e^(−x), as a softmax has it: in bands of x that
-//! overlap nowhere.
+//! Powers x^e of what is not negative, as the inverse root by which a norm scales: in bands of x that overlap nowhere.
 //!
 //! Near zero such a curve bends more than pieces of one width can follow, wherever x is used over a wide range. So x is cut at
 //! H_0 > H_1 > H_2, sixteen times apart, and band k is a curve of min(x, H_k) alone, in pieces sixteen times finer than those of the band
@@ -35,20 +34,11 @@ const MORE: u32 = 2;
 /// What is no larger counts as that: no value of a network that was trained is.
 const SMALLEST: f64 = 1e-12;
 
-/// A function that bends most near zero.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Steep {
-    /// `x^e`, of this public exponent e.
-    Power(f64),
-    /// `e^(−x)`.
-    Decay,
-}
-
-/// [`Steep`] of what is not negative; only while a graph is being imported.
+/// `x^exponent` of what is not negative; only while a graph is being imported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Power {
-    /// Which.
-    pub function: Steep,
+    /// Public.
+    pub exponent: f64,
     /// How many bands there are.
     pub bands: u32,
 }
@@ -86,20 +76,17 @@ fn exp2(log2: i32) -> f64 {
 impl Power {
     /// `x^exponent`.
     pub fn of(exponent: f64, bands: u32) -> Self {
-        Self { function: Steep::Power(exponent), bands }
+        Self { exponent, bands }
     }
 
     /// Whether there is no value at x.
     fn is_nowhere(&self, x: f32) -> bool {
-        matches!(self.function, Steep::Power(exponent) if exponent < 0.0) && f64::from(x) <= SMALLEST
+        self.exponent < 0.0 && f64::from(x) <= SMALLEST
     }
 
     /// The value at x; what is smaller than any that occurs is as that.
     fn at(&self, x: f64) -> f64 {
-        match self.function {
-            Steep::Power(exponent) => x.max(SMALLEST).powf(exponent),
-            Steep::Decay => (-x.max(0.0)).exp(),
-        }
+        x.max(SMALLEST).powf(self.exponent)
     }
 }
 
@@ -300,24 +287,6 @@ mod tests {
         let bands = Bands::new(&alone, 1.0, [exp2(11), exp2(9)], BITS, 0);
         let worst = (33..=2048).map(|x| (bands.at(x) - bands.want(&alone, x)).abs()).fold(0.0, f64::max);
         assert!(worst > 30.0, "{worst}");
-    }
-
-    /// e^(−x) of every value of 16 bits, of such as go up to 2, 8 and 60: within a unit and a half, of which 4,096 are one.
-    #[test]
-    fn a_decay_is_that_of_every_value() {
-        const BITS: u32 = 16;
-        let of = Power { function: Steep::Decay, bands: 3 };
-        for largest in [2.0, 8.0, 60.0] {
-            let first = exp2(bound(largest, 0, BITS));
-            let scales = [exp2(13) / first, exp2(12)];
-            let bands = Bands::new(&of, largest, scales, BITS, 8);
-            let end = (first * scales[0]) as i64;
-            let worst = (0..end << 8).step_by(7).map(|x| (bands.at(x) - bands.want(&of, x)).abs());
-            let worst = worst.fold(0.0, f64::max);
-            println!("up to {largest}: {worst:.2} units");
-            assert!(worst <= 1.5, "up to {largest}: {worst}");
-            assert_eq!(bands.at(-1 << 8), bands.at(0));
-        }
     }
 
     /// Other powers, and networks of few and of many bits: all within a part of the value where it is not the smallest.

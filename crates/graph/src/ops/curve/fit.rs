@@ -210,18 +210,44 @@ impl Straight {
         if slope.abs() > MOST_SLOPE || slope.is_nan() {
             return None;
         }
-        best(TRIED.filter_map(|log2| Self::in_pieces(&at, slope, log2, bits)))
+        best(TRIED.filter_map(|log2| Self::in_pieces([&at; 2], slope, log2, bits)))
     }
 
-    /// In 2^`log2` pieces, over the smallest domain outside of which straight lines do.
-    fn in_pieces(at: At<'_>, slope: f64, log2: u32, bits: u32) -> Option<(Straight, f64)> {
+    /// The same for values above `least` alone of a function that is level beyond its pieces.
+    pub(super) fn above(
+        least: f64,
+        function: &Function,
+        scales: [f64; 2],
+        bits: u32,
+    ) -> Option<(Straight, f64)> {
+        let at = |x: f64| between(function, scales, bits, x);
+        let inside = |x: f64| (at(x).0, x < least * scales[0]);
+        let most = f64::from(bits - 2).exp2();
+        best(TRIED.filter_map(|log2| {
+            let (straight, _) = Self::in_pieces([&at, &inside], 0.0, log2, bits)?;
+            let pieces = straight.pieces();
+            let unit = f64::from(pieces.shift).exp2();
+            let off = |x: f64| (pieces.line(x as i64) as f64 / unit - at(x).0).abs();
+            // All places of pieces, and those beyond, each a 64th farther.
+            let end = f64::from(pieces.domain_bits() - 1).exp2();
+            let step = (end / f64::from(1 << (log2 - 1)) / PLACES as f64).max(1.0);
+            let first = (least * scales[0] / step).ceil();
+            let inner = (0..).map(|i| (first + f64::from(i)) * step).take_while(|x| *x < end);
+            let beyond = (0..).map(|i| end * (f64::from(i) / f64::from(EACH)).exp2());
+            let places = inner.chain(beyond.take_while(|x| *x < most));
+            Some((straight, places.map(|x| off(x.floor())).fold(0.0, f64::max)))
+        }))
+    }
+
+    /// In 2^`log2` pieces, over the smallest domain outside of which straight lines do: near one function beyond, and near another inside.
+    fn in_pieces([at, inside]: [At<'_>; 2], slope: f64, log2: u32, bits: u32) -> Option<(Straight, f64)> {
         let most = f64::from(bits - 2).exp2();
         (log2 + 1..=bits - 2).find_map(|domain| {
             // Where the first two pieces end, and the last two begin.
             let inner = f64::from(domain - 1).exp2() - f64::from(domain - log2 + 1).exp2();
             let below = End::new(at, 0.0, -inner, -most)?;
             let above = End::new(at, slope, inner, most)?;
-            Some(Self::between([below, above], at, domain, log2))
+            Some(Self::between([below, above], inside, domain, log2))
         })
     }
 

@@ -1,6 +1,7 @@
 //! A curve in floating point.
 
-pub use super::bend::{Band, Cap, Power, Steep};
+pub use super::bend::{Band, Cap, Power};
+pub use super::decay::Decay;
 use super::fit::{MANY, MOST};
 pub use super::function::{Function, Primitive};
 use crate::float::{Demand, FloatOperands, FloatOperator, Op};

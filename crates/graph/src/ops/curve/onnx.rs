@@ -1,6 +1,6 @@
 //! From ONNX's curves. Those that exporters write in several nodes, as x·sigmoid(x), become one when operations are fused.
 
-use super::bend::{Power, Steep};
+use super::bend::Power;
 use super::float::Curve;
 use super::function::{Function, Primitive};
 use crate::float::Node;
@@ -76,7 +76,7 @@ pub(crate) fn powered(
 ) -> Result<Activation, Reject> {
     let (mut node, moves) = before_moves(builder, x.node);
     let mut exponent = exponent;
-    if let Some(Power { function: Steep::Power(inner), .. }) = builder.nodes[node].op.downcast_ref() {
+    if let Some(Power { exponent: inner, .. }) = builder.nodes[node].op.downcast_ref() {
         exponent *= inner;
         node = builder.nodes[node].inputs[0];
     }

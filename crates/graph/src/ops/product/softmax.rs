@@ -5,12 +5,12 @@
 //! t = max(x) − x,   y = e^(−t) · (Σ e^(−t))^(−1)
 //! ```
 //!
-//! t is nowhere below zero, so the sum is at least 1; e^(−t) is a curve in bands, as powers are, for it bends most near zero. Of two
+//! t is nowhere below zero, so the sum is at least 1. e^(−t) is one curve ([`Decay`]), and level where t is beyond it. Of two
 //! values a softmax is the sigmoid of their difference. At the model's end the client does it.
 
 use super::onnx::product;
 use crate::float::{
-    Affine, Bias, Curve, Function, MatrixProduct, MaxPool, Node, Power, Primitive, Product, Steep,
+    Affine, Bias, Curve, Decay, Function, MatrixProduct, MaxPool, Node, Power, Primitive, Product,
 };
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value};
 use crate::import::finish;
@@ -88,19 +88,17 @@ pub(crate) fn over(
         return curved(builder, call, &more, function);
     }
     let largest = reduced(builder, call, x, dims, true, |window| MaxPool(window).into())?;
-    let less = x.at(few(builder, call, x.node, -1.0, 0.0)?);
+    let less = x.at(few(builder, call, x.node, -1.0, -Decay::MOVED)?);
     let below = plus(builder, call, less, &largest)?;
-    let bent = |builder: &mut Builder, x: &Activation, function: Steep| {
-        let (power, shape) = (Power { function, bands: NORM_BANDS }, builder.shape(x.node));
-        Ok(x.at(builder.push(&call.name, power, vec![x.node], shape)?))
-    };
-    let mut exponentials = bent(builder, &below, Steep::Decay)?;
+    let shape = builder.shape(below.node);
+    let mut exponentials = below.at(builder.push(&call.name, Decay, vec![below.node], shape)?);
     if let Some(kept) = kept {
         let kept = in_order_of(&exponentials, kept);
         exponentials = exponentials.at(masked_values(builder, call, exponentials.node, &kept)?);
     }
     let sums = means(builder, call, &exponentials, dims, [count as f32, 0.0])?;
-    let inverse = bent(builder, &sums, Steep::Power(-1.0))?;
+    let shape = builder.shape(sums.node);
+    let inverse = sums.at(builder.push(&call.name, Power::of(-1.0, NORM_BANDS), vec![sums.node], shape)?);
     match product(builder, call, &exponentials, &inverse)?.pop() {
         Some(Value::Activation(made)) => Ok(made),
         _ => Err(Reject::Follows),
