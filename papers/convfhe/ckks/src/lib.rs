@@ -12,6 +12,7 @@
 //! | arithmetic on ciphertexts | [`KeyedEvaluator`] |
 //! | where a tensor's values stand | [`layout`] |
 //! | sums of convolutions, and their packing in one ciphertext | [`convolution`], [`packing`] |
+//! | an answer that tells no more than its numbers | [`answer`] |
 //! | what passes between the parties | [`wire`] |
 //! | how long operations take | [`measure`] |
 //!
@@ -19,6 +20,7 @@
 //! nothing of what is encrypted, if RLWE is hard for the set and stays so when functions of secrets are encrypted
 //! under them. Nothing here hides from the client how the server came to a result.
 
+pub mod answer;
 mod ciphertext;
 pub mod circuits;
 mod complex;

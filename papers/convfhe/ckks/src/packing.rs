@@ -85,6 +85,15 @@ impl Packer {
         self.level
     }
 
+    /// How many special primes its keys have, the least of them, at a level.
+    ///
+    /// # Errors
+    /// If the level is above the packer's.
+    pub fn special(&self, level: usize) -> Result<usize, Error> {
+        let key = |log_t| self.evaluator.key(KeyKind::Galois(element(self.log_n, log_t)), level);
+        (0..self.log_n).try_fold(usize::MAX, |least, log_t| Ok(least.min(key(log_t)?.special())))
+    }
+
     /// How many merges gather so many ciphertexts: l with 2^l ≥ count.
     pub fn merges(count: usize) -> u32 {
         count.next_power_of_two().ilog2()

@@ -1,5 +1,6 @@
 //! Arithmetic at N = 2^10: against big numbers, schoolbook products and plain slots; noise within stated bounds.
 
+mod answer;
 mod convolution;
 mod exact;
 mod hostile;
