@@ -155,7 +155,8 @@ impl SecretKey {
         Self { context: Arc::clone(context), s }
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
+    /// The ring that it is of.
+    pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
@@ -455,6 +456,14 @@ impl EvaluationKeys {
     /// Adds a key, in place of one for the same purpose.
     pub fn insert(&mut self, key: SwitchingKey) {
         self.keys.insert(key.spec.kind, key);
+    }
+
+    /// Whether there is a key for this purpose, for its level or a higher one, with as many special primes.
+    pub fn has(&self, context: &Context, spec: &KeySpec) -> bool {
+        match (self.keys.get(&spec.kind), context.key_shape(spec)) {
+            (Some(key), Ok((ordinary, special, _))) => key.ordinary() >= ordinary && key.special() == special,
+            (None, _) | (Some(_), Err(_)) => false,
+        }
     }
 
     pub(crate) fn keys_mut(&mut self) -> impl Iterator<Item = &mut SwitchingKey> {

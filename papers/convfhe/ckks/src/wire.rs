@@ -182,6 +182,29 @@ pub fn ciphertext_bytes(context: &Context, level: usize) -> Result<usize, Error>
     Ok(HEADER_BYTES + 9 + 2 * poly_bytes(context, context.params().limbs(level), 0))
 }
 
+/// Bytes of a seeded ciphertext of a level.
+///
+/// # Errors
+/// If there is no such level.
+pub fn seeded_bytes(context: &Context, level: usize) -> Result<usize, Error> {
+    context.check_level("seeded ciphertext", level)?;
+    Ok(HEADER_BYTES + 9 + 32 + poly_bytes(context, context.params().limbs(level), 0))
+}
+
+/// Bytes of a public key for ciphertexts of up to a level.
+///
+/// # Errors
+/// If there is no such level.
+pub fn public_key_bytes(context: &Context, level: usize) -> Result<usize, Error> {
+    context.check_level("public key", level)?;
+    Ok(HEADER_BYTES + 1 + 32 + poly_bytes(context, context.params().limbs(level), 0))
+}
+
+/// Bytes of a secret.
+pub fn secret_bytes(context: &Context) -> usize {
+    HEADER_BYTES + context.params().n()
+}
+
 /// Bytes of an evaluation key.
 ///
 /// # Errors
@@ -189,6 +212,15 @@ pub fn ciphertext_bytes(context: &Context, level: usize) -> Result<usize, Error>
 pub fn key_bytes(context: &Context, spec: &KeySpec) -> Result<usize, Error> {
     let (ordinary, special, digits) = context.key_shape(spec)?;
     Ok(HEADER_BYTES + 24 + 32 + digits.len() * poly_bytes(context, ordinary, special))
+}
+
+/// Bytes of an evaluation key in memory, both halves, each residue in a word.
+///
+/// # Errors
+/// If there is no such key in this set.
+pub fn key_memory(context: &Context, spec: &KeySpec) -> Result<usize, Error> {
+    let (ordinary, special, digits) = context.key_shape(spec)?;
+    Ok(2 * digits.len() * (ordinary + special) * context.params().n() * size_of::<u64>())
 }
 
 /// Writes a ciphertext.

@@ -1,6 +1,6 @@
 //! Where a network's values stand in ciphertexts.
 
-use jaguar_ckks::circuits::Composite;
+use jaguar_ckks::circuits::{self, Composite};
 use jaguar_ckks::convolution::{Convolution, Geometry, Kernel, Term};
 use jaguar_ckks::layout::Grid;
 use jaguar_ckks::{Error, Parameters};
@@ -68,11 +68,58 @@ pub enum NetworkError {
     /// Arithmetic on ciphertexts.
     #[error(transparent)]
     Ckks(#[from] Error),
+    /// A bootstrap.
+    #[error(transparent)]
+    Circuit(#[from] circuits::Error<Error>),
+    /// Keys that a client gave do not serve.
+    #[error("the client's keys: {0}")]
+    Keys(Error),
+    /// What came from the other party is not what it should be.
+    #[error("{what}: {why}")]
+    Message {
+        /// What it should be.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An answer that these keys do not open.
+    #[error("the answer is spoilt, or was made with the keys of another client")]
+    Spoilt,
+    /// An answer that means nothing. What it holds is not told: who sees numbers of a wrong answer may learn of the secret.
+    #[error(
+        "the answer means nothing, and is not shown: a value inside the network left the range in which its polynomial stands for \
+         ReLU. The input is unlike those that the model was calibrated with. Another input may work; the model's operator can calibrate \
+         with inputs like this one, or with a larger --margin"
+    )]
+    Left,
+    /// Somebody asked to stop.
+    #[error("stopped")]
+    Stopped,
 }
 
 /// How many values a ciphertext of a parameter set carries: one in every second coefficient.
 pub fn values(params: &Parameters) -> usize {
     params.n() / 2
+}
+
+/// What is behind each convolution.
+pub(super) fn circuit_plan(params: &Parameters, relu: Composite) -> circuits::Plan {
+    circuits::Plan::new(values(params), relu)
+}
+
+/// By level.
+pub(super) fn moduli(params: &Parameters) -> Vec<f64> {
+    (0..=params.top()).map(|level| params.modulus(level)).collect()
+}
+
+/// A bootstrap that the set has no room for.
+pub(super) fn unfit(params: &Parameters, error: impl std::fmt::Display) -> NetworkError {
+    NetworkError::Set { set: params.name().to_owned(), why: error.to_string() }
+}
+
+/// The scale of values between layers: that of an input.
+pub(super) fn value_scale(params: &Parameters) -> f64 {
+    f64::from(circuit_plan(params, circuits::COMPOSITES[0]).log_value_scale).exp2()
 }
 
 /// A network whose values have their places in ciphertexts.

@@ -13,6 +13,8 @@
 //! Between CtoS and ReLU slots hold real and imaginary parts of w apart ([`Layout`]). StoC takes w itself. So the mask, which is
 //! multiplied anyway, has a factor of i where imaginary parts are, and a sum of the halves is w.
 
+use std::ops::Deref;
+
 use super::error::{Error, In};
 use super::evaluator::Evaluator;
 use super::fourier::{Fourier, Layout, even_layers, slot_order};
@@ -114,9 +116,9 @@ impl Plan {
     }
 }
 
-/// A plan with its matrices encoded.
-pub struct Bootstrap<'e, E: Evaluator> {
-    evaluator: &'e E,
+/// A plan with its matrices encoded. It holds its evaluator by a reference, or by an [`Arc`](std::sync::Arc).
+pub struct Bootstrap<E: Evaluator, H: Deref<Target = E>> {
+    evaluator: H,
     plan: Plan,
     sine: Sine,
     dense: bool,
@@ -124,10 +126,11 @@ pub struct Bootstrap<'e, E: Evaluator> {
     to_coefficients: Vec<E::Prepared>,
 }
 
-impl<'e, E: Evaluator> Bootstrap<'e, E> {
+impl<E: Evaluator, H: Deref<Target = E>> Bootstrap<E, H> {
     /// Encodes the matrices. Fails if there are too few levels, if values are more than a sixteenth of q0 before ModUp, or if a
     /// transform cannot be cut so.
-    pub fn new(evaluator: &'e E, plan: Plan) -> Result<Self, Error<E::Error>> {
+    pub fn new(holder: H, plan: Plan) -> Result<Self, Error<E::Error>> {
+        let evaluator = &*holder;
         let (slots, top, q0) = (evaluator.slots(), evaluator.top(), evaluator.modulus(0));
         if plan.raised_scale() > q0 / 16.0 {
             return Err(Error::Message { log_scale: plan.log_raised_scale, q0 });
@@ -148,7 +151,7 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
         };
         let to_slots = encode(&first, top, TO_SLOTS)?;
         let to_coefficients = encode(&last, plan.coefficients_level(), TO_COEFFICIENTS)?;
-        Ok(Self { evaluator, sine, dense: layout.dense(), to_slots, to_coefficients, plan })
+        Ok(Self { evaluator: holder, sine, dense: layout.dense(), to_slots, to_coefficients, plan })
     }
 
     /// The plan.
@@ -182,7 +185,7 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
     /// the scale of [`Plan::log_value_scale`]. Two ciphertexts if every coefficient carries a value, one otherwise.
     /// What the ciphertext says of its scale is not looked at.
     pub fn slots(&self, ct: &E::Ciphertext) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
-        let e = self.evaluator;
+        let e = &*self.evaluator;
         if e.level(ct) != 0 {
             return Err(Error::NotAtTheBottom { found: e.level(ct) });
         }
@@ -194,7 +197,7 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
 
     /// Real and imaginary parts of halves: in two ciphertexts, or the latter n slots behind the former.
     fn real_parts(&self, both: &E::Ciphertext) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
-        let e = self.evaluator;
+        let e = &*self.evaluator;
         let conjugate = e.conjugate(both).within(TO_SLOTS)?;
         let real = e.add(both, &conjugate).within(TO_SLOTS)?;
         let difference = e.subtract(both, &conjugate).within(TO_SLOTS)?;
@@ -219,7 +222,7 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
             // A polynomial of fewer levels than there are begins lower, where it costs less.
             let level = self.plan.relu_level();
             let low = self.evaluator.drop_to(ct, level).within("ReLU")?;
-            self.plan.relu.evaluate(self.evaluator, &low, mask)
+            self.plan.relu.evaluate(&*self.evaluator, &low, mask)
         });
         each.collect()
     }
@@ -228,7 +231,7 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
     /// that slots have.
     pub fn coefficients(&self, slots: &[E::Ciphertext]) -> Result<E::Ciphertext, Error<E::Error>> {
         self.expect(slots.len())?;
-        let e = self.evaluator;
+        let e = &*self.evaluator;
         let level = self.plan.coefficients_level();
         let real = e.drop_to(&slots[0], level).within(TO_COEFFICIENTS)?;
         let imaginary = match slots.get(1) {

@@ -1,0 +1,272 @@
+//! A network on ciphertexts, for one client: all between an encrypted input and an encrypted answer.
+//!
+//! ```text
+//! [logits / bound] + noise  <-  Evaluate([input / bound]; weights)
+//! ```
+//!
+//! A layer is a [sum of convolutions](jaguar_ckks::convolution), packed, for each ciphertext of its output, and a
+//! [bootstrap](jaguar_ckks::circuits::Bootstrap) with ReLU and a mask. The output is packed at level 1 and
+//! [made safe](jaguar_ckks::answer). Values stay for as long as a layer takes them. What is done depends on the network's
+//! sizes alone, on no weight and no value.
+//!
+//! Every scale between layers is a power of two that both sides know, and exact: 2^40 of values, 2^42 of what is
+//! bootstrapped, 2^96 of the answer (for moduli of 100 bits). So nothing of scales passes between the parties but to be
+//! checked, and bounds of values are factors of weights.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jaguar_ckks::answer::{self, Answerer};
+use jaguar_ckks::circuits::{Bootstrap, Evaluator as _};
+use jaguar_ckks::convolution::Convolution;
+use jaguar_ckks::layout::Grid;
+use jaguar_ckks::packing::Packer;
+use jaguar_ckks::{Ciphertext, Complex, Context, KeyedEvaluator, Plaintext, PublicKey, wire};
+use jaguar_ring::prg::Prg;
+
+use super::keys::{Keys, key_specs};
+use super::plan::{Idle, NetworkError, Plan, circuit_plan, moduli, unfit, value_scale};
+
+/// Evaluates a network for one client. It may be used by several threads, but each evaluation is spread over all threads
+/// of the context already.
+pub struct Evaluator {
+    plan: Arc<Plan>,
+    evaluator: Arc<KeyedEvaluator>,
+    bootstrap: Bootstrap<KeyedEvaluator, Arc<KeyedEvaluator>>,
+    packer: Packer,
+    public: PublicKey,
+    /// The layers' and the output's.
+    convolutions: Vec<Convolution>,
+    /// By grid and by ciphertext of a value: what ReLU keeps.
+    masks: HashMap<Grid, Vec<Vec<Plaintext>>>,
+    idle: Vec<Idle>,
+    checks: usize,
+    /// By value: the last layer that takes it.
+    last: Vec<usize>,
+}
+
+/// The ciphertexts of a value, or nothing where no later layer takes it.
+type Value = Option<Vec<Ciphertext>>;
+
+impl Evaluator {
+    /// Prepares a calibrated plan for a client's keys: encodes matrices and masks.
+    ///
+    /// # Errors
+    /// If the plan was made for another set, or has no bounds; [`NetworkError::Keys`] if a key is missing.
+    pub fn new(plan: Arc<Plan>, context: Arc<Context>, keys: Keys) -> Result<Self, NetworkError> {
+        let params = context.params();
+        plan.check(params)?;
+        plan.calibrated()?;
+        let specs = key_specs(&context)?;
+        if let Some(spec) = specs.circuit.iter().find(|spec| !keys.circuit.has(&context, spec)) {
+            let missing = jaguar_ckks::Error::Key { what: format!("{:?}", spec.kind), level: spec.level };
+            return Err(NetworkError::Keys(missing));
+        }
+        let evaluator = Arc::new(KeyedEvaluator::new(&context, keys.circuit));
+        let packer = Packer::new(&context, keys.packing, answer::LEVEL).map_err(NetworkError::Keys)?;
+        Answerer::new(&packer, &keys.public).map_err(NetworkError::Keys)?;
+        let bootstrap = Bootstrap::new(Arc::clone(&evaluator), circuit_plan(params, plan.composite()))
+            .map_err(|error| unfit(params, error))?;
+        let layers = plan.description().layers.len();
+        let convolutions =
+            (0..=layers).map(|index| plan.convolution(index, true)).collect::<Result<_, _>>()?;
+        let mut masks = HashMap::new();
+        for grid in &plan.grids()[1..] {
+            if !masks.contains_key(grid) {
+                let keep = grid.masks(plan.values())?;
+                let encoded = keep.iter().map(|keep| bootstrap.mask(keep)).collect::<Result<Vec<_>, _>>();
+                masks.insert(*grid, encoded.map_err(NetworkError::Circuit)?);
+            }
+        }
+        let mut last = vec![0; layers + 1];
+        for (index, layer) in plan.description().all().enumerate() {
+            layer.terms.iter().for_each(|term| last[term.from] = index);
+        }
+        let (idle, checks) = (plan.idle()?, plan.checks()?);
+        Ok(Self {
+            evaluator,
+            bootstrap,
+            packer,
+            public: keys.public,
+            convolutions,
+            masks,
+            idle,
+            checks,
+            last,
+            plan,
+        })
+    }
+
+    /// The encrypted answer to an encrypted input: as [`Public::encrypt`](super::Public::encrypt) makes
+    /// it. `progress` is called after each layer, with how many are
+    /// done, of how many, the output included.
+    ///
+    /// # Errors
+    /// [`NetworkError::Message`] if the input is none, [`NetworkError::Stopped`] soon after `stop` is set.
+    pub fn evaluate(
+        &self,
+        input: &[u8],
+        progress: &mut dyn FnMut(u32, u32),
+        stop: &AtomicBool,
+    ) -> Result<Vec<u8>, NetworkError> {
+        let layers = self.convolutions.len();
+        let going = || if stop.load(Ordering::Relaxed) { Err(NetworkError::Stopped) } else { Ok(()) };
+        let mut values: Vec<Value> = vec![Some(self.read(input)?)];
+        for index in 0..layers - 1 {
+            let made = self.layer(index, &values, &going)?;
+            values.push(Some(made));
+            for (value, &last) in values.iter_mut().zip(&self.last) {
+                if last <= index {
+                    *value = None;
+                }
+            }
+            progress(index as u32 + 1, layers as u32);
+        }
+        going()?;
+        let answer = self.output(&values, &going)?;
+        let context = self.evaluator.context();
+        let mut bytes = Vec::with_capacity(answer_bytes(context)?);
+        wire::write_ciphertext(context, &answer, &mut bytes)?;
+        progress(layers as u32, layers as u32);
+        Ok(bytes)
+    }
+
+    /// The input's ciphertexts: nothing but these, at the level and scale that they must have.
+    fn read(&self, mut bytes: &[u8]) -> Result<Vec<Ciphertext>, NetworkError> {
+        let context = self.evaluator.context();
+        let refuse = |why: String| NetworkError::Message { what: "the input", why };
+        let (found, count) = (bytes.len(), self.plan.grids()[0].polynomials());
+        let needed = count * wire::seeded_bytes(context, answer::LEVEL)?;
+        if found != needed {
+            return Err(refuse(format!("{found} bytes, not {needed}")));
+        }
+        let scale = value_scale(context.params());
+        let mut made = Vec::with_capacity(count);
+        for part in 0..count {
+            let ct = wire::read_seeded(context, &mut bytes)
+                .map_err(|error| refuse(format!("ciphertext {part}: {error}")))?;
+            if ct.level() != answer::LEVEL || ct.scale() != scale {
+                let (level, scale) = (ct.level(), ct.scale().log2());
+                return Err(refuse(format!("ciphertext {part} has level {level} and scale 2^{scale}")));
+            }
+            made.push(ct);
+        }
+        Ok(made)
+    }
+
+    /// What a layer takes.
+    fn inputs<'a>(&self, index: usize, values: &'a [Value]) -> Vec<&'a [Ciphertext]> {
+        let description = self.plan.description();
+        let layer = description.layers.get(index).unwrap_or(&description.output);
+        layer.terms.iter().map(|term| values[term.from].as_deref().unwrap_or(&[])).collect()
+    }
+
+    /// All ciphertexts of value index + 1.
+    fn layer(
+        &self,
+        index: usize,
+        values: &[Value],
+        going: &dyn Fn() -> Result<(), NetworkError>,
+    ) -> Result<Vec<Ciphertext>, NetworkError> {
+        let (convolution, inputs) = (&self.convolutions[index], self.inputs(index, values));
+        let scale = f64::from(self.bootstrap.plan().log_raised_scale).exp2();
+        let masks = &self.masks[convolution.output()];
+        let part = |(part, mask): (usize, &Vec<Plaintext>)| {
+            going()?;
+            let packed = convolution.packed(&self.packer, &inputs, part, scale)?;
+            going()?;
+            let slots = self.bootstrap.slots(&packed)?;
+            going()?;
+            let rectified = self.bootstrap.rectify(&slots, mask)?;
+            drop(slots);
+            going()?;
+            Ok(self.bootstrap.coefficients(&rectified)?)
+        };
+        masks.iter().enumerate().map(part).collect()
+    }
+
+    /// Logits and checks, and nothing else.
+    fn output(
+        &self,
+        values: &[Value],
+        going: &(dyn Fn() -> Result<(), NetworkError> + Sync),
+    ) -> Result<Ciphertext, NetworkError> {
+        let layers = self.convolutions.len() - 1;
+        let (convolution, inputs) = (&self.convolutions[layers], self.inputs(layers, values));
+        let answerer = Answerer::new(&self.packer, &self.public)?;
+        let scale = f64::from(answerer.log_input_scale()).exp2();
+        let output = &self.plan.description().output;
+        let bound = output.bound.unwrap_or(1.0);
+        let leaf = |number: usize| -> Result<Ciphertext, NetworkError> {
+            going()?;
+            let Some(check) = number.checked_sub(self.plan.outputs()) else {
+                let sum = convolution.sum(&self.evaluator, &inputs, number, scale)?;
+                let bias = Complex::from(f64::from(output.bias.0[number]) / bound);
+                return Ok(self.evaluator.add_constant(&sum, bias)?);
+            };
+            self.check(check, values, scale)
+        };
+        answerer.answer(self.plan.outputs() + self.checks, leaf, &mut Prg::from_os())
+    }
+
+    /// A sum, in coefficient 0, of places that hold zero, one place of each ciphertext that has such: see
+    /// [`Plan::checks`]. What noise stands there is as it is, without a weight: far below the noise of the answer. Only
+    /// what has filled the modulus comes out at all.
+    fn check(&self, index: usize, values: &[Value], scale: f64) -> Result<Ciphertext, NetworkError> {
+        let (evaluator, params) = (&*self.evaluator, self.evaluator.context().params());
+        let (n, gap) = (params.n(), params.n() / self.plan.values());
+        let mut sum: Option<Ciphertext> = None;
+        for idle in &self.idle {
+            let ct = values[idle.value].as_ref().and_then(|parts| parts.get(idle.part));
+            let place = gap * idle.places[index % idle.places.len()];
+            if let Some(ct) = ct {
+                let moved = evaluator.multiply_monomial(ct, (2 * n - place) % (2 * n))?;
+                sum = Some(match sum {
+                    None => moved,
+                    Some(sum) => evaluator.add(&sum, &moved)?,
+                });
+            }
+        }
+        let sum = sum.ok_or_else(|| NetworkError::Malformed("checks without a value".into()))?;
+        Ok(evaluator.with_scale(sum, scale))
+    }
+}
+
+/// Bytes of an answer.
+///
+/// # Errors
+/// If the set has no level for it.
+pub fn answer_bytes(context: &Context) -> Result<usize, NetworkError> {
+    Ok(wire::ciphertext_bytes(context, answer::LEVEL)?)
+}
+
+/// Bytes of memory that an [`Evaluator`] takes while it evaluates, estimated from sizes: keys, matrices, masks, values,
+/// what a bootstrap holds at its widest, and tables.
+///
+/// # Errors
+/// If the plan was made for another set.
+pub fn memory(context: &Context, plan: &Plan) -> Result<u64, NetworkError> {
+    let params = context.params();
+    plan.check(params)?;
+    let circuit = circuit_plan(params, plan.composite());
+    let counts = circuit.counts(params.n() / 2, moduli(params)).map_err(|error| unfit(params, error))?;
+    let limb = 8 * params.n() as u64;
+    let special = params.special().len() as u64;
+    let limbs = |level: usize| params.limbs(level) as u64;
+    let by_level = || (0..).zip(&counts.levels);
+    let diagonals = by_level().filter(|(_, at)| at.transforms > 0);
+    let matrices: u64 = diagonals.map(|(level, at)| at.plaintexts as u64 * (limbs(level) + special)).sum();
+    // Rotations of the baby steps, two halves each, and as many again of one ciphertext's digits and sums.
+    let widest = by_level().map(|(level, at)| 2 * (at.babies as u64 + 8) * (limbs(level) + special)).max();
+    let mut grids: Vec<Grid> = plan.grids()[1..].to_vec();
+    grids.dedup();
+    let masks: u64 = grids.iter().map(|grid| grid.polynomials() as u64 * limbs(circuit.relu_level())).sum();
+    // Those that wait for a later layer: all, at most.
+    let values: u64 =
+        plan.grids().iter().map(|grid| 2 * grid.polynomials() as u64 * limbs(answer::LEVEL)).sum();
+    // Of the transforms, by prime: two numbers a root, forward and back.
+    let tables = 4 * (limbs(params.top()) + special);
+    let keys = key_specs(context)?.memory(context)? as u64;
+    Ok(keys + limb * (matrices + widest.unwrap_or(0) + masks + values + tables) + (128 << 20))
+}

@@ -1,0 +1,278 @@
+//! Whole networks on ciphertexts, by a client and a server that share nothing but bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use jaguar_ckks::answer;
+use jaguar_ckks::{
+    Context, Error, EvaluationKeys, KeyGenerator, Literal, Parameters, SecretKey, packing, wire,
+};
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::prg::Prg;
+
+use super::tests::{inputs, small, wide};
+use super::*;
+use crate::description::Description;
+use crate::model::Inputs;
+
+fn params(log_n: u32) -> Parameters {
+    Parameters::new(&Literal::insecure(log_n)).expect("sound")
+}
+
+fn context(log_n: u32, threads: usize) -> Arc<Context> {
+    Context::new(Cpu::detect(), params(log_n), threads).expect("threads")
+}
+
+struct Client {
+    secret: SecretKey,
+    public: Public,
+}
+
+/// A client that was told of a plan, and all that it sends once.
+fn client(log_n: u32, told: &str, seed: u8) -> (Client, Vec<u8>) {
+    let context = context(log_n, 1);
+    let secret = SecretKey::from_prg(&context, &mut Prg::new([seed; 32]));
+    let specs = key_specs(&context).expect("they fit");
+    let mut generator = KeyGenerator::from_prg(&secret, Prg::new([seed + 1; 32]));
+    let mut bytes = Vec::new();
+    for spec in specs.circuit.iter().chain(&specs.packing) {
+        wire::write_key(&context, &generator.key(spec).expect("sound"), &mut bytes).expect("memory");
+    }
+    let public = secret.public_key(specs.public, &mut Prg::new([seed + 2; 32])).expect("sound");
+    wire::write_public_key(&public, &mut bytes).expect("memory");
+    assert_eq!(bytes.len(), specs.bytes(&context).expect("sound"));
+    let public = Public::parse(told, context.params()).expect("what the plan says");
+    (Client { secret, public }, bytes)
+}
+
+fn read(context: &Arc<Context>, mut bytes: &[u8]) -> Keys {
+    let specs = key_specs(context).expect("they fit");
+    let mut held = |specs: &[jaguar_ckks::KeySpec]| {
+        let mut keys = EvaluationKeys::new();
+        specs.iter().for_each(|spec| keys.insert(wire::read_key(context, spec, &mut bytes).expect("keys")));
+        keys
+    };
+    let (circuit, packing) = (held(&specs.circuit), held(&specs.packing));
+    let public = wire::read_public_key(context, &mut bytes).expect("a key");
+    assert!(bytes.is_empty());
+    Keys { circuit, packing, public }
+}
+
+/// A plan whose bounds hold inputs of up to this part of the input's bound.
+fn plan(description: Description, log_n: u32, part: f32) -> (Plan, Vec<Vec<f32>>) {
+    let samples = inputs(&description, 12);
+    let shrunk: Vec<Vec<f32>> =
+        samples.iter().map(|sample| sample.iter().map(|x| part * x).collect()).collect();
+    let mut plan = Plan::new(description, 1 << (log_n - 1)).expect("it fits");
+    let given = Inputs { samples: &shrunk, margin: 1.5, stress: &[], stress_margin: 1.0 };
+    plan.calibrate(given).expect("sound samples");
+    (plan, samples)
+}
+
+fn told(plan: &Plan, log_n: u32) -> String {
+    serde_json::to_string(&plan.public(&params(log_n)).expect("calibrated")).expect("plain")
+}
+
+fn run(evaluator: &Evaluator, input: &[u8]) -> Result<Vec<u8>, NetworkError> {
+    evaluator.evaluate(input, &mut |_, _| (), &AtomicBool::new(false))
+}
+
+/// Every logit beside the network in floating point with the same polynomial. Noise and rounding of the answer are
+/// 2^-9 of the bound each, at most; the sine and the noise of CKKS, through all layers, are to be no more than 2^-9.
+fn by_bytes(description: Description, log_n: u32, threads: usize, count: usize) {
+    let (plan, samples) = plan(description, log_n, 1.0);
+    let simulated = plan.simulate(&samples[..count]).expect("sound");
+    let (client, keys) = client(log_n, &told(&plan, log_n), 40);
+    let layers = plan.description().layers.len() as u32 + 1;
+    let server = context(log_n, threads);
+    let evaluator =
+        Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
+    for (sample, simulated) in samples.iter().zip(simulated) {
+        let input = client.public.encrypt(&client.secret, sample).expect("within the bound");
+        assert_eq!(input.len(), client.public.input_bytes(&server).expect("sound"));
+        let mut seen = Vec::new();
+        let mut progress = |done, of| seen.push((done, of));
+        let answer = evaluator.evaluate(&input, &mut progress, &AtomicBool::new(false)).expect("an answer");
+        assert_eq!(answer.len(), client.public.answer_bytes(&server).expect("sound"));
+        assert!(seen.into_iter().eq((1..=layers).map(|done| (done, layers))));
+        let logits = client.public.decrypt(&client.secret, &answer).expect("a right answer");
+        let expected = simulated.logits.expect("within the bounds");
+        assert_eq!(logits.len(), expected.len());
+        let bound = client.public.output_bound;
+        let worst = logits.iter().zip(&expected).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+        println!("N = 2^{log_n}: log2 of the largest error, in bounds, {:.1}", (worst / bound).log2());
+        assert!(worst <= answer::most_error(bound) + bound / 512.0, "{logits:?}, not {expected:?}");
+    }
+}
+
+#[test]
+fn a_network_of_single_ciphertexts() {
+    by_bytes(small(), 10, 2, 2);
+}
+
+#[test]
+fn a_network_of_several_ciphertexts() {
+    by_bytes(wide(), 10, 1, 1);
+}
+
+#[test]
+fn a_larger_ring() {
+    by_bytes(small(), 12, 2, 1);
+}
+
+/// Without a layer there is nothing but the output, and nothing to be checked.
+#[test]
+fn a_linear_network() {
+    let mut description = small();
+    description.layers.clear();
+    let [channels, height, width] = description.input;
+    for term in &mut description.output.terms {
+        (term.from, term.channels, term.height, term.width) = (0, channels, height, width);
+        let count = term.out * channels * height * width;
+        term.weights.0 = (0..count).map(|at| (at % 13) as f32 / 40.0 - 0.15).collect();
+    }
+    by_bytes(description, 10, 1, 1);
+}
+
+/// A value that leaves its interval fills the modulus, and the client sees it.
+#[test]
+fn a_left_interval_is_noticed() {
+    let (plan, samples) = plan(small(), 10, 0.25);
+    let reach = plan.simulate(&samples[..1]).expect("sound")[0].reach;
+    assert!(reach > 1.2, "{reach}");
+    let (client, keys) = client(10, &told(&plan, 10), 50);
+    let server = context(10, 2);
+    let evaluator =
+        Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
+    let input = client.public.encrypt(&client.secret, &samples[0]).expect("within the bound");
+    let answer = run(&evaluator, &input).expect("an answer");
+    let error = client.public.decrypt(&client.secret, &answer).expect_err("no numbers");
+    assert!(matches!(error, NetworkError::Left), "{error}");
+    // One within the bounds has an answer.
+    let input: Vec<f32> = samples[0].iter().map(|x| x / 4.0).collect();
+    let answer = run(&evaluator, &client.public.encrypt(&client.secret, &input).expect("sound"));
+    client.public.decrypt(&client.secret, &answer.expect("an answer")).expect("numbers");
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let (plan, samples) = plan(small(), 10, 1.0);
+    let told = told(&plan, 10);
+    let (client, keys) = client(10, &told, 60);
+    let server = context(10, 1);
+    let plan = Arc::new(plan);
+    let evaluator = |keys: Keys| Evaluator::new(Arc::clone(&plan), Arc::clone(&server), keys);
+    let refused = |keys: Keys, part: &str| {
+        let error = evaluator(keys).err().expect("a key is missing");
+        assert!(matches!(error, NetworkError::Keys(_)) && error.to_string().contains(part), "{error}");
+    };
+
+    // Keys.
+    let read = || read(&server, &keys);
+    let mut generator = KeyGenerator::from_prg(&client.secret, Prg::new([70; 32]));
+    let mut made = |specs: &[jaguar_ckks::KeySpec]| {
+        let mut keys = EvaluationKeys::new();
+        specs.iter().for_each(|spec| keys.insert(generator.key(spec).expect("sound")));
+        keys
+    };
+    let specs = key_specs(&server).expect("they fit");
+    for at in 0..specs.circuit.len() {
+        let mut fewer = specs.circuit.clone();
+        let lost = fewer.remove(at);
+        refused(Keys { circuit: made(&fewer), ..read() }, &format!("no key for {:?}", lost.kind));
+    }
+    refused(Keys { packing: made(&packing::key_specs(&server, 0, 1)), ..read() }, "no key for Galois");
+    refused(Keys { packing: made(&packing::key_specs(&server, 1, 2)), ..read() }, "special primes");
+    let low = client.secret.public_key(0, &mut Prg::new([71; 32])).expect("sound");
+    refused(Keys { public: low, ..read() }, "level 0");
+
+    // Plans.
+    let other = Plan::new(small(), 1 << 11).expect("it fits");
+    let error = Evaluator::new(Arc::new(other), Arc::clone(&server), read()).err().expect("another ring");
+    assert!(matches!(error, NetworkError::Set { .. }), "{error}");
+    let bare = Plan::new(small(), 512).expect("it fits");
+    let error = Evaluator::new(Arc::new(bare), Arc::clone(&server), read()).err().expect("no bounds");
+    assert!(matches!(error, NetworkError::Uncalibrated { .. }), "{error}");
+
+    // Inputs.
+    let evaluator = evaluator(read()).expect("all keys");
+    let input = client.public.encrypt(&client.secret, &samples[0]).expect("within the bound");
+    let changed = |bytes: &[u8], at: usize, to: u8| {
+        let mut bytes = bytes.to_vec();
+        bytes[at..at + 16].fill(to);
+        bytes
+    };
+    let none = |bytes: &[u8], part: &str| {
+        let error = run(&evaluator, bytes).expect_err("no input");
+        assert!(matches!(error, NetworkError::Message { what: "the input", .. }), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    none(&[], "0 bytes");
+    none(&input[1..], "bytes, not");
+    none(&[&input[..], &[0]].concat(), "bytes, not");
+    none(&changed(&input, 0, 1), "it begins with");
+    none(&changed(&input, 200, 255), "modulo");
+    let scale = 48 + 1;
+    let mut rescaled = input.clone();
+    rescaled[scale..scale + 8].copy_from_slice(&2f64.powi(41).to_le_bytes());
+    none(&rescaled, "scale 2^41");
+    for (what, input) in [
+        ("71 values, not 72", vec![0.0; 71]),
+        ("value 3", [&samples[0][..3], &[1.01], &samples[0][4..]].concat()),
+        ("value 0", [&[f32::NAN], &samples[0][1..]].concat()),
+    ] {
+        let error = client.public.encrypt(&client.secret, &input).expect_err(what);
+        assert!(matches!(error, NetworkError::Input { .. }) && error.to_string().contains(what), "{error}");
+    }
+
+    // Answers.
+    let answer = run(&evaluator, &input).expect("an answer");
+    let open =
+        |secret: &SecretKey, bytes: &[u8]| client.public.decrypt(secret, bytes).expect_err("no answer");
+    let other = SecretKey::from_prg(client.secret.context(), &mut Prg::new([72; 32]));
+    assert!(matches!(open(&other, &answer), NetworkError::Spoilt));
+    assert!(matches!(open(&client.secret, &changed(&answer, answer.len() / 3, 0)), NetworkError::Spoilt));
+    for bytes in [&answer[1..], &changed(&answer, 49, 0)[..], &changed(&answer, 200, 255)] {
+        let error = open(&client.secret, bytes);
+        assert!(matches!(error, NetworkError::Message { what: "the answer", .. }), "{error}");
+    }
+    let foreign = SecretKey::from_prg(&context(11, 1), &mut Prg::new([73; 32]));
+    assert!(matches!(open(&foreign, &answer), NetworkError::Set { .. }));
+
+    // An end: before anything, and after the first layer.
+    let stop = AtomicBool::new(true);
+    let error = evaluator.evaluate(&input, &mut |_, _| (), &stop).expect_err("stopped");
+    assert!(matches!(error, NetworkError::Stopped));
+    stop.store(false, Ordering::Relaxed);
+    let done = AtomicU32::new(0);
+    let mut progress = |layers, _| {
+        done.store(layers, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
+    };
+    let error = evaluator.evaluate(&input, &mut progress, &stop).expect_err("stopped");
+    assert!(matches!(error, NetworkError::Stopped) && done.into_inner() == 1);
+}
+
+/// The full set's keys. Those of CtoS, at the upper five levels, are 96 % of them: 35 rotations, a conjugation, a
+/// relinearisation and the ephemeral secret's, most of them of up to 34 primes in five digits.
+#[test]
+fn bytes_of_keys() {
+    let params = Parameters::new(&Literal::n16()).expect("sound");
+    let context = Context::new(Cpu::detect(), params, 2).expect("threads");
+    let specs = key_specs(&context).expect("they fit");
+    let sum = |specs: &mut dyn Iterator<Item = &jaguar_ckks::KeySpec>| -> usize {
+        specs.map(|spec| wire::key_bytes(&context, spec).expect("sound")).sum()
+    };
+    let high = sum(&mut specs.circuit.iter().filter(|spec| spec.level >= 23));
+    assert_eq!(sum(&mut specs.circuit.iter()), 2_086_622_704);
+    assert_eq!(sum(&mut specs.packing.iter()), 32_769_664);
+    assert_eq!(specs.bytes(&context).expect("sound"), 2_120_211_649);
+    assert_eq!(high, 2_029_391_832);
+}
+
+/// An error of the layer below keeps its kind.
+#[test]
+fn errors_have_kinds() {
+    let error = NetworkError::from(Error::Factor { factor: 3 });
+    assert!(matches!(error, NetworkError::Ckks(Error::Factor { factor: 3 })));
+}
