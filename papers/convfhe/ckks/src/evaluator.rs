@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jaguar_ring::modular::slices;
 
 use crate::ciphertext::{check_scale, round_constant};
-use crate::circuits::Matrix;
+use crate::circuits::{Matrix, Step};
 use crate::context::SwitchingKey;
 use crate::poly::{Poly, Values};
 use crate::spec::KeyKind;
@@ -27,10 +27,12 @@ pub struct PreparedMatrix {
     level: usize,
     scale: f64,
     giants: Vec<PreparedGiant>,
+    /// The giant step that is none, if there is one, and the others in their order.
+    middle: Option<usize>,
+    chains: [Vec<Step>; 2],
 }
 
 struct PreparedGiant {
-    rotation: usize,
     /// Rotation and diagonal.
     terms: Vec<(usize, Poly<Values>)>,
 }
@@ -433,9 +435,10 @@ impl circuits::Evaluator for KeyedEvaluator {
                 }
                 terms.push((term.rotation, context.slots_to_poly(&term.diagonal, scale, limbs, special)?));
             }
-            giants.push(PreparedGiant { rotation: giant.rotation, terms });
+            giants.push(PreparedGiant { terms });
         }
-        Ok(PreparedMatrix { level, scale, giants })
+        let middle = matrix.giants.iter().position(|giant| giant.rotation == 0);
+        Ok(PreparedMatrix { level, scale, giants, middle, chains: matrix.chains() })
     }
 
     /// Baby and giant steps modulo QP (Bossuat, Mouchet, Troncoso-Pastoriza, Hubaux, EUROCRYPT 2021, algorithm 6).
@@ -469,10 +472,9 @@ impl circuits::Evaluator for KeyedEvaluator {
             }
         }
 
-        // Giant steps: sums of products, of which the first half is divided by P to be switched.
-        let mut total: Option<Pair> = None;
-        for giant in &matrix.giants {
-            let terms: Vec<_> = giant
+        // Giant steps by Horner's rule: sums of products, of which the first half is divided by P to be switched.
+        let sum = |giant: usize| {
+            let terms: Vec<_> = matrix.giants[giant]
                 .terms
                 .iter()
                 .filter_map(|(rotation, diagonal)| {
@@ -480,29 +482,34 @@ impl circuits::Evaluator for KeyedEvaluator {
                     Some((diagonal, [&baby[0], &baby[1]]))
                 })
                 .collect();
-            let mut sum = self.dot(&terms, ordinary, special);
-            let element = context.rotation(giant.rotation);
-            if element != 1 {
+            self.dot(&terms, ordinary, special)
+        };
+        let added = |sum: Option<Pair>, [a, b]: Pair| match sum {
+            None => [a, b],
+            Some([mut more_a, mut more_b]) => {
+                context.add(&mut more_a, &a);
+                context.add(&mut more_b, &b);
+                [more_a, more_b]
+            }
+        };
+        let mut total = matrix.middle.map(sum);
+        for chain in &matrix.chains {
+            let mut part: Option<Pair> = None;
+            for step in chain {
+                let [mut a, b] = added(part, sum(step.giant));
+                let element = context.rotation(step.rotation);
                 let key = self.key(KeyKind::Galois(element), ct.level)?;
                 if key.special() != special {
                     let what = format!("{:?} with all special primes", KeyKind::Galois(element));
                     return Err(Error::Key { what, level: ct.level });
                 }
-                let [a, b] = &mut sum;
-                context.mod_down(a);
-                let digits = context.decompose(a, special);
-                let switched = context.products(&digits, key, Some(&context.sources(element)), Some(b));
-                drop(digits);
-                sum = switched;
+                context.mod_down(&mut a);
+                let digits = context.decompose(&a, special);
+                part = Some(context.products(&digits, key, Some(&context.sources(element)), Some(&b)));
             }
-            total = Some(match total {
-                None => sum,
-                Some([mut a, mut b]) => {
-                    context.add(&mut a, &sum[0]);
-                    context.add(&mut b, &sum[1]);
-                    [a, b]
-                }
-            });
+            if let Some(part) = part {
+                total = Some(added(total, part));
+            }
         }
         let missing =
             || Error::Count { operation: "transform", what: "giant steps", found: 0, expected: "1".into() };

@@ -39,6 +39,11 @@ const LARGEST_INTEGER: f64 = 15.0;
 /// How many hoisted rotations a giant step costs: 4 to 6 were measured for the first matrix of CtoS at N = 2^16.
 const GIANT_COST: f64 = 4.0;
 
+/// How many hoisted rotations a key of CtoS is worth that need not be made, sent, read and held: with 3 or less keys would have
+/// 1.65 GB for N = 2^16. One of StoC has a fifteenth of the bytes; rotations there cost less, too.
+const KEY_COST: f64 = 5.0;
+const LOW_KEY_COST: f64 = 3.0;
+
 /// What a bootstrap does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -98,8 +103,8 @@ impl Plan {
         Sine::new(SINE_DEGREE, DOUBLINGS, LARGEST_INTEGER + 0.25 + message, amplitude)
     }
 
-    fn layout(&self, slots: usize, layers: Vec<usize>) -> Layout {
-        Layout { slots, values: self.values, layers, giant_cost: GIANT_COST }
+    fn layout(&self, slots: usize, layers: Vec<usize>, key_cost: f64) -> Layout {
+        Layout { slots, values: self.values, layers, giant_cost: GIANT_COST, key_cost }
     }
 
     /// What a layer takes in a ring with so many slots, whose levels have these moduli.
@@ -140,10 +145,10 @@ impl<E: Evaluator, H: Deref<Target = E>> Bootstrap<E, H> {
         if top < needed {
             return Err(Error::Level { circuit: "a bootstrap", needed, found: top });
         }
-        let layout = plan.layout(slots, even_layers(plan.values, plan.to_slots));
+        let layout = plan.layout(slots, even_layers(plan.values, plan.to_slots), KEY_COST);
         let first = layout.to_slots(1.0 / sine.bound())?;
         let turned = even_layers(plan.values, plan.to_coefficients).into_iter().rev().collect();
-        let last = plan.layout(slots, turned).to_coefficients(1.0)?;
+        let last = plan.layout(slots, turned, LOW_KEY_COST).to_coefficients(1.0)?;
         let encode = |fourier: &Fourier, begin: usize, circuit| {
             let matrices = fourier.matrices.iter().zip((0..=begin).rev());
             let prepared = matrices.map(|(m, level)| evaluator.prepare(m, level, evaluator.modulus(level)));

@@ -41,6 +41,8 @@ pub struct Layout {
     pub layers: Vec<usize>,
     /// How many hoisted rotations a key switch costs: it decides between baby and giant steps.
     pub giant_cost: f64,
+    /// How many hoisted rotations one key less is worth.
+    pub key_cost: f64,
 }
 
 /// Why a transform is not possible.
@@ -128,7 +130,8 @@ impl Layout {
                     .into_iter()
                     .map(|(rotation, mut diagonal)| {
                         diagonal.resize(2 * n, Complex::ZERO);
-                        (rotation, diagonal)
+                        // What is rotated repeats with period n: so to the right remains to the right.
+                        (if rotation > n / 2 { rotation + n } else { rotation }, diagonal)
                     })
                     .collect(),
             };
@@ -155,7 +158,7 @@ impl Layout {
     }
 
     fn split(&self, matrices: Vec<Diagonals>) -> Fourier {
-        Fourier { matrices: matrices.iter().map(|m| m.split(self.giant_cost)).collect() }
+        Fourier { matrices: matrices.iter().map(|m| m.split(self.giant_cost, self.key_cost)).collect() }
     }
 }
 

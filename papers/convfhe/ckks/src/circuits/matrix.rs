@@ -13,6 +13,14 @@ use crate::Complex;
 /// So with M's k-th diagonal `d_k[j] = M[j][(j + k) mod slots]`, the one that stands here for g + b = k is already
 /// turned back: `diagonal[j] = d_k[(j - g) mod slots]`. Baby steps are rotations of one ciphertext, so they share its
 /// decomposition; a giant step is one key switch more.
+///
+/// Giant steps are made by Horner's rule, from the farthest on each side of 0 inwards, each by the distance to the next:
+///
+/// ```text
+/// rot_G(S_1) + rot_2G(S_2) + rot_3G(S_3) = rot_G(S_1 + rot_G(S_2 + rot_G(S_3)))
+/// ```
+///
+/// That takes as many key switches, but one key where distances are the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     /// How many slots a vector has: a power of two, at most N/2. With fewer than N/2 the slots repeat with that period,
@@ -47,9 +55,14 @@ impl Matrix {
         all.filter(|&rotation| rotation != 0).collect()
     }
 
-    /// The rotations of sums, without 0.
+    /// The rotations of sums.
     pub fn giant_steps(&self) -> BTreeSet<usize> {
-        self.giants.iter().map(|g| g.rotation).filter(|&rotation| rotation != 0).collect()
+        self.chains().iter().flatten().map(|step| step.rotation).collect()
+    }
+
+    /// The giant steps on each side of 0, the farthest first. The one at 0 is none.
+    pub fn chains(&self) -> [Vec<Step>; 2] {
+        chains(self.giants.iter().map(|giant| giant.rotation), self.slots)
     }
 
     /// How many diagonals there are.
@@ -57,6 +70,46 @@ impl Matrix {
         self.giants.iter().map(|g| g.terms.len()).sum()
     }
 }
+
+/// A giant step of Horner's rule: the sum of a giant, with what came before, is rotated and added to the next one's. Behind
+/// the last one of a chain is the giant at 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which of [`Matrix::giants`].
+    pub giant: usize,
+    /// By how much.
+    pub rotation: usize,
+}
+
+/// A rotation to the left, or to the right if that is shorter.
+fn signed(rotation: usize, slots: usize) -> i64 {
+    if rotation > slots / 2 { rotation as i64 - slots as i64 } else { rotation as i64 }
+}
+
+/// On each side of 0, or all on one side if that takes fewer different steps.
+fn chains(rotations: impl Iterator<Item = usize>, slots: usize) -> [Vec<Step>; 2] {
+    let all: Vec<usize> = rotations.collect();
+    let chain = |around: bool, side: i64| -> Vec<Step> {
+        let distance = |k: usize| side * if around { k as i64 } else { signed(k, slots) };
+        let distances = all.iter().enumerate().map(|(giant, &k)| (distance(k), giant));
+        let mut distances: Vec<_> = distances.filter(|&(k, _)| k > 0).collect();
+        distances.sort_unstable_by(|a, b| b.cmp(a));
+        let next = distances.iter().skip(1).map(|&(k, _)| k).chain([0]);
+        let step = |(&(k, giant), next): (&(i64, usize), i64)| Step {
+            giant,
+            rotation: ((k - next) * side).rem_euclid(slots as i64) as usize,
+        };
+        distances.iter().zip(next).map(step).collect()
+    };
+    let [both, one] = [false, true].map(|around| [chain(around, 1), chain(around, -1)]);
+    let different = |chains: &[Vec<Step>; 2]| {
+        chains.iter().flatten().map(|step| step.rotation).collect::<BTreeSet<_>>().len()
+    };
+    if different(&one) < different(&both) { one } else { both }
+}
+
+/// How many baby steps are tried: all numbers up to this, then powers of two.
+const ALL_BABIES: i64 = 64;
 
 /// A sparse matrix by its diagonals: `by_rotation[k][j]` is the entry in row j and column (j + k) mod `slots`.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,35 +154,40 @@ impl Diagonals {
         self
     }
 
-    /// Splits rotations into baby and giant steps, such that hoisted rotations and `giant_cost` times the others are
-    /// fewest.
-    pub fn split(&self, giant_cost: f64) -> Matrix {
-        // Rotations lie on both sides of 0, and are multiples of some power of two.
-        let signed = |k: usize| if k > self.slots / 2 { k as i64 - self.slots as i64 } else { k as i64 };
+    /// Splits rotations into baby and giant steps, such that hoisted rotations, `giant_cost` times the others and
+    /// `key_cost` times the different ones are fewest together.
+    pub fn split(&self, giant_cost: f64, key_cost: f64) -> Matrix {
+        // Rotations are multiples of some power of two, and lie on both sides of 0 or all around.
+        let slots = self.slots as i64;
         let step = 1i64 << self.by_rotation.keys().map(|k| k.trailing_zeros()).min().unwrap_or(0).min(62);
-        let parts = |babies: i64| {
+        // Baby steps begin at `-before`.
+        let parts = |around: bool, babies: i64, before: i64| {
             self.by_rotation.keys().map(move |&k| {
-                let multiple = signed(k) / step;
-                let giant = multiple.div_euclid(babies) * babies;
-                (
-                    (giant * step).rem_euclid(self.slots as i64) as usize,
-                    ((multiple - giant) * step) as usize,
-                    k,
-                )
+                let multiple = (if around { k as i64 } else { signed(k, self.slots) }) / step;
+                let giant = (multiple + before).div_euclid(babies) * babies;
+                let turned = |multiple: i64| (multiple * step).rem_euclid(slots) as usize;
+                (turned(giant), turned(multiple - giant), k)
             })
         };
-        let cost = |babies: i64| {
-            let (giants, small): (BTreeSet<_>, BTreeSet<_>) = parts(babies).map(|(g, b, _)| (g, b)).unzip();
+        let cost = |&(around, babies, before): &(bool, i64, i64)| {
+            let (giants, mut small): (BTreeSet<_>, BTreeSet<_>) =
+                parts(around, babies, before).map(|(g, b, _)| (g, b)).unzip();
             let counted = |set: &BTreeSet<usize>| set.iter().filter(|&&k| k != 0).count() as f64;
-            counted(&small) + giant_cost * counted(&giants)
+            let steps = counted(&small) + giant_cost * counted(&giants);
+            small.extend(chains(giants.into_iter(), self.slots).iter().flatten().map(|step| step.rotation));
+            steps + key_cost * counted(&small)
         };
-        let babies = (0..usize::BITS - 1)
-            .map(|log| 1i64 << log)
-            .take_while(|&babies| babies <= (self.slots as i64).max(1))
-            .min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
-            .unwrap_or(1);
+        let powers = (0..usize::BITS - 1).map(|log| 1i64 << log).filter(|&babies| babies > ALL_BABIES);
+        let babies = (1..=ALL_BABIES).chain(powers).take_while(|&babies| babies <= slots.max(1));
+        let ways = babies.flat_map(|babies| {
+            [false, true]
+                .into_iter()
+                .flat_map(move |around| [0, (babies - 1) / 2].map(|before| (around, babies, before)))
+        });
+        let best = ways.min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let (around, babies, before) = best.unwrap_or((false, 1, 0));
         let mut giants: BTreeMap<usize, Vec<Term>> = BTreeMap::new();
-        for (giant, rotation, k) in parts(babies) {
+        for (giant, rotation, k) in parts(around, babies, before) {
             let diagonal = &self.by_rotation[&k];
             let turned = (0..self.slots).map(|j| diagonal[(j + self.slots - giant) % self.slots]).collect();
             giants.entry(giant).or_default().push(Term { rotation, diagonal: turned });

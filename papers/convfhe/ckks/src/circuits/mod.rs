@@ -24,7 +24,7 @@ pub use chebyshev::Chebyshev;
 pub use error::Error;
 pub use evaluator::Evaluator;
 pub use fourier::{Fourier, Layout, LayoutError, even_layers, slot_order};
-pub use matrix::{Giant, Matrix, Term};
+pub use matrix::{Giant, Matrix, Step, Term};
 pub use outline::{AtLevel, Counts, Outline, OutlineError, Shape};
 pub use relu::{COMPOSITES, Composite};
 pub use sine::Sine;

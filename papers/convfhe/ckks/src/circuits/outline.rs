@@ -277,7 +277,7 @@ impl Evaluator for Outline {
         self.counted(shape.level, |c| {
             c.transforms += 1;
             c.babies += babies.len();
-            c.giants += giants.len();
+            c.giants += matrix.chains().iter().map(Vec::len).sum::<usize>();
             c.plaintexts += matrix.diagonals();
         });
         self.rotated(shape.level, babies.into_iter().chain(giants));

@@ -6,7 +6,7 @@ use std::f64::consts::TAU;
 use std::sync::Mutex;
 
 use super::evaluator::Evaluator;
-use super::matrix::Matrix;
+use super::matrix::{Giant, Matrix};
 use super::outline::{Counts, Outline, OutlineError, Shape};
 use crate::Complex;
 
@@ -219,17 +219,23 @@ impl Evaluator for Simulator {
     fn transform(&self, ct: &Simulated, prepared: &Self::Prepared) -> Result<Simulated, OutlineError> {
         let shape = self.outline.transform(&ct.shape, prepared)?;
         let mut sum = vec![Complex::ZERO; self.slots()];
-        for giant in &prepared.0.giants {
-            let mut part = vec![Complex::ZERO; self.slots()];
+        let add = |sum: &mut Vec<Complex>, giant: &Giant| {
             for term in &giant.terms {
                 let moved = self.turned(&ct.values, term.rotation);
-                for ((out, &v), &d) in part.iter_mut().zip(&moved).zip(term.diagonal.iter().cycle()) {
+                for ((out, &v), &d) in sum.iter_mut().zip(&moved).zip(term.diagonal.iter().cycle()) {
                     *out += v * d;
                 }
             }
-            for (out, v) in sum.iter_mut().zip(self.turned(&part, giant.rotation)) {
-                *out += v;
+        };
+        let matrix = &prepared.0;
+        matrix.giants.iter().filter(|giant| giant.rotation == 0).for_each(|giant| add(&mut sum, giant));
+        for chain in matrix.chains() {
+            let mut part = vec![Complex::ZERO; self.slots()];
+            for step in chain {
+                add(&mut part, &matrix.giants[step.giant]);
+                part = self.turned(&part, step.rotation);
             }
+            sum.iter_mut().zip(part).for_each(|(out, v)| *out += v);
         }
         self.made(shape, sum, true)
     }

@@ -80,8 +80,9 @@ mod transforms {
             let values = random(2 * n);
             let slots_of_values = decoded(&values);
             for layers in cuts(log_n) {
-                for giant_cost in [0.01, 1.0, 100.0] {
-                    let layout = Layout { slots, values: 2 * n, layers: layers.clone(), giant_cost };
+                for (giant_cost, key_cost) in [(0.01, 0.0), (1.0, 1.0), (100.0, 0.0), (1.0, 100.0)] {
+                    let layers = layers.clone();
+                    let layout = Layout { slots, values: 2 * n, layers, giant_cost, key_cost };
                     let there = multiplied(&simulator, &layout.to_slots(1.0).unwrap(), &slots_of_values);
                     let mut half: Vec<_> = sorted(&values).into_iter().map(|w| w.scaled(0.5)).collect();
                     if !layout.dense() {
@@ -103,20 +104,40 @@ mod transforms {
     #[test]
     fn cost_as_much_as_the_shapes_say() {
         // N = 2^16, 2^15 values: 14 layers. A first matrix of CtoS has 2^r diagonals, others 2^(r + 1) - 1.
-        let layout = Layout { slots: 1 << 15, values: 1 << 15, layers: vec![4, 4, 3, 3], giant_cost: 4.0 };
-        let fourier = layout.to_slots(1.0).unwrap();
-        let diagonals: Vec<_> = fourier.matrices.iter().map(Matrix::diagonals).collect();
-        assert_eq!(diagonals, [16, 31, 15, 15]);
-        let rotations = |m: &Matrix| (m.babies().len(), m.giant_steps().len());
-        assert_eq!(
-            fourier.matrices.iter().map(rotations).collect::<Vec<_>>(),
-            [(7, 1), (7, 3), (7, 1), (7, 1)]
-        );
+        let shapes = |key_cost: f64| {
+            let layers = vec![4, 4, 3, 3];
+            let layout = Layout { slots: 1 << 15, values: 1 << 15, layers, giant_cost: 4.0, key_cost };
+            let fourier = layout.to_slots(1.0).unwrap();
+            let diagonals: Vec<_> = fourier.matrices.iter().map(Matrix::diagonals).collect();
+            assert_eq!(diagonals, [16, 31, 15, 15]);
+            let steps = |m: &Matrix| {
+                let switches = m.chains().iter().map(Vec::len).sum::<usize>();
+                (m.babies().len(), switches, m.babies().union(&m.giant_steps()).count())
+            };
+            fourier.matrices.iter().map(steps).collect::<Vec<_>>()
+        };
+        // Baby steps, giant steps, and keys of both.
+        assert_eq!(shapes(0.0), [(7, 1, 8), (10, 2, 12), (7, 1, 8), (7, 1, 8)]);
+        assert_eq!(shapes(2.5), [(3, 3, 4), (7, 3, 9), (4, 2, 6), (4, 2, 6)]);
+        assert_eq!(shapes(5.0), [(3, 3, 4), (3, 7, 5), (2, 4, 4), (2, 4, 4)]);
+        assert_eq!(shapes(100.0), [(0, 15, 1), (0, 30, 2), (0, 14, 2), (0, 14, 2)]);
+    }
+
+    #[test]
+    fn take_giant_steps_from_both_sides_inwards() {
+        let giant = |rotation| Giant { rotation, terms: Vec::new() };
+        let matrix = Matrix { slots: 64, giants: [0, 5, 10, 59, 49].map(giant).to_vec() };
+        let step = |giant, rotation| Step { giant, rotation };
+        assert_eq!(matrix.chains(), [vec![step(2, 5), step(1, 5)], vec![step(4, 54), step(3, 59)]]);
+        assert_eq!(matrix.giant_steps(), [5, 54, 59].into());
+        // All around: one step in place of two.
+        let matrix = Matrix { slots: 64, giants: [0, 16, 32, 48].map(giant).to_vec() };
+        assert_eq!(matrix.chains(), [vec![step(3, 16), step(2, 16), step(1, 16)], Vec::new()]);
     }
 
     #[test]
     fn refuse_what_does_not_add_up() {
-        let layout = Layout { slots: 16, values: 16, layers: vec![2, 2], giant_cost: 1.0 };
+        let layout = Layout { slots: 16, values: 16, layers: vec![2, 2], giant_cost: 1.0, key_cost: 0.0 };
         assert_eq!(layout.to_slots(1.0).unwrap_err(), LayoutError::Layers { layers: vec![2, 2], needed: 3 });
         for values in [2, 24, 64] {
             let wrong = Layout { values, ..layout.clone() };
@@ -345,11 +366,11 @@ mod bootstraps {
         let total = counts.total();
         assert_eq!((total.products, total.transforms, total.raises), (30, 7, 1));
         // The trace's one; a conjugation and a rotation that part real and imaginary halves; one that joins them.
-        assert_eq!((total.rotations, total.babies, total.giants), (4, 57, 15));
-        assert_eq!((total.plaintexts, total.rescalings, counts.rotations.len()), (204, 42, 50));
-        // Keys need not be for all levels: 15 of the rotations are StoC's alone.
+        assert_eq!((total.rotations, total.babies, total.giants), (4, 22, 40));
+        assert_eq!((total.plaintexts, total.rescalings, counts.rotations.len()), (204, 42, 31));
+        // Keys need not be for all levels: 13 of the rotations are StoC's alone.
         assert_eq!((counts.conjugations, counts.products()), (Some(23), Some(23)));
-        assert_eq!(counts.rotations.values().filter(|&&level| level < 5).count(), 15);
+        assert_eq!(counts.rotations.values().filter(|&&level| level < 5).count(), 13);
         let by_level = |f: fn(&AtLevel) -> usize| counts.levels.iter().map(f).collect::<Vec<_>>();
         let products =
             [&[0; 5][..], &[1, 2, 2, 2, 1, 2, 2, 1, 2, 2, 1], &[1, 1, 1, 2, 2, 3, 1, 1], &[0; 4]].concat();

@@ -132,10 +132,10 @@ fn transforms_are_matrix_products() {
     let (party, mut prg) = (&*PARTY, prg(23));
     let evaluator = &party.evaluator;
     for (slots, giants, babies) in [
-        (N / 2, vec![0, 16, 64], vec![0, 1, 2, 5]),
+        (N / 2, vec![0, 16, 80, 144], vec![0, 1, 2, 5]),
         (N / 2, vec![0], vec![0]),
         (N / 2, vec![8], vec![3]),
-        (32, vec![0, 4, 16], vec![0, 1, 3]),
+        (32, vec![0, 8, 12], vec![0, 1, 3]),
     ] {
         let mut terms = || -> Vec<Term> {
             let term = |&rotation: &usize| Term { rotation, diagonal: random_slots(&mut prg, slots) };
