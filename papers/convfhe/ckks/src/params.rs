@@ -64,12 +64,12 @@ impl Literal {
     pub fn n16() -> Self {
         let sizes = [vec![50, 50, 40, 30, 30], vec![40; 11], vec![50; 12]].concat();
         let levels = sizes.into_iter().map(|bits| vec![bits]).collect();
-        Self { name: "ckks-n16".into(), log_n: 16, levels, special: vec![50; 6], ephemeral_weight: 32 }
+        Self { name: "n16".into(), log_n: 16, levels, special: vec![50; 6], ephemeral_weight: 32 }
     }
 
     /// The same chain in a ring of degree `2^log_n`. It protects nothing.
     pub fn insecure(log_n: u32) -> Self {
-        Self { name: format!("insecure-ckks-n{log_n}"), log_n, ..Self::n16() }
+        Self { name: format!("insecure-n{log_n}"), log_n, ..Self::n16() }
     }
 }
 

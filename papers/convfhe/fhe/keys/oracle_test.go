@@ -125,7 +125,7 @@ func TestLattigoDecryptsWhatTheOtherLibraryEncrypts(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := oracle{t, bytes.NewReader(all)}
-	o.header("jaguar ckks sk 1insecure-ckks-n10")
+	o.header("jaguar ckks sk 1insecure-n10")
 	secret := rlwe.NewSecretKey(params)
 	for k, digit := range o.bytes(oracleN) {
 		for i, p := range params.Q() {
@@ -141,7 +141,7 @@ func TestLattigoDecryptsWhatTheOtherLibraryEncrypts(t *testing.T) {
 		return complex(at/512, -at/1024), complex(1-at/256, 0.25)
 	}
 	for _, level := range []int{1, 0} {
-		o.header("jaguar ckks ct 1insecure-ckks-n10")
+		o.header("jaguar ckks ct 1insecure-n10")
 		if got := o.bytes(1)[0]; int(got) != level {
 			t.Fatalf("level %d, not %d", got, level)
 		}
