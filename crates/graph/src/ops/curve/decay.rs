@@ -63,7 +63,8 @@ impl FloatOperator for Decay {
     /// Of lines that are near enough, no more than is usual.
     fn coarseness(&self, known: &Known<'_>) -> f64 {
         let one = known.scales.map_or(0.0, |(_, own)| own);
-        Self::fitted(known).map_or(0.0, |(_, error)| if error <= NEAR * one { error.min(MOST) } else { error })
+        Self::fitted(known)
+            .map_or(0.0, |(_, error)| if error <= NEAR * one { error.min(MOST) } else { error })
     }
 
     fn demands(&self) -> Demand {
@@ -90,36 +91,39 @@ mod tests {
     fn a_decay_is_that_of_every_value() {
         for largest in [2.0f64, 8.0, 60.0, 500.0] {
             for bits in [12u32, 16, 20, 24] {
-              for part in [1.0, 0.9, 0.751, 0.7, 0.52] {
-                let seen = largest.max(7.25);
-                // (With headroom, as calibration chooses them.)
-                let input = part * (f64::from(1 << (bits - 4)) / seen).log2().floor().exp2();
-                let scales = [input, f64::from(1 << (bits - 4))];
-                let known = Known { bits, input: None, scales: Some((&scales[..1], scales[1])) };
-                let (op, bound) = Decay::fitted(&known).unwrap();
-                let lines: &Straight = op.downcast_ref().expect("lines that go on");
-                lines.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
-                lines.check(bits).unwrap();
-                let pieces = lines.pieces();
-                let at = |x: i64| pieces.line(x) as f64 / f64::from(pieces.shift).exp2();
-                let (first, last) = ((-7.25 * input).ceil() as i64, ((largest - 7.25) * input) as i64);
-                let step = if bits <= 16 { 1 } else { 37 };
-                let off = |x: i64| (at(x) - (-(x as f64 / input + 7.25)).exp() * scales[1]).abs();
-                let worst = (first..=last).step_by(step).map(off).fold(0.0, f64::max);
-                println!(
-                    "up to {largest}, {bits} bits, {part}: {} pieces over {} bits, {worst:.2} units ({bound:.2}), 2^{:.1}",
-                    lines.offsets.len(),
-                    pieces.domain_bits(),
-                    (worst / scales[1]).log2(),
-                );
-                assert!(worst <= bound * 1.05 + 0.05, "up to {largest}, {bits} bits, {part}: {worst}, {bound}");
-                let most = f64::max(1.5, NEAR * scales[1]);
-                assert!(worst <= most, "up to {largest}, {bits} bits, {part}: {worst}");
-                assert!(Decay.coarseness(&known) <= 1.5);
-                // Level on either side.
-                let end = ((8.5 * input) as i64).max(1 << (pieces.domain_bits() - 1));
-                assert_eq!([at(-2 * end), at(2 * end)], [at(-end), at(end)]);
-              }
+                for part in [1.0, 0.9, 0.751, 0.7, 0.52] {
+                    let seen = largest.max(7.25);
+                    // (With headroom, as calibration chooses them.)
+                    let input = part * (f64::from(1 << (bits - 4)) / seen).log2().floor().exp2();
+                    let scales = [input, f64::from(1 << (bits - 4))];
+                    let known = Known { bits, input: None, scales: Some((&scales[..1], scales[1])) };
+                    let (op, bound) = Decay::fitted(&known).unwrap();
+                    let lines: &Straight = op.downcast_ref().expect("lines that go on");
+                    lines.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
+                    lines.check(bits).unwrap();
+                    let pieces = lines.pieces();
+                    let at = |x: i64| pieces.line(x) as f64 / f64::from(pieces.shift).exp2();
+                    let (first, last) = ((-7.25 * input).ceil() as i64, ((largest - 7.25) * input) as i64);
+                    let step = if bits <= 16 { 1 } else { 37 };
+                    let off = |x: i64| (at(x) - (-(x as f64 / input + 7.25)).exp() * scales[1]).abs();
+                    let worst = (first..=last).step_by(step).map(off).fold(0.0, f64::max);
+                    println!(
+                        "up to {largest}, {bits} bits, {part}: {} pieces over {} bits, {worst:.2} units ({bound:.2}), 2^{:.1}",
+                        lines.offsets.len(),
+                        pieces.domain_bits(),
+                        (worst / scales[1]).log2(),
+                    );
+                    assert!(
+                        worst <= bound * 1.05 + 0.05,
+                        "up to {largest}, {bits} bits, {part}: {worst}, {bound}"
+                    );
+                    let most = f64::max(1.5, NEAR * scales[1]);
+                    assert!(worst <= most, "up to {largest}, {bits} bits, {part}: {worst}");
+                    assert!(Decay.coarseness(&known) <= 1.5);
+                    // Level on either side.
+                    let end = ((8.5 * input) as i64).max(1 << (pieces.domain_bits() - 1));
+                    assert_eq!([at(-2 * end), at(2 * end)], [at(-end), at(end)]);
+                }
             }
         }
     }
