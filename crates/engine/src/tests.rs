@@ -16,6 +16,7 @@ mod malicious_client;
 mod matrices;
 mod norms;
 mod products;
+mod rows;
 mod stream;
 mod traffic;
 

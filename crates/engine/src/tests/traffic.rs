@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "507cad630b178bbd2c36ecb38cb649bfcad8d0b67918422fa4b22e56adbdb251",
-            "030059d31068c23299cfb47bb0bbd2e704d707c35d80ddabd4fb6f0d795b9431",
+            "075647582a57012a83865fb9d42f7fef4dbc8964762211f3bbe3ecc67be47a75",
+            "2d8f56695a831cb344f12521ce8770c15212982f3ecc8cdcc37cae671074a801",
         ],
     ),
     (
         "cheetah",
         [
-            "e2d3f7f0b452b473d96f3694116732f338bc8dc8a0c1b556f42760fc8311d20d",
-            "00fd4d70b867a1f95dbc12c58b1e98c2d40005bbc7d7b69cf314fde59f6f4a82",
+            "2d2d04decb0f4d378bbdfbdbab4b6a2dbf52c9cf453217c6d47a6e287476965c",
+            "c5047d766902be3bfe231c9b4501b2b028811c25feccc7677c9dcc6f842a0e87",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "8ec968fb9ce57c9be9562c112086ee6f5689ca3074238b8fb308d32d5f93a66b",
-            "32fd649ed60bc078d7c750fa74c7815a72b4f4ab3f02708f48d2ae9c056c7f7c",
+            "d85265586ca4231eeb65bfa98c963fabde34a66f5e911ebef53e3d868b00b25c",
+            "aa93838009f8133928444602d927d37829b8111cd685fe813188ffd14e0f2d3a",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "ddc45c6b14bc71d2936d3ae9f0a2834071b6f2afbc4ba08944baf9bd0ba04fee",
-            "887dbc9982036d8fa5d611c019fccae5957708869bce667b357f86f9f019b6bb",
+            "ac1455fbc6da3ab25065762d7536c618f6bc6314a15cf5c45bca9303fab06b0b",
+            "5e356da19854ab3ae02eee5c9f0bd67da6f9fbfe5f7f434d64d11bcb46572e16",
         ],
     ),
     (
         "fregata-hme",
         [
-            "d81f79fdbe0c1e2bccc4bb4f5e19328f24fb459252a35a984ac84b62a402a2d9",
-            "16e0273fb996ff831d6f579bd4b6e205d5304e9e95d4a5777e29f61e5ea07e1e",
+            "7eae9d0a16a864507698c2365a66e5cf4e15f257c526fabe44e2005daba0c515",
+            "d9f0d5540b3dc27a76b888caeec36087678eee9a44ae9bb0621800a4ab6dc228",
         ],
     ),
     (
         "hyena",
         [
-            "26e8dd3da218cb1212c48deff970cff24107d275b8a4df7fbf8db6cd8f33b074",
-            "b8d534ad0b681b30139f76d59c6d4845fd051eee423d5b55cddaeb764c4f3523",
+            "3d8ea8dbe8864f0b72e0f558c6ccc96523a500c9b22e5a3cc95b5bf48f626cba",
+            "01d8c08367ebf4503157b1d2ab241628eca71b8af6fdbd22fe8cdb7e5849269a",
         ],
     ),
     (
         "hyena-padded",
         [
-            "bc7e31d6f3cc22eb089236d63758c78ddd5704834eaec08901eed1769e7585aa",
-            "bbd35262ec1aef1fc2c8d1e0472f4ae0f129c2e85e418582321485f70e72d06a",
+            "a3d5a9f1379af019b64ab7f6bff77ea72696248ecc7d4267b4895f9573dfea02",
+            "a70da9f115c17a15746beb4593880aa84a6e4d28e20b27507a1716036904bcdd",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "1efc8580102a3e4d2408350c2aa2c4ddc3b04240ed371db21ee69f3f40eadf8e",
-            "f8bca1be7814ee1e00a6e11b6c2d264cfe6bdaa4abec63557fad729f309f0ac3",
+            "04163e46c3cdce238d67264088b750c9f97565b8322c48ecb360c3f2e1cc30a6",
+            "e97e1eb8ffd2faf7b397c7f053c9ebeba3df74045f122c54881615dfb22ff36c",
         ],
     ),
     (
         "cirencode",
         [
-            "da7edc8ca44311b306d15e42b5e21cd8dc304b7fe8b90c2701f5b88fcdedc3f5",
-            "81c2c12a4d974d9025e1481bab09ad9a24332d975c4ebdfbc4420bea25fb8370",
+            "2e18264b3b0d7d0848e20223d28d74e7ad6b91337b5b94db6b7d1750c1eaadc9",
+            "3a48c0ae576c11f143db2ef98213c007660f4da0158577d6abce99f75aec1aae",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "dad5ce901cafaf6ec4e5a45e13b3e26170e93851adb27a498d27ff6a7d08f1ce",
-            "c07f8f4ab4d6cf99707e9080705abb2f7c5937a376523b046d2d1170834323b4",
+            "067774f65145e4747775fe17ef7b9666226a0ac3071baac6c3fe5a0ab75e4eac",
+            "2f041b67ec00c148da1176ed9b6032bb494cbed848ec297f3a5ffedfcfcd69be",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "044d9f65b1a6440e60d606ad88f413af849bca0c4800dd5989e123707105ef42",
-            "33919cfb7c2f5a47ddca6c48bd962b41ffe2282269896f01a4585d921e157774",
+            "aa5673432d59eb77794b66a3dccff2f860bdf962263d258fb231da7d4d161705",
+            "abf36d86f93bff97a9e7cffa879f57a7145c2d37d59de11d9758b9473991dd58",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "24dbb88bffa60c3781c2cd04842f6cf975af9da4810c5baf97ad8a75b29fa74e",
-            "afa38e1dcd5e221b306e8e713ca5db03968bf3807a5b09845a3cd08360cf34ec",
+            "05c1c9973a289ba6f44a514192c4228a9ceeec022e0dc7d7433a6ee4e490c37a",
+            "a846c17b932ada213804ed0f36801a1e9c250893edb7c4bf87a720d78900866c",
         ],
     ),
     (
         "guard bits",
         [
-            "9d4d4f8429b25cdbd87b61ea851e50753ca36b719a6deeb41e3592fe97dcf356",
-            "edfd1b994978240f6ef22a24734ea5815ff7bf4f8c5ed064df0f62dc47cc5736",
+            "9216c62272f0236a3bfd35b1db9a10ab33db69bcf6f69443440fe71df83dbb6d",
+            "29e402f13a91c4b6c6b68ff6c8a548c0b19808d7b5d924ed73761e8c0b3a3eb4",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "ae0c9dd3dd6af41430a35a1ecb95c5271929d63112dc6baa8b271fc9950e38c1",
-            "ca71d235d488a64c52f44dcd783532f3891f177a4a3e50a660d567b3ab98be34",
+            "135b1880a395fe7d9599e32334317bd74ffbf2eb273f178caf6f91b1804a9c25",
+            "62ee3ea14cd520770d468505596429e1e97ca1665dd2885cc80bc5a1ae3a6690",
         ],
     ),
     (
         "other LPN instances",
         [
-            "e8df402dd999cfbc36ff59f7bf749661c4ecf11bd353587feadd1ea45870c27e",
-            "a4ef04df1e5c659db43843b2d97a3b21d932433ec128dc096e9c9c43676147f5",
+            "a6114e7accd7f23a3ce9d7bb34ddcb7580bb042cc0962927aced2c77a7128ae0",
+            "178d3b00413fb6bb9f8a1d9e0d19408c5d0d3eb0493c3834b853f19917a22a38",
         ],
     ),
     (
         "stationary noise",
         [
-            "d1ec1bf47fe8e1ef8626f561ea048b7fb5b7dc893d68a933aee280076c1164db",
-            "d35a9a61a89ad31e666894e5b6ed90c41c983accd432033649afb7d4f6245bff",
+            "9a23ea9f95662ae75e92fdd1364c2e599006d78a1858e23a78d1afe4ab1288e8",
+            "d615e434c5cbdec56caeb280e33db57298d14792a181a76b74ffbd5ea5c3ad05",
         ],
     ),
 ];
