@@ -25,7 +25,7 @@ impl Public {
     pub fn encrypt(&self, secret: &SecretKey, input: &[f32]) -> Result<Vec<u8>, NetworkError> {
         let context = secret.context();
         self.check_set(context)?;
-        let grid = self.grid()?;
+        let (grid, size) = (self.grid()?, self.input_bytes(context)?);
         let refuse = |why: String| NetworkError::Input { what: "input", index: 0, why };
         let needed: usize = grid.shape().iter().product();
         if input.len() != needed {
@@ -37,7 +37,7 @@ impl Public {
         }
         let scaled = Zeroizing::new(input.iter().map(|&x| f64::from(x) / bound).collect::<Vec<f64>>());
         let parts = Zeroizing::new(grid.scatter(&scaled, values(context.params()))?);
-        let (mut bytes, mut prg) = (Vec::with_capacity(self.input_bytes(context)?), Prg::from_os());
+        let (mut bytes, mut prg) = (Vec::with_capacity(size), Prg::from_os());
         for part in parts.iter() {
             let plaintext =
                 context.encode_coefficients(part, answer::LEVEL, value_scale(context.params()))?;
@@ -63,10 +63,12 @@ impl Public {
         }
         let ct =
             wire::read_ciphertext(context, &mut &answer[..]).map_err(|error| refuse(error.to_string()))?;
-        let numbers = answer::read(secret, &ct, self.outputs + self.checks).map_err(|error| match error {
-            ReadError::Spoilt => NetworkError::Spoilt,
-            other => refuse(other.to_string()),
-        })?;
+        let numbers = answer::read(secret, &ct, self.outputs.saturating_add(self.checks)).map_err(
+            |error| match error {
+                ReadError::Spoilt => NetworkError::Spoilt,
+                other => refuse(other.to_string()),
+            },
+        )?;
         let (logits, checks) = numbers.split_at(self.outputs);
         let most = 1.0 + answer::most_error(1.0);
         // All are looked at.

@@ -27,6 +27,7 @@ use jaguar_ring::prg::Prg;
 
 use super::keys::{Keys, key_specs};
 use super::plan::{Idle, NetworkError, Plan, circuit_plan, moduli, unfit, value_scale};
+use crate::description::Description;
 
 /// Evaluates a network for one client. It may be used by several threads, but each evaluation is spread over all threads
 /// of the context already.
@@ -79,10 +80,7 @@ impl Evaluator {
                 masks.insert(*grid, encoded.map_err(NetworkError::Circuit)?);
             }
         }
-        let mut last = vec![0; layers + 1];
-        for (index, layer) in plan.description().all().enumerate() {
-            layer.terms.iter().for_each(|term| last[term.from] = index);
-        }
+        let last = last_takers(plan.description());
         let (idle, checks) = (plan.idle()?, plan.checks()?);
         Ok(Self {
             evaluator,
@@ -231,6 +229,15 @@ impl Evaluator {
         let sum = sum.ok_or_else(|| NetworkError::Malformed("checks without a value".into()))?;
         Ok(evaluator.with_scale(sum, scale))
     }
+}
+
+/// By value: the last layer that takes it.
+pub(super) fn last_takers(description: &Description) -> Vec<usize> {
+    let mut last = vec![0; description.layers.len() + 1];
+    for (index, layer) in description.all().enumerate() {
+        layer.terms.iter().for_each(|term| last[term.from] = index);
+    }
+    last
 }
 
 /// Bytes of an answer.

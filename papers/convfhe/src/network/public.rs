@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{MOST_CHECKS, NetworkError, Plan, values};
 
+/// Most ciphertexts of an input: 210 MB for N = 2^16. What a server says must not make a client take more.
+const MOST_CIPHERTEXTS: usize = 256;
+
 /// All that a client knows of a network: where its input's values stand, and how its logits are scaled. As JSON it is what a peer says;
 /// [`Public::parse`] checks it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +76,7 @@ impl Public {
         }
         let grid = public.grid()?;
         grid.fits(0, values(params)).map_err(|error| NetworkError::Public(error.to_string()))?;
+        public.ciphertexts()?;
         Ok(public)
     }
 
@@ -94,8 +98,13 @@ impl Public {
     /// How many ciphertexts an input takes.
     ///
     /// # Errors
-    /// As [`Public::grid`].
+    /// As [`Public::grid`]; if there are more than 256.
     pub fn ciphertexts(&self) -> Result<usize, NetworkError> {
-        Ok(self.grid()?.polynomials())
+        match self.grid()?.polynomials() {
+            count @ 0..=MOST_CIPHERTEXTS => Ok(count),
+            count => Err(NetworkError::Public(format!(
+                "an input of {count} ciphertexts, at most {MOST_CIPHERTEXTS}"
+            ))),
+        }
     }
 }

@@ -10,6 +10,7 @@ use jaguar_ckks::{
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
 
+use super::evaluate::last_takers;
 use super::tests::{inputs, small, wide};
 use super::*;
 use crate::description::Description;
@@ -253,21 +254,80 @@ fn what_does_not_belong_together_is_refused() {
     assert!(matches!(error, NetworkError::Stopped) && done.into_inner() == 1);
 }
 
-/// The full set's keys. Those of CtoS, at the upper five levels, are 96 % of them: 35 rotations, a conjugation, a
-/// relinearisation and the ephemeral secret's, most of them of up to 34 primes in five digits.
+/// What is no input is refused when it is read; what is one, but of nobody's picture, has an answer that shows nothing.
+#[test]
+fn hostile_bytes_are_refused() {
+    let (plan, samples) = plan(small(), 10, 1.0);
+    let (client, keys) = client(10, &told(&plan, 10), 80);
+    let server = context(10, 2);
+    let evaluator =
+        Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
+    let input = client.public.encrypt(&client.secret, &samples[0]).expect("within the bound");
+    let answer = run(&evaluator, &input).expect("an answer");
+    let mut prg = Prg::new([83; 32]);
+    let mut changed = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        for _ in 0..prg.next_u64() % 3 + 1 {
+            let at = prg.next_u64() as usize % bytes.len();
+            bytes[at] ^= prg.next_u64() as u8 | 1;
+        }
+        if prg.next_u64() % 4 == 0 {
+            bytes.truncate(prg.next_u64() as usize % bytes.len());
+        }
+        bytes
+    };
+    // It stops as soon as the input is read.
+    let stop = AtomicBool::new(true);
+    for _ in 0..400 {
+        let error = evaluator.evaluate(&changed(&input), &mut |_, _| (), &stop).expect_err("stopped");
+        assert!(matches!(error, NetworkError::Message { .. } | NetworkError::Stopped), "{error}");
+        let error = client.public.decrypt(&client.secret, &changed(&answer)).expect_err("no answer");
+        assert!(matches!(error, NetworkError::Message { .. } | NetworkError::Spoilt), "{error}");
+    }
+
+    // Another seed: a ciphertext of random numbers.
+    let mut other = input.clone();
+    other[48 + 9] ^= 1;
+    let answer = run(&evaluator, &other).expect("an answer");
+    let error = client.public.decrypt(&client.secret, &answer).expect_err("no numbers");
+    assert!(matches!(error, NetworkError::Left), "{error}");
+
+    // A client's memory is its own: of what a server says, too.
+    let public = Public { input: [9 << 9, 1, 1], pitches: [1, 1], ..client.public.clone() };
+    let many = vec![0.0; 9 << 9];
+    let error = public.encrypt(&client.secret, &many).expect_err("too many ciphertexts");
+    assert!(matches!(&error, NetworkError::Public(why) if why.contains("4608 ciphertexts")), "{error}");
+    let text = serde_json::to_string(&public).expect("plain");
+    assert!(matches!(Public::parse(&text, server.params()), Err(NetworkError::Public(_))));
+    let public = Public { outputs: usize::MAX, ..client.public.clone() };
+    let error = public.decrypt(&client.secret, &answer).expect_err("too many");
+    assert!(matches!(error, NetworkError::Message { .. }), "{error}");
+}
+
+/// The second residual connection takes value 2 once more; the others are dropped after the next layer.
+#[test]
+fn values_stay_while_they_are_taken() {
+    assert_eq!(last_takers(&small()), [0, 1, 3, 3, 4]);
+}
+
+/// The full set's keys, and what a server takes for them and a network of single ciphertexts.
 #[test]
 fn bytes_of_keys() {
     let params = Parameters::new(&Literal::n16()).expect("sound");
     let context = Context::new(Cpu::detect(), params, 2).expect("threads");
     let specs = key_specs(&context).expect("they fit");
-    let sum = |specs: &mut dyn Iterator<Item = &jaguar_ckks::KeySpec>| -> usize {
-        specs.map(|spec| wire::key_bytes(&context, spec).expect("sound")).sum()
+    let sum = |specs: &[jaguar_ckks::KeySpec]| -> usize {
+        specs.iter().map(|spec| wire::key_bytes(&context, spec).expect("sound")).sum()
     };
-    let high = sum(&mut specs.circuit.iter().filter(|spec| spec.level >= 23));
-    assert_eq!(sum(&mut specs.circuit.iter()), 2_086_622_704);
-    assert_eq!(sum(&mut specs.packing.iter()), 32_769_664);
-    assert_eq!(specs.bytes(&context).expect("sound"), 2_120_211_649);
-    assert_eq!(high, 2_029_391_832);
+    let plan = Plan::new(small(), values(context.params())).expect("it fits");
+    assert_eq!((sum(&specs.circuit), sum(&specs.packing)), (1_147_702_840, 32_769_664));
+    assert_eq!(specs.bytes(&context).expect("sound"), 1_181_291_785);
+    // Two halves, and a word for each residue of 30 to 50 bits.
+    assert_eq!(specs.memory(&context).expect("sound"), 3_323_985_920);
+    let estimate = memory(&context, &plan).expect("sound");
+    assert!((5.5e9..6.5e9).contains(&(estimate as f64)), "{estimate}");
+    let wrong = Plan::new(small(), 1 << 14).expect("it fits");
+    assert!(matches!(memory(&context, &wrong), Err(NetworkError::Set { .. })));
 }
 
 /// An error of the layer below keeps its kind.
