@@ -293,17 +293,33 @@ impl Convolution {
         part: usize,
         scale: f64,
     ) -> Result<Ciphertext, Error> {
+        self.packed_while(packer, inputs, part, scale, || Ok(()))
+    }
+
+    /// The same, while `look`, which is called before each channel, does not fail.
+    ///
+    /// # Errors
+    /// As [`packed`](Self::packed), and of `look`.
+    pub fn packed_while<E: From<Error> + Send>(
+        &self,
+        packer: &Packer,
+        inputs: &[&[Ciphertext]],
+        part: usize,
+        scale: f64,
+        look: impl Fn() -> Result<(), E> + Sync,
+    ) -> Result<Ciphertext, E> {
         self.check_part(part)?;
         let evaluator = packer.evaluator();
         let (context, pitch) = (evaluator.context(), self.output.column_pitch());
         let n = context.params().n();
         if self.values > n {
             let (what, expected) = ("values", format!("at most {n}"));
-            return Err(Error::Count { operation: CONVOLUTION, what, found: self.values, expected });
+            return Err(Error::Count { operation: CONVOLUTION, what, found: self.values, expected }.into());
         }
         let level = inputs.iter().flat_map(|parts| parts.iter()).map(Ciphertext::level).min().unwrap_or(0);
         if level == 0 {
-            return Err(Error::Level { operation: CONVOLUTION, found: 0, expected: "at least 1".into() });
+            let expected = "at least 1".into();
+            return Err(Error::Level { operation: CONVOLUTION, found: 0, expected }.into());
         }
         let channels = self.output.channels_of(part);
         let merges = Packer::merges(pitch);
@@ -313,8 +329,9 @@ impl Convolution {
             if c >= channels.len() {
                 return Ok(None);
             }
+            look()?;
             let sum = self.sum(evaluator, inputs, channels.start + c, before)?;
-            evaluator.rescale(&sum).map(Some)
+            Ok::<_, E>(Some(evaluator.rescale(&sum)?))
         })?;
         let mut packed = evaluator.with_scale(packed, scale);
         let mut bias = vec![0.0; self.values];

@@ -18,11 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jaguar_ckks::answer::{self, Answerer};
-use jaguar_ckks::circuits::{Bootstrap, Evaluator as _};
+use jaguar_ckks::circuits::{self, Bootstrap, Evaluator as _, Halt, Matrices, Watched};
 use jaguar_ckks::convolution::Convolution;
 use jaguar_ckks::layout::Grid;
 use jaguar_ckks::packing::Packer;
-use jaguar_ckks::{Ciphertext, Complex, Context, KeyedEvaluator, Plaintext, PublicKey, wire};
+use jaguar_ckks::{
+    Ciphertext, Complex, Context, Error, KeyedEvaluator, Plaintext, PreparedMatrix, PublicKey, wire,
+};
 use jaguar_ring::prg::Prg;
 
 use super::keys::{Keys, key_specs};
@@ -33,8 +35,8 @@ use crate::description::Description;
 /// of the context already.
 pub struct Evaluator {
     plan: Arc<Plan>,
-    evaluator: Arc<KeyedEvaluator>,
-    bootstrap: Bootstrap<KeyedEvaluator, Arc<KeyedEvaluator>>,
+    evaluator: KeyedEvaluator,
+    matrices: Arc<Matrices<PreparedMatrix>>,
     packer: Packer,
     public: PublicKey,
     /// The layers' and the output's.
@@ -45,6 +47,12 @@ pub struct Evaluator {
     checks: usize,
     /// By value: the last layer that takes it.
     last: Vec<usize>,
+}
+
+impl From<circuits::Error<Halt<Error>>> for NetworkError {
+    fn from(error: circuits::Error<Halt<Error>>) -> Self {
+        error.failed().map_or(Self::Stopped, Self::Circuit)
+    }
 }
 
 /// The ciphertexts of a value, or nothing where no later layer takes it.
@@ -61,14 +69,16 @@ impl Evaluator {
         plan.calibrated()?;
         let specs = key_specs(&context)?;
         if let Some(spec) = specs.circuit.iter().find(|spec| !keys.circuit.has(&context, spec)) {
-            let missing = jaguar_ckks::Error::Key { what: format!("{:?}", spec.kind), level: spec.level };
+            let missing = Error::Key { what: format!("{:?}", spec.kind), level: spec.level };
             return Err(NetworkError::Keys(missing));
         }
-        let evaluator = Arc::new(KeyedEvaluator::new(&context, keys.circuit));
+        let evaluator = KeyedEvaluator::new(&context, keys.circuit);
         let packer = Packer::new(&context, keys.packing, answer::LEVEL).map_err(NetworkError::Keys)?;
         Answerer::new(&packer, &keys.public).map_err(NetworkError::Keys)?;
-        let bootstrap = Bootstrap::new(Arc::clone(&evaluator), circuit_plan(params, plan.composite()))
+        let matrices = Matrices::new(&evaluator, circuit_plan(params, plan.composite()))
             .map_err(|error| unfit(params, error))?;
+        let matrices = Arc::new(matrices);
+        let bootstrap = Bootstrap::with(&evaluator, Arc::clone(&matrices));
         let layers = plan.description().layers.len();
         let convolutions =
             (0..=layers).map(|index| plan.convolution(index, true)).collect::<Result<_, _>>()?;
@@ -84,7 +94,7 @@ impl Evaluator {
         let (idle, checks) = (plan.idle()?, plan.checks()?);
         Ok(Self {
             evaluator,
-            bootstrap,
+            matrices,
             packer,
             public: keys.public,
             convolutions,
@@ -98,7 +108,8 @@ impl Evaluator {
 
     /// The encrypted answer to an encrypted input: as [`Public::encrypt`](super::Public::encrypt) makes
     /// it. `progress` is called after each layer, with how many are
-    /// done, of how many, the output included.
+    /// done, of how many, the output included. `stop` is looked at before each operation on ciphertexts of a bootstrap, and before
+    /// each channel of a convolution.
     ///
     /// # Errors
     /// [`NetworkError::Message`] if the input is none, [`NetworkError::Stopped`] soon after `stop` is set.
@@ -109,10 +120,13 @@ impl Evaluator {
         stop: &AtomicBool,
     ) -> Result<Vec<u8>, NetworkError> {
         let layers = self.convolutions.len();
-        let going = || if stop.load(Ordering::Relaxed) { Err(NetworkError::Stopped) } else { Ok(()) };
+        let stopped = || stop.load(Ordering::Relaxed);
+        let going = || if stopped() { Err(NetworkError::Stopped) } else { Ok(()) };
+        let watched = Watched::new(&self.evaluator, &stopped);
+        let bootstrap = Bootstrap::with(&watched, Arc::clone(&self.matrices));
         let mut values: Vec<Value> = vec![Some(self.read(input)?)];
         for index in 0..layers - 1 {
-            let made = self.layer(index, &values, &going)?;
+            let made = self.layer(index, &values, &bootstrap, &going)?;
             values.push(Some(made));
             for (value, &last) in values.iter_mut().zip(&self.last) {
                 if last <= index {
@@ -165,21 +179,15 @@ impl Evaluator {
         &self,
         index: usize,
         values: &[Value],
-        going: &dyn Fn() -> Result<(), NetworkError>,
+        bootstrap: &Bootstrap<'_, Watched<'_, KeyedEvaluator>>,
+        going: &(dyn Fn() -> Result<(), NetworkError> + Sync),
     ) -> Result<Vec<Ciphertext>, NetworkError> {
         let (convolution, inputs) = (&self.convolutions[index], self.inputs(index, values));
-        let scale = f64::from(self.bootstrap.plan().log_raised_scale).exp2();
+        let scale = f64::from(bootstrap.plan().log_raised_scale).exp2();
         let masks = &self.masks[convolution.output()];
         let part = |(part, mask): (usize, &Vec<Plaintext>)| {
-            going()?;
-            let packed = convolution.packed(&self.packer, &inputs, part, scale)?;
-            going()?;
-            let slots = self.bootstrap.slots(&packed)?;
-            going()?;
-            let rectified = self.bootstrap.rectify(&slots, mask)?;
-            drop(slots);
-            going()?;
-            Ok(self.bootstrap.coefficients(&rectified)?)
+            let packed = convolution.packed_while(&self.packer, &inputs, part, scale, going)?;
+            Ok(bootstrap.layer(&packed, mask)?)
         };
         masks.iter().enumerate().map(part).collect()
     }
@@ -212,7 +220,7 @@ impl Evaluator {
     /// [`Plan::checks`]. What noise stands there is as it is, without a weight: far below the noise of the answer. Only
     /// what has filled the modulus comes out at all.
     fn check(&self, index: usize, values: &[Value], scale: f64) -> Result<Ciphertext, NetworkError> {
-        let (evaluator, params) = (&*self.evaluator, self.evaluator.context().params());
+        let (evaluator, params) = (&self.evaluator, self.evaluator.context().params());
         let (n, gap) = (params.n(), params.n() / self.plan.values());
         let mut sum: Option<Ciphertext> = None;
         for idle in &self.idle {

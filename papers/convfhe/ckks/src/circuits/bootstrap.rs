@@ -13,7 +13,7 @@
 //! Between CtoS and ReLU slots hold real and imaginary parts of w apart ([`Layout`]). StoC takes w itself. So the mask, which is
 //! multiplied anyway, has a factor of i where imaginary parts are, and a sum of the halves is w.
 
-use std::ops::Deref;
+use std::sync::Arc;
 
 use super::error::{Error, In};
 use super::evaluator::Evaluator;
@@ -121,21 +121,22 @@ impl Plan {
     }
 }
 
-/// A plan with its matrices encoded. It holds its evaluator by a reference, or by an [`Arc`](std::sync::Arc).
-pub struct Bootstrap<E: Evaluator, H: Deref<Target = E>> {
-    evaluator: H,
+/// A plan and its matrices, encoded. `P` is the evaluator's [`Prepared`](Evaluator::Prepared). Nothing of them depends on keys,
+/// so they serve every client of a parameter set.
+pub struct Matrices<P> {
     plan: Plan,
     sine: Sine,
     dense: bool,
-    to_slots: Vec<E::Prepared>,
-    to_coefficients: Vec<E::Prepared>,
+    to_slots: Vec<P>,
+    to_coefficients: Vec<P>,
 }
 
-impl<E: Evaluator, H: Deref<Target = E>> Bootstrap<E, H> {
-    /// Encodes the matrices. Fails if there are too few levels, if values are more than a sixteenth of q0 before ModUp, or if a
-    /// transform cannot be cut so.
-    pub fn new(holder: H, plan: Plan) -> Result<Self, Error<E::Error>> {
-        let evaluator = &*holder;
+impl<P> Matrices<P> {
+    /// Encodes the matrices.
+    ///
+    /// # Errors
+    /// If there are too few levels, if values are more than a sixteenth of q0 before ModUp, or if a transform cannot be cut so.
+    pub fn new<E: Evaluator<Prepared = P>>(evaluator: &E, plan: Plan) -> Result<Self, Error<E::Error>> {
         let (slots, top, q0) = (evaluator.slots(), evaluator.top(), evaluator.modulus(0));
         if plan.raised_scale() > q0 / 16.0 {
             return Err(Error::Message { log_scale: plan.log_raised_scale, q0 });
@@ -156,26 +157,52 @@ impl<E: Evaluator, H: Deref<Target = E>> Bootstrap<E, H> {
         };
         let to_slots = encode(&first, top, TO_SLOTS)?;
         let to_coefficients = encode(&last, plan.coefficients_level(), TO_COEFFICIENTS)?;
-        Ok(Self { evaluator: holder, sine, dense: layout.dense(), to_slots, to_coefficients, plan })
+        Ok(Self { sine, dense: layout.dense(), to_slots, to_coefficients, plan })
     }
 
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
+}
+
+/// A plan with its matrices, and what evaluates it.
+pub struct Bootstrap<'e, E: Evaluator> {
+    evaluator: &'e E,
+    matrices: Arc<Matrices<E::Prepared>>,
+}
+
+impl<'e, E: Evaluator> Bootstrap<'e, E> {
+    /// Encodes the matrices.
+    ///
+    /// # Errors
+    /// As [`Matrices::new`].
+    pub fn new(evaluator: &'e E, plan: Plan) -> Result<Self, Error<E::Error>> {
+        Ok(Self::with(evaluator, Arc::new(Matrices::new(evaluator, plan)?)))
+    }
+
+    /// With matrices that are encoded already, for the evaluator's parameter set.
+    pub fn with(evaluator: &'e E, matrices: Arc<Matrices<E::Prepared>>) -> Self {
+        Self { evaluator, matrices }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.matrices.plan
+    }
 
     /// How many ciphertexts of slots there are between CtoS and StoC: two if every coefficient carries a value.
     pub fn ciphertexts(&self) -> usize {
-        if self.dense { 2 } else { 1 }
+        if self.matrices.dense { 2 } else { 1 }
     }
 
     /// Which values a layer keeps, mostly 0 and 1, encoded in the order of slots, times i where imaginary parts are: one
     /// plaintext for each ciphertext of slots.
     pub fn mask(&self, keep: &[f64]) -> Result<Vec<E::Plaintext>, Error<E::Error>> {
-        if keep.len() != self.plan.values {
-            return Err(Error::Mask { needed: self.plan.values, found: keep.len() });
+        if keep.len() != self.matrices.plan.values {
+            return Err(Error::Mask { needed: self.matrices.plan.values, found: keep.len() });
         }
-        let level = self.plan.relu_level();
+        let level = self.matrices.plan.relu_level();
         let half = keep.len() / 2;
         let units = [Complex::ONE, Complex::I].into_iter().flat_map(|unit| std::iter::repeat_n(unit, half));
         let slots: Vec<_> =
@@ -190,27 +217,30 @@ impl<E: Evaluator, H: Deref<Target = E>> Bootstrap<E, H> {
     /// the scale of [`Plan::log_value_scale`]. Two ciphertexts if every coefficient carries a value, one otherwise.
     /// What the ciphertext says of its scale is not looked at.
     pub fn slots(&self, ct: &E::Ciphertext) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
-        let e = &*self.evaluator;
+        let e = self.evaluator;
         if e.level(ct) != 0 {
             return Err(Error::NotAtTheBottom { found: e.level(ct) });
         }
-        let raised = e.raise(ct, 1, self.plan.values).within(MOD_UP)?;
-        let both = self.transform(&e.with_scale(raised, e.modulus(0)), &self.to_slots, TO_SLOTS)?;
+        let raised = e.raise(ct, 1, self.matrices.plan.values).within(MOD_UP)?;
+        let both = self.transform(&e.with_scale(raised, e.modulus(0)), &self.matrices.to_slots, TO_SLOTS)?;
         let parts = self.real_parts(&both)?;
-        parts.iter().map(|part| self.sine.evaluate(e, part, self.plan.value_scale())).collect()
+        parts
+            .iter()
+            .map(|part| self.matrices.sine.evaluate(e, part, self.matrices.plan.value_scale()))
+            .collect()
     }
 
     /// Real and imaginary parts of halves: in two ciphertexts, or the latter n slots behind the former.
     fn real_parts(&self, both: &E::Ciphertext) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
-        let e = &*self.evaluator;
+        let e = self.evaluator;
         let conjugate = e.conjugate(both).within(TO_SLOTS)?;
         let real = e.add(both, &conjugate).within(TO_SLOTS)?;
         let difference = e.subtract(both, &conjugate).within(TO_SLOTS)?;
         let imaginary = e.multiply_constant(&difference, -Complex::I, 1.0).within(TO_SLOTS)?;
-        if self.dense {
+        if self.matrices.dense {
             return Ok(vec![real, imaginary]);
         }
-        let moved = e.rotate(&imaginary, self.plan.values / 2).within(TO_SLOTS)?;
+        let moved = e.rotate(&imaginary, self.matrices.plan.values / 2).within(TO_SLOTS)?;
         Ok(vec![e.add(&real, &moved).within(TO_SLOTS)?])
     }
 
@@ -225,9 +255,9 @@ impl<E: Evaluator, H: Deref<Target = E>> Bootstrap<E, H> {
         }
         let each = slots.iter().zip(mask).map(|(ct, mask)| {
             // A polynomial of fewer levels than there are begins lower, where it costs less.
-            let level = self.plan.relu_level();
+            let level = self.matrices.plan.relu_level();
             let low = self.evaluator.drop_to(ct, level).within("ReLU")?;
-            self.plan.relu.evaluate(&*self.evaluator, &low, mask)
+            self.matrices.plan.relu.evaluate(self.evaluator, &low, mask)
         });
         each.collect()
     }
@@ -236,15 +266,15 @@ impl<E: Evaluator, H: Deref<Target = E>> Bootstrap<E, H> {
     /// that slots have.
     pub fn coefficients(&self, slots: &[E::Ciphertext]) -> Result<E::Ciphertext, Error<E::Error>> {
         self.expect(slots.len())?;
-        let e = &*self.evaluator;
-        let level = self.plan.coefficients_level();
+        let e = self.evaluator;
+        let level = self.matrices.plan.coefficients_level();
         let real = e.drop_to(&slots[0], level).within(TO_COEFFICIENTS)?;
         let imaginary = match slots.get(1) {
             Some(imaginary) => e.drop_to(imaginary, level),
-            None => e.rotate(&real, self.plan.values / 2),
+            None => e.rotate(&real, self.matrices.plan.values / 2),
         };
         let values = e.add(&real, &imaginary.within(TO_COEFFICIENTS)?).within(TO_COEFFICIENTS)?;
-        self.transform(&values, &self.to_coefficients, TO_COEFFICIENTS)
+        self.transform(&values, &self.matrices.to_coefficients, TO_COEFFICIENTS)
     }
 
     /// All of it.

@@ -8,6 +8,7 @@
 //! | [`Sine`] | x mod 1 |
 //! | [`Composite`] | ReLU |
 //! | [`Outline`] | an evaluator without values, which counts what a circuit takes |
+//! | [`Watched`] | an evaluator that ends its work when it is told to |
 
 mod bootstrap;
 mod chebyshev;
@@ -18,8 +19,9 @@ mod matrix;
 mod outline;
 mod relu;
 mod sine;
+mod watched;
 
-pub use bootstrap::{Bootstrap, Plan};
+pub use bootstrap::{Bootstrap, Matrices, Plan};
 pub use chebyshev::Chebyshev;
 pub use error::Error;
 pub use evaluator::Evaluator;
@@ -28,6 +30,7 @@ pub use matrix::{Giant, Matrix, Step, Term};
 pub use outline::{AtLevel, Counts, Outline, OutlineError, Shape};
 pub use relu::{COMPOSITES, Composite};
 pub use sine::Sine;
+pub use watched::{Halt, Watched};
 
 #[cfg(test)]
 mod encrypted;

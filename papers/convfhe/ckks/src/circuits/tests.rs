@@ -400,3 +400,39 @@ mod bootstraps {
         assert!(bootstrap.coefficients(&[]).is_err());
     }
 }
+
+/// A stop ends a layer at the next operation, whichever that is, and a layer without one is as without a watch.
+#[test]
+fn a_watched_layer_ends_at_any_operation() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let outline = Outline::new(512, chain(11));
+    let (asked, most) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let stop = || asked.fetch_add(1, Ordering::Relaxed) >= most.load(Ordering::Relaxed);
+    let watched = Watched::new(&outline, &stop);
+    let bootstrap = Bootstrap::new(&watched, plan(512, "7-7-13")).unwrap();
+    let mask = bootstrap.mask(&vec![1.0; 512]).unwrap();
+    let ct = Shape { level: 0, scale: 42f64.exp2() };
+    let unwatched = Bootstrap::new(&outline, plan(512, "7-7-13")).unwrap().layer(&ct, &mask).unwrap();
+
+    asked.store(0, Ordering::Relaxed);
+    let layer = bootstrap.layer(&ct, &mask).unwrap();
+    assert_eq!((layer.level, layer.scale), (unwatched.level, unwatched.scale));
+    let operations = asked.load(Ordering::Relaxed);
+    // An operation that is not watched is missing here.
+    assert_eq!(operations, 209);
+    for before in 0..operations {
+        asked.store(0, Ordering::Relaxed);
+        most.store(before, Ordering::Relaxed);
+        let error = bootstrap.layer(&ct, &mask).unwrap_err();
+        assert!(error.failed().is_none(), "{before}");
+        assert_eq!(asked.load(Ordering::Relaxed), before + 1);
+    }
+    // What fails otherwise is the same error.
+    most.store(usize::MAX, Ordering::Relaxed);
+    let high = Shape { level: 1, scale: 42f64.exp2() };
+    let error = bootstrap.slots(&high).unwrap_err().failed().unwrap();
+    assert_eq!(error.to_string(), "ModUp takes level 0, not 1");
+    let refused = bootstrap.mask(&[1.0]).err().unwrap().failed().unwrap();
+    assert_eq!(refused.to_string(), "a mask of 1 values for 512");
+}
