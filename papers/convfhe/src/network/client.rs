@@ -73,7 +73,7 @@ impl Public {
         let most = 1.0 + answer::most_error(1.0);
         // All are looked at.
         let left = checks.iter().fold(false, |left, &x| left | !answer::is_noise(x));
-        if logits.iter().fold(left, |left, x| left | !(x.abs() <= most)) {
+        if logits.iter().fold(left, |left, x| left | x.is_nan() | (x.abs() > most)) {
             return Err(NetworkError::Left);
         }
         Ok(logits.iter().map(|x| answer::round(x * self.output_bound, self.output_bound)).collect())

@@ -271,7 +271,7 @@ fn hostile_bytes_are_refused() {
             let at = prg.next_u64() as usize % bytes.len();
             bytes[at] ^= prg.next_u64() as u8 | 1;
         }
-        if prg.next_u64() % 4 == 0 {
+        if prg.next_u64().is_multiple_of(4) {
             bytes.truncate(prg.next_u64() as usize % bytes.len());
         }
         bytes

@@ -334,7 +334,8 @@ fn what_a_client_is_told_is_checked() {
     // (JSON is read to within a last place.)
     assert!((read.output_bound / public.output_bound - 1.0).abs() < 1e-15);
     assert_eq!(Public { output_bound: public.output_bound, ..read }, public);
-    let spoilt: [(&str, fn(&mut Public)); 11] = [
+    type Change = fn(&mut Public);
+    let spoilt: [(&str, Change); 11] = [
         ("parameter set", |p| p.set = "n16".into()),
         ("0 outputs", |p| p.outputs = 0),
         ("513 outputs", |p| p.outputs = 513),
