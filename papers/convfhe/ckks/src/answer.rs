@@ -307,7 +307,7 @@ pub fn read(secret: &SecretKey, ct: &Ciphertext, count: usize) -> Result<Zeroizi
     Ok(Zeroizing::new(coefficients.iter().step_by(distance).take(count).copied().collect()))
 }
 
-/// Whether a number that was [read](read) is noise around zero.
+/// Whether a number that was [`read`] is noise around zero.
 pub fn is_noise(number: f64) -> bool {
     number.abs() <= 2.0 * RELATIVE_NOISE
 }
