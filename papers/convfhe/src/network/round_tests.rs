@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use jaguar_ckks::answer;
+use jaguar_ckks::circuits::Evaluator as _;
 use jaguar_ckks::{
-    Context, Error, EvaluationKeys, KeyGenerator, Literal, Parameters, SecretKey, packing, wire,
+    Complex, Context, Error, EvaluationKeys, KeyGenerator, KeyedEvaluator, Literal, Parameters, SecretKey,
+    packing, wire,
 };
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
@@ -252,6 +254,56 @@ fn what_does_not_belong_together_is_refused() {
     };
     let error = evaluator.evaluate(&input, &mut progress, &stop).expect_err("stopped");
     assert!(matches!(error, NetworkError::Stopped) && done.into_inner() == 1);
+}
+
+/// Each of the three things that a client looks at, by itself, in answers that are made by hand.
+#[test]
+fn each_look_at_an_answer_finds_something() {
+    let context = context(10, 1);
+    let secret = SecretKey::from_prg(&context, &mut Prg::new([90; 32]));
+    let evaluator = KeyedEvaluator::new(&context, EvaluationKeys::new());
+    let scale = answer::log_scale(context.params()).expect("two primes");
+    let public = Public {
+        set: context.params().name().to_owned(),
+        input: [1, 1, 1],
+        pitches: [1, 1],
+        input_bound: 1.0,
+        outputs: 5,
+        output_bound: 3.0,
+        checks: 4,
+    };
+    // Nine numbers of 16 places.
+    let distance = context.params().n() / 16;
+    let opened = |changes: &[(usize, f64)]| {
+        let mut numbers = vec![0.0; context.params().n()];
+        (0..5).for_each(|at| numbers[at * distance] = 0.1 * at as f64 - 0.25);
+        changes.iter().for_each(|&(at, x)| numbers[at] = x);
+        let low = context.encode_coefficients(&numbers, answer::LEVEL, 56f64.exp2()).expect("they fit");
+        let low = secret.encrypt(&low, &mut Prg::new([91; 32])).0;
+        let ct = evaluator.multiply_constant(&low, Complex::ONE, f64::from(scale - 56).exp2()).expect("room");
+        let mut bytes = Vec::new();
+        wire::write_ciphertext(&context, &ct, &mut bytes).expect("memory");
+        public.decrypt(&secret, &bytes)
+    };
+    let noise = 2.0 * answer::RELATIVE_NOISE;
+    let logits = opened(&[]).expect("logits");
+    let errors = logits.iter().enumerate().map(|(at, x)| (x - 3.0 * (0.1 * at as f64 - 0.25)).abs());
+    assert!(errors.fold(0.0, f64::max) <= 3.0 / 512.0, "{logits:?}");
+    for at in 5 * distance..6 * distance {
+        let found = opened(&[(at, 1.01 * noise)]);
+        let right = match at % distance {
+            0 => matches!(found, Err(NetworkError::Left)),
+            _ => matches!(found, Err(NetworkError::Spoilt)),
+        };
+        assert!(right, "place {at}: {found:?}");
+    }
+    for check in 5..9 {
+        assert!(matches!(opened(&[(check * distance, -1.01 * noise)]), Err(NetworkError::Left)));
+        opened(&[(check * distance, 0.99 * noise)]).expect("noise");
+    }
+    assert!(matches!(opened(&[(9 * distance, 1.01 * noise)]), Err(NetworkError::Spoilt)));
+    assert!(matches!(opened(&[(4 * distance, 1.01)]), Err(NetworkError::Left)));
+    assert_eq!(opened(&[(0, -1.0)]).expect("a logit at its bound")[0], -3.0);
 }
 
 /// What is no input is refused when it is read; what is one, but of nobody's picture, has an answer that shows nothing.
