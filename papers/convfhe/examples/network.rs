@@ -1,11 +1,11 @@
-//! Runs ResNet-20 with random weights in one round, both parties in one process, and prints what each step takes and what the
-//! logits err by:
+//! Runs ResNet-20 with random weights in one round, both parties in one process, and prints what each step takes and
+//! what the logits err by:
 //!
 //!     cargo run --release --package jaguar-convfhe --example network -- [LOG_N] [THREADS] [BLOCKS]
 //!
-//! by default 16, 1 and 3 blocks a stage, of two layers each. N = 2^16 takes up to 9 GB; smaller rings are insecure, and take
-//! smaller pictures (2^14: 16 × 16, 2^12: 8 × 8, 2^10: 4 × 4). Weights are uniform, as large as He's initialisation says. The network has no
-//! task: what counts is what it takes, and its error beside itself in floating point.
+//! by default 16, 1 and 3 blocks a stage, of two layers each. N = 2^16 takes 6 GB; smaller rings are insecure, and take
+//! smaller pictures (2^14: 16 × 16, 2^12: 8 × 8, 2^10: 4 × 4). Weights are uniform, as large as He's initialisation
+//! says. The network has no task: what counts is what it takes, and its error beside itself in floating point.
 
 use std::io::Write;
 use std::sync::Arc;
