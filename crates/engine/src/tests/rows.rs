@@ -1,12 +1,13 @@
-//! Rows by a number of each: a gate of many channels, as squeeze-and-excitation, norms and softmaxes have it, through triples of rows.
+//! Rows by a number of each: a gate of many channels, as squeeze-and-excitation, norms and softmaxes have it, through
+//! triples of rows.
 
 use jaguar_graph::network::Product;
 
 use super::stream::alternate;
 use super::*;
 
-/// 64 channels of 255 places by a number of each, which are as many again behind a constant; their sum with what was scaled; and a second
-/// gate of channels that are too few for such triples.
+/// 64 channels of 255 places by a number of each, which are as many again behind a constant; their sum with what was
+/// scaled; and a second gate of channels that are too few for such triples.
 pub(super) fn rows() -> Bundle {
     let mut b = Builder::new([3, 17, 15]);
     let product = |shift, offsets| Op::new(Product { shift, offsets });
@@ -30,7 +31,8 @@ fn inputs(count: u8) -> Vec<Vec<i64>> {
     (0..count).map(|seed| input(seed, 3 * 17 * 15)).collect()
 }
 
-/// Under each backend alone and all in turn: each layer within its bound of the reference, and the bytes that were planned.
+/// Under each backend alone and all in turn: each layer within its bound of the reference, and the bytes that were
+/// planned.
 #[test]
 fn rows_agree_with_the_reference_under_every_backend() {
     let all: Vec<BackendId> = kit().backends().to_vec();
@@ -57,8 +59,8 @@ fn rows_in_batches() {
     }
 }
 
-/// Many rows take no correlations and one round, few of them are products value by value; every byte is planned, online each number is
-/// opened once; and nothing that passes comes again in another query.
+/// Many rows take no correlations and one round, few of them are products value by value; every byte is planned, online
+/// each number is opened once; and nothing that passes comes again in another query.
 #[test]
 fn rows_take_the_bytes_of_the_plan_and_repeat_nothing() {
     let service = service(rows());

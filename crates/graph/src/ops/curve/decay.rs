@@ -1,10 +1,12 @@
-//! e^(−t) of what is not negative, as a softmax has it: one curve of x = t − 7.25, whose first and last lines go on, level.
+//! e^(−t) of what is not negative, as a softmax has it: one curve of x = t − 7.25, whose first and last lines go on,
+//! level.
 //!
-//! From t = 15 on it is less than 2^-21, which is level enough. Below zero, where no t is, it goes on for a quarter, so that it bends nowhere
-//! near the largest values, t = 0. Moved by 7.25 all that is between −7.5 and 8, with the two equal pieces at either end; so most pieces
-//! are of use, if the scale is such that 8 is a power of two, and half of them if not. Of 512 each is h = 1/32 to 1/16 wide, and its line
-//! within h²/16 = 2^-14 to 2^-12 of e^(−t), **relative to it**: above it where a piece begins and below it in the middle, so that a sum over
-//! many t is nearer still. A softmax divides by such a sum.
+//! From t = 15 on it is less than 2^-21, which is level enough. Below zero, where no t is, it goes on for a quarter, so
+//! that it bends nowhere near the largest values, t = 0. Moved by 7.25 all that is between −7.5 and 8, with the two
+//! equal pieces at either end; so most pieces are of use, if the scale is such that 8 is a power of two, and half of
+//! them if not. Of 512 each is h = 1/32 to 1/16 wide, and its line within h²/16 = 2^-14 to 2^-12 of e^(−t), **relative
+//! to it**: above it where a piece begins and below it in the middle, so that a sum over many t is nearer still. A
+//! softmax divides by such a sum.
 
 use super::fit::MOST;
 use super::function::{Function, Primitive};
@@ -13,7 +15,8 @@ use crate::float::{Demand, FloatOperands, FloatOperator};
 use crate::network::{self, NodeId};
 use crate::ops::operator::Known;
 
-/// Lines that are so near, of which e^0 is one, are near enough for weights that a softmax makes, whatever the values' last place is.
+/// Lines that are so near, of which e^0 is one, are near enough for weights that a softmax makes, whatever the values'
+/// last place is.
 const NEAR: f64 = 1.0 / 4096.0;
 
 /// So far it goes on below zero.
@@ -85,8 +88,8 @@ mod tests {
     use super::*;
     use crate::ops::operator::Operator;
 
-    /// e^(−t) of many values, t = 0 among them, for t up to 2, 8, 60 and 500 and networks of 12 to 24 bits, at scales of which 8 is a power of
-    /// two or not: within a unit and a half, or 2^-12.
+    /// e^(−t) of many values, t = 0 among them, for t up to 2, 8, 60 and 500 and networks of 12 to 24 bits, at scales
+    /// of which 8 is a power of two or not: within a unit and a half, or 2^-12.
     #[test]
     fn a_decay_is_that_of_every_value() {
         for largest in [2.0f64, 8.0, 60.0, 500.0] {
@@ -108,7 +111,7 @@ mod tests {
                     let off = |x: i64| (at(x) - (-(x as f64 / input + 7.25)).exp() * scales[1]).abs();
                     let worst = (first..=last).step_by(step).map(off).fold(0.0, f64::max);
                     println!(
-                        "up to {largest}, {bits} bits, {part}: {} pieces over {} bits, {worst:.2} units ({bound:.2}), 2^{:.1}",
+                        "up to {largest}, {bits} bits, {part}: {} pieces of {} bits, {worst:.2} units, 2^{:.1}",
                         lines.offsets.len(),
                         pieces.domain_bits(),
                         (worst / scales[1]).log2(),

@@ -1,9 +1,10 @@
-//! \[x_ij·s_i / 2^s + ε\] mod 2^out <- RowProduct(\[x\], \[s\] mod 2^(out+s)): every row of values times a number of that row, both
-//! shared. Public constants may be added to x and s first, as in a product of two values (`product.rs`).
+//! \[x_ij·s_i / 2^s + ε\] mod 2^out <- RowProduct(\[x\], \[s\] mod 2^(out+s)): every row of values times a number of
+//! that row, both shared. Public constants may be added to x and s first, as in a product of two values (`product.rs`).
 //!
-//! A row is a matrix of 1 × m, its number one of 1 × 1: a product of matrices (`super`) with a batch of as many as there are rows. Its
-//! triple has a random number α_i and a random row β_ij, and γ_ij = α_i·β_ij, so α is masked and opened once a row, not once a value.
-//! Both cross terms are made of full ciphertexts (`tiling.rs`): T = K rows side by side, or the numbers of T rows.
+//! A row is a matrix of 1 × m, its number one of 1 × 1: a product of matrices (`super`) with a batch of as many as
+//! there are rows. Its triple has a random number α_i and a random row β_ij, and γ_ij = α_i·β_ij, so α is masked and
+//! opened once a row, not once a value. Both cross terms are made of full ciphertexts (`tiling.rs`): T = K rows side by
+//! side, or the numbers of T rows.
 //!
 //! ```text
 //! the client's rows:     x̂[j·T + t] = β_tj    ŵ_t = α_t·X^(−t)                  (x̂·ŵ_t)[j·T] = α_t·β_tj
@@ -12,12 +13,12 @@
 //!
 //! T such responses become one pack, which has the products of T rows and nothing else in what is sent of it.
 //!
-//! **Error, and who learns what**, as of a product of matrices: less than one ulp and no bias, and ε of 2^-10 ulp where s ≥ 12. What the
-//! parties see is what they see there, of other matrices.
+//! **Error, and who learns what**, as of a product of matrices: less than one ulp and no bias, and ε of 2^-10 ulp where
+//! s ≥ 12. What the parties see is what they see there, of other matrices.
 //!
-//! *Beside a product value by value*, which takes 2L COTs and L·(L + 1) bits a value offline: for 197 rows of 192 and L = 48 this takes
-//! 84 bytes a value offline instead of 294, and 6 each way online instead of 12. Few or short rows are dearer, for keys and ciphertexts
-//! are of one size: [`RowProductParams::pays`]. Exact figures: [`Nonlinear::cost`].
+//! *Beside a product value by value*, which takes 2L COTs and L·(L + 1) bits a value offline: for 197 rows of 192 and L
+//! = 48 this takes 84 bytes a value offline instead of 294, and 6 each way online instead of 12. Few or short rows are
+//! dearer, for keys and ciphertexts are of one size: [`RowProductParams::pays`]. Exact figures: [`Nonlinear::cost`].
 
 use std::ops::Range;
 
@@ -34,12 +35,12 @@ use crate::party::Party;
 use crate::protocols::product::ProductParams;
 use crate::semantics::Matrices;
 
-/// What a product of rows does. It takes pairs: a value and its row's number, then the next value, row by row. The number is the same in
-/// all pairs of a row.
+/// What a product of rows does. It takes pairs: a value and its row's number, then the next value, row by row. The
+/// number is the same in all pairs of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RowProductParams {
-    /// Rings, shift, and what the server adds to values and to numbers first. `out_bits` is at most 39, with the shift at
-    /// most 58.
+    /// Rings, shift, and what the server adds to values and to numbers first. `out_bits` is at most 39, with the shift
+    /// at most 58.
     pub product: ProductParams,
     /// How many rows there are.
     pub rows: usize,
@@ -58,8 +59,8 @@ impl RowProductParams {
         MatrixProductParams { out_bits: self.product.out_bits, shift: self.product.shift, matrices }
     }
 
-    /// Whether the protocol takes these parameters, and is cheaper than a product value by value: in bytes before the input, with
-    /// correlations and key switches counted as bytes.
+    /// Whether the protocol takes these parameters, and is cheaper than a product value by value: in bytes before the
+    /// input, with correlations and key switches counted as bytes.
     pub fn pays(&self) -> bool {
         let Ok((counts, Some(layout))) = self.matrices().sizes() else { return false };
         let cost = self.matrices().cost();
@@ -166,9 +167,9 @@ impl RowProduct {
         Ok(vec![Block::new(of(made.clone(), 2), made, Rows { run, params })])
     }
 
-    /// This party's shares mod 2^out of x·s / 2^shift, rounded up or down, row by row; `pairs` are its shares mod 2^(out + shift) of
-    /// each value and of its row's number (higher bits are ignored). The server's last message may remain in the channel's
-    /// buffer. Steps are those of a product of matrices ([`MatrixProduct::run`]).
+    /// This party's shares mod 2^out of x·s / 2^shift, rounded up or down, row by row; `pairs` are its shares mod
+    /// 2^(out + shift) of each value and of its row's number (higher bits are ignored). The server's last message may
+    /// remain in the channel's buffer. Steps are those of a product of matrices ([`MatrixProduct::run`]).
     ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
