@@ -10,12 +10,14 @@ mod description;
 mod evaluation;
 mod fhe;
 mod form;
+pub mod keys;
 mod max_pool;
 mod model;
 pub mod network;
 pub mod party;
 mod program;
 pub mod session;
+mod sets;
 mod split;
 mod stress;
 
@@ -28,6 +30,7 @@ pub use fhe::{Fhe, Figures, memory};
 use form::Form;
 pub use model::{Calibration, Compiled, Inputs, ModelError, Simulated};
 pub use program::{Program, ProgramError};
+pub use sets::{DEFAULT_SET, Set, SetError};
 pub use split::{NoCut, last_layers};
 pub use stress::{STRESS_MARGIN, stress};
 

@@ -1,0 +1,122 @@
+//! Parameter sets by name, as models, terms and folders name them.
+//!
+//! A set is a ring of [`jaguar_ckks`]; what the protocol fixes beside it is in [`network`](crate::network).
+
+use std::fmt;
+
+use jaguar_ckks::circuits::COMPOSITES;
+use jaguar_ckks::{Literal, Parameters};
+
+/// How a set begins that protects nothing.
+const INSECURE: &str = "insecure";
+
+/// The default.
+pub const DEFAULT_SET: &str = "n16";
+
+/// log2 N of the sets that protect nothing: for tests, and for measuring in little memory.
+const INSECURE_LOG_N: [u32; 3] = [10, 12, 14];
+
+/// A parameter set, checked against its record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Set {
+    params: Parameters,
+}
+
+/// Why there is no such set.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// The name is that of no set.
+    #[error("no parameter set is called {name:?}; there are {}", known.join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The set contradicts itself or its record.
+    #[error(transparent)]
+    Parameters(#[from] jaguar_ckks::Error),
+}
+
+impl Set {
+    fn literals() -> impl Iterator<Item = Literal> {
+        [Literal::n16()].into_iter().chain(INSECURE_LOG_N.map(Literal::insecure))
+    }
+
+    /// The names of all sets, the default first.
+    pub fn names() -> Vec<String> {
+        Self::literals().map(|literal| literal.name).collect()
+    }
+
+    /// The set of this name.
+    ///
+    /// # Errors
+    /// [`SetError::Unknown`].
+    pub fn by_name(name: &str) -> Result<Self, SetError> {
+        let literal = Self::literals().find(|literal| literal.name == name);
+        // A name may come from a peer: as much of it as a name can have is shown.
+        let shown = || name.chars().filter(|c| !c.is_control()).take(32).collect();
+        let literal = literal.ok_or_else(|| SetError::Unknown { name: shown(), known: Self::names() })?;
+        Ok(Self { params: Parameters::new(&literal)? })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.params.name()
+    }
+
+    /// Its ring.
+    pub fn params(&self) -> &Parameters {
+        &self.params
+    }
+
+    /// Whether it protects nothing.
+    pub fn is_insecure(&self) -> bool {
+        self.name().starts_with(INSECURE)
+    }
+
+    /// How many levels there are for ReLU: those of the finest polynomial.
+    pub fn relu_levels(&self) -> usize {
+        COMPOSITES.iter().map(|composite| composite.levels()).max().unwrap_or(0)
+    }
+}
+
+/// How secure the set is, in words.
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.params.security() {
+            // Downwards.
+            Some(bits) => write!(f, "{}: {:.0} bits on record", self.name(), bits.floor()),
+            None => write!(f, "{}: insecure, for tests and measurements only", self.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_found_by_name() {
+        assert_eq!(Set::names()[0], DEFAULT_SET);
+        for name in Set::names() {
+            let set = Set::by_name(&name).unwrap();
+            assert_eq!(set.name(), name);
+            assert_eq!(set.is_insecure(), set.params().security().is_none());
+            assert_eq!(set.is_insecure(), name != "n16");
+            let finest = COMPOSITES[COMPOSITES.len() - 1];
+            assert_eq!(set.relu_levels(), finest.levels());
+        }
+        assert_eq!(Set::by_name("n16").unwrap().to_string(), "n16: 144 bits on record");
+    }
+
+    #[test]
+    fn other_names_are_refused_and_shown_in_part() {
+        for name in ["", "n17", "N16", "insecure", "n16\n"] {
+            let refusal = Set::by_name(name).unwrap_err().to_string();
+            assert!(refusal.contains("there are n16, insecure-n10"), "{refusal}");
+        }
+        assert!(Set::by_name(&"x\u{7}".repeat(1000)).unwrap_err().to_string().len() < 120);
+    }
+}
