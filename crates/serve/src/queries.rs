@@ -10,7 +10,7 @@
 //! before a counted query is answered: whole or not at all, and for its owner alone. One server uses it at a time.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -32,7 +32,7 @@ pub(crate) struct QueryBook {
     /// How many: by client, then by model.
     counts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Held as long as this server is there. None where it could not be made.
-    lock: Option<File>,
+    lock: Option<files::Lock>,
 }
 
 fn day(now: SystemTime) -> u64 {
@@ -90,15 +90,11 @@ impl QueryBook {
         }
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(".lock");
-        let lock = files::private().truncate(false).open(self.path.with_file_name(name))?;
-        lock.try_lock().map_err(|e| match e {
-            TryLockError::WouldBlock => io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another server counts there: name another file with --counts",
-            ),
-            TryLockError::Error(e) => e,
-        })?;
-        self.lock = Some(lock);
+        let lock = files::Lock::take(&self.path.with_file_name(name)).map_err(|e| match is_used(&e) {
+            true => io::Error::new(e.kind(), "another server counts there: name another file with --counts"),
+            false => e,
+        });
+        self.lock = Some(lock?);
         Ok(())
     }
 
@@ -133,15 +129,6 @@ impl QueryBook {
             }
         }
         files::replace(&self.path, text.as_bytes())
-    }
-}
-
-impl Drop for QueryBook {
-    /// A process that is begun meanwhile has this file open until it runs its own program: closing it here would not free it.
-    fn drop(&mut self) {
-        if let Some(lock) = &self.lock {
-            let _ = lock.unlock();
-        }
     }
 }
 
@@ -278,16 +265,6 @@ mod tests {
             let mode = fs::metadata(place.0.join("deep/queries")).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
-    }
-
-    #[test]
-    fn who_ends_frees_the_file_though_a_process_begun_meanwhile_has_it_open() {
-        let place = Place::new("inherited");
-        let book = place.open(NOON).expect("made");
-        let inherited = book.lock.as_ref().expect("held").try_clone().expect("as a new process has it");
-        drop(book);
-        drop(place.open(NOON).expect("free"));
-        drop(inherited);
     }
 
     #[test]

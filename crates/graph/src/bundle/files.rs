@@ -1,7 +1,7 @@
 //! Files that are whole or not there, and that nobody else may read.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::bundle::FileError;
@@ -13,6 +13,31 @@ pub fn private() -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options
+}
+
+/// A file that is locked until this is dropped.
+pub struct Lock(File);
+
+impl Lock {
+    /// Locks a file, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::ResourceBusy`] if somebody else has it; else the disk's.
+    pub fn take(path: &Path) -> io::Result<Self> {
+        let file = private().truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(ErrorKind::ResourceBusy.into()),
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+}
+
+impl Drop for Lock {
+    /// A process that was begun meanwhile has the file open until it runs its own program: closing it here would not free it.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 /// Writes a file beside `path`, then moves it there: a crash or a full disk leaves the old one as it was. Only its owner
@@ -55,4 +80,21 @@ pub fn default_cache() -> Option<PathBuf> {
     absolute("XDG_CACHE_HOME")
         .or_else(|| absolute("HOME").map(|h| h.join(".cache")))
         .map(|p| p.join("jaguar"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_though_a_process_begun_meanwhile_has_the_file_open() {
+        let path = std::env::temp_dir().join(format!("jaguar-lock-{}", std::process::id()));
+        let lock = Lock::take(&path).expect("made");
+        let inherited = lock.0.try_clone().expect("as a new process has it");
+        assert!(Lock::take(&path).is_err_and(|e| e.kind() == ErrorKind::ResourceBusy));
+        drop(lock);
+        drop(Lock::take(&path).expect("free"));
+        drop(inherited);
+        std::fs::remove_file(&path).expect("ours");
+    }
 }

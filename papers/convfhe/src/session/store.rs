@@ -17,7 +17,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -109,7 +109,7 @@ struct Shared {
     quota: u64,
     entries: Mutex<HashMap<Owner, Entry>>,
     /// Held as long as the folder is used.
-    _lock: File,
+    _lock: files::Lock,
 }
 
 struct Entry {
@@ -160,12 +160,10 @@ impl KeyStore {
     pub fn open(folder: &Path, bytes: u64, quota: u64) -> Result<Self, StoreError> {
         let failed = |e| FileError::new("opening the folder for keys", folder, e);
         private_folder(folder).map_err(failed)?;
-        let lock = files::private().truncate(false).open(folder.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(folder.to_owned())),
-            Err(TryLockError::Error(e)) => return Err(failed(e).into()),
-        }
+        let lock = files::Lock::take(&folder.join("lock")).map_err(|e| match e.kind() {
+            io::ErrorKind::ResourceBusy => StoreError::Locked(folder.to_owned()),
+            _ => failed(e).into(),
+        })?;
         let mut entries = HashMap::<Owner, Entry>::new();
         for file in std::fs::read_dir(folder).map_err(failed)? {
             let file = file.map_err(failed)?;
