@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jaguar_ckks::{Context, EvaluationKeys, KeyGenerator, KeySpec, SecretKey, wire};
+use jaguar_ckks::{Context, EvaluationKeys, KeyGenerator, SecretKey, wire};
 use jaguar_graph::bundle::{FileError, files};
 use jaguar_ring::prg::Prg;
 use zeroize::Zeroizing;
@@ -74,17 +74,13 @@ pub fn file_bytes(context: &Context, specs: &KeySpecs) -> Result<u64, KeyError> 
 /// # Errors
 /// If a key is none of the set's.
 pub fn client_memory(context: &Context, specs: &KeySpecs) -> Result<u64, KeyError> {
-    let each: Result<Vec<usize>, _> = all(specs).map(|spec| wire::key_memory(context, spec)).collect();
+    let each: Result<Vec<usize>, _> = specs.all().map(|spec| wire::key_memory(context, spec)).collect();
     let largest = each.map_err(KeyError::Make)?.into_iter().max().unwrap_or(0) as u64;
     let params = context.params();
     let limbs = (params.primes().len() + params.special().len()) as u64;
     let polynomial = limbs * params.n() as u64 * 8;
     // Tables of the transforms have two numbers a root, forward and back.
     Ok(2 * largest + 12 * polynomial + (64 << 20))
-}
-
-fn all(specs: &KeySpecs) -> impl Iterator<Item = &KeySpec> {
-    specs.circuit.iter().chain(&specs.packing)
 }
 
 fn header(context: &Context) -> [u8; HEADER_BYTES] {
@@ -182,7 +178,7 @@ fn write(
     let io = |source| KeyError::Make(jaguar_ckks::Error::Io { what: "keys", source });
     to.write_all(&header(context)).map_err(io)?;
     let mut generator = KeyGenerator::new(secret);
-    for spec in all(specs) {
+    for spec in specs.all() {
         let key = generator.key(spec).map_err(KeyError::Make)?;
         wire::write_key(context, &key, to).map_err(KeyError::Make)?;
     }

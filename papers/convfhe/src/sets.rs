@@ -7,9 +7,6 @@ use std::fmt;
 use jaguar_ckks::circuits::COMPOSITES;
 use jaguar_ckks::{Literal, Parameters};
 
-/// How a set begins that protects nothing.
-const INSECURE: &str = "insecure";
-
 /// The default.
 pub const DEFAULT_SET: &str = "n16";
 
@@ -73,7 +70,7 @@ impl Set {
 
     /// Whether it protects nothing.
     pub fn is_insecure(&self) -> bool {
-        self.name().starts_with(INSECURE)
+        self.params.security().is_none()
     }
 
     /// How many levels there are for ReLU: those of the finest polynomial.

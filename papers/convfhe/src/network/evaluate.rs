@@ -13,7 +13,7 @@
 //! bootstrapped, 2^96 of the answer (for moduli of 100 bits). So nothing of scales passes between the parties but to be
 //! checked, and bounds of values are factors of weights.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -274,8 +274,7 @@ pub fn memory(context: &Context, plan: &Plan) -> Result<u64, NetworkError> {
     let matrices: u64 = diagonals.map(|(level, at)| at.plaintexts as u64 * (limbs(level) + special)).sum();
     // Rotations of the baby steps, two halves each, and as many again of one ciphertext's digits and sums.
     let widest = by_level().map(|(level, at)| 2 * (at.babies as u64 + 8) * (limbs(level) + special)).max();
-    let mut grids: Vec<Grid> = plan.grids()[1..].to_vec();
-    grids.dedup();
+    let grids: HashSet<&Grid> = plan.grids()[1..].iter().collect();
     let masks: u64 = grids.iter().map(|grid| grid.polynomials() as u64 * limbs(circuit.relu_level())).sum();
     // Those that wait for a later layer: all, at most.
     let values: u64 =

@@ -50,7 +50,8 @@ pub fn key_specs(context: &Context) -> Result<KeySpecs, NetworkError> {
 }
 
 impl KeySpecs {
-    fn all(&self) -> impl Iterator<Item = &KeySpec> {
+    /// All evaluation keys, in order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &KeySpec> {
         self.circuit.iter().chain(&self.packing)
     }
 

@@ -222,6 +222,15 @@ pub struct MatrixProduct {
     blocks: Vec<Block>,
 }
 
+/// What was begun, after all that its preparation still says.
+fn completed(mut blocks: Vec<Block>, chan: &mut Channel) -> Result<Vec<Block>, MpcError> {
+    for block in &mut blocks {
+        block.complete(chan)?;
+        block.settle(chan)?;
+    }
+    Ok(blocks)
+}
+
 impl MatrixProduct {
     /// Prepares a product.
     ///
@@ -232,12 +241,7 @@ impl MatrixProduct {
         chan: &mut Channel,
         params: MatrixProductParams,
     ) -> Result<Self, MpcError> {
-        let mut blocks = Self::blocks(party, params)?;
-        for block in &mut blocks {
-            block.complete(chan)?;
-            block.settle(chan)?;
-        }
-        Ok(Self { blocks })
+        Ok(Self { blocks: completed(Self::blocks(party, params)?, chan)? })
     }
 
     /// To be completed.

@@ -26,7 +26,7 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use super::{MatrixProduct, MatrixProductParams, Run};
+use super::{MatrixProduct, MatrixProductParams, Run, completed};
 use crate::block::{self, Block, Flights};
 use crate::cost::Cost;
 use crate::error::MpcError;
@@ -147,12 +147,7 @@ impl RowProduct {
         chan: &mut Channel,
         params: RowProductParams,
     ) -> Result<Self, MpcError> {
-        let mut blocks = Self::blocks(party, params)?;
-        for block in &mut blocks {
-            block.complete(chan)?;
-            block.settle(chan)?;
-        }
-        Ok(Self { blocks })
+        Ok(Self { blocks: completed(Self::blocks(party, params)?, chan)? })
     }
 
     /// To be completed.

@@ -55,12 +55,8 @@ fn online_neither_learns_anything_of_the_others_input() {
     for x in tried {
         for y in tried {
             let inputs = [x, y];
-            let roles = [Role::Client, Role::Server];
             let [mut client, mut server] = [0, 1].map(|party| {
-                let [a, b, c] = drawn[party].clone().map(Zeroizing::new);
-                let opening = Opening { role: roles[party], bits: L, values: Vec::new() };
-                let material = Material::Made(Triple { a, b, c });
-                let mut run = Run { params, counts: of.counts().unwrap(), material, opening };
+                let mut run = with_triple(params, party, &drawn[party]);
                 // The first factor's values, then the second's.
                 let [own, others] = [&inputs[party][..2], &inputs[party][2..]].map(|part| part.repeat(all));
                 run.start(&[own, others].concat());
@@ -89,6 +85,15 @@ fn online_neither_learns_anything_of_the_others_input() {
     }
 }
 
+/// A run of party 0, the client, or 1 with this triple.
+fn with_triple(params: MatrixProductParams, party: usize, drawn: &[Vec<u64>; 3]) -> Run {
+    let role = [Role::Client, Role::Server][party];
+    let [a, b, c] = drawn.clone().map(Zeroizing::new);
+    let opening = Opening { role, bits: params.ring_bits(), values: Vec::new() };
+    let counts = params.matrices.counts().expect("small");
+    Run { params, counts, material: Material::Made(Triple { a, b, c }), opening }
+}
+
 /// Online, of a row of two by its number modulo four: all triples with all shares of them, and a constant that is added to the number.
 #[test]
 fn online_neither_learns_anything_of_the_others_row() {
@@ -96,7 +101,6 @@ fn online_neither_learns_anything_of_the_others_row() {
     let all = 1usize << (8 * L);
     let product = ProductParams { out_bits: 1, shift: 1, offsets: [0, 3] };
     let params = RowProductParams { product, rows: all, columns: 2 };
-    let of = params.matrices();
     let mut drawn: [[Vec<u64>; 3]; 2] = Default::default();
     for mut random in 0..all {
         let number = [0, 1].map(|_| take(&mut random, L));
@@ -116,13 +120,8 @@ fn online_neither_learns_anything_of_the_others_row() {
     for x in tried {
         for y in tried {
             let inputs = [x, y];
-            let roles = [Role::Client, Role::Server];
             let [mut client, mut server] = [0, 1].map(|party| {
-                let [a, b, c] = drawn[party].clone().map(Zeroizing::new);
-                let opening = Opening { role: roles[party], bits: L, values: Vec::new() };
-                let material = Material::Made(Triple { a, b, c });
-                let run = Run { params: of, counts: of.matrices.counts().unwrap(), material, opening };
-                let mut rows = Rows { run, params };
+                let mut rows = Rows { run: with_triple(params.matrices(), party, &drawn[party]), params };
                 let [number, first, second] = inputs[party];
                 rows.start(&[first, number, second, number].repeat(all));
                 rows
