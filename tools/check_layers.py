@@ -54,7 +54,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "bench": {
         "ring", "wire", "ot", "mpc", "graph", "linear", "cheetah", "fregata", "hyena", "plan", "compile", "profile",
-        "engine", "convfhe", "report",
+        "engine", "convfhe", "ckks", "report",
     },
     "gateway": {"jaguar"},
     # Programs: of what is below the facade, only papers, which it does not name.

@@ -181,10 +181,15 @@ impl Paper {
             Self::Convfhe => {
                 const {
                     &[
-                        record("convfhe-convolution", &["convfhe", "--only", "convolution"], &[], 10)
-                            .without_plot(),
-                        record("convfhe-layers", &["convfhe", "--only", "layers"], &[], 30).without_plot(),
-                        record("convfhe-networks", &["convfhe", "--only", "networks"], &[], 180)
+                        record(
+                            "convfhe-convolution",
+                            &["convfhe", "--only", "convolution", "--vectors"],
+                            &[],
+                            5,
+                        )
+                        .without_plot(),
+                        record("convfhe-layers", &["convfhe", "--only", "layers"], &[], 5).without_plot(),
+                        record("convfhe-networks", &["convfhe", "--only", "networks"], &[], 60)
                             .without_plot(),
                     ]
                 }

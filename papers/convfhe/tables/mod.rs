@@ -8,18 +8,21 @@
 //! | `networks` | Tables III and IV: networks by phase; kernels take turns |
 //! | `interactive` | compiled models by the interactive protocol: seconds, bytes, rounds |
 //!
-//! The work is done by `jaguar-fhe`, which `make fhe` builds. Weights and inputs are random.
+//! Both parties are in this process. Weights and inputs are random: times do not depend on them.
 
+mod convolutions;
+mod layers;
 mod paper;
-mod program;
+mod polynomials;
+mod rows;
 mod shapes;
 mod tables;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use jaguar_ckks::{Literal, Parameters};
 use jaguar_convfhe::Description;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::Kit;
@@ -27,7 +30,7 @@ use jaguar_profile::{Imitated, Note, When, store};
 use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
-use self::program::{Convolution, Keys, Layer, Line, Polynomial};
+use self::rows::{Convolution, Keys, Layer, Polynomial};
 use crate::e2e::Run;
 use crate::e2e::session::{Session, Way};
 use crate::kit::kit;
@@ -54,9 +57,6 @@ pub struct Args {
     /// Only so many layers of each network.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     first: Option<u32>,
-    /// The program (default: beside this one, where `make fhe` puts it, or by name).
-    #[arg(long)]
-    program: Option<PathBuf>,
     /// The link of `interactive`.
     #[arg(long, value_enum)]
     link: Option<Imitated>,
@@ -92,10 +92,7 @@ pub struct Figures {
 
 /// What is measured with, and on what.
 struct Sizes {
-    /// With every coefficient in use, for single convolutions.
-    full: &'static str,
-    /// For layers and networks.
-    layers: &'static str,
+    literal: fn() -> Literal,
     batches: &'static [usize],
     kernels: &'static [usize],
     /// Channels and side of single layers.
@@ -103,20 +100,14 @@ struct Sizes {
 }
 
 const PAPER: Sizes = Sizes {
-    full: "n16-full",
-    layers: "n16",
+    literal: Literal::n16,
     batches: &[4, 16, 64, 256],
     kernels: &[3, 5, 7],
     single: &[(16, 32), (64, 16), (256, 8)],
 };
 
-const SMALL: Sizes = Sizes {
-    full: "insecure-n10-dense",
-    layers: "insecure-n10",
-    batches: &[4, 16],
-    kernels: &[3, 5],
-    single: &[(4, 6)],
-};
+const SMALL: Sizes =
+    Sizes { literal: || Literal::insecure(10), batches: &[4, 16], kernels: &[3, 5], single: &[(4, 6)] };
 
 impl Sizes {
     fn networks(&self, small: bool) -> Vec<Description> {
@@ -143,22 +134,17 @@ pub fn run(args: &Args) -> Result<()> {
     let threads_text = format!("threads of the server, of both parties in `interactive`: {threads}");
     let mut setting = Setting::new(cpu, threads_text, link_text(args.link, "TCP on loopback"), args.repeats);
     let peaks = Peaks::measure(cpu)?;
-    let program = program::find(args.program.as_deref());
+    let ring = || anyhow::Ok(jaguar_ckks::Context::new(cpu, Parameters::new(&(sizes.literal)())?, threads)?);
     let mut figures = Figures::default();
     if wanted(Part::Relu) {
-        program::run(&program, threads, &words(&["polynomials"]), |row| figures.polynomials.push(row))?;
+        figures.polynomials = polynomials::all();
     }
     if wanted(Part::Convolution) {
-        let list = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-        let mut arguments = words(&["bench-convolution", "--set", sizes.full]);
-        let (batches, kernels) = (list(sizes.batches), list(sizes.kernels));
-        arguments.extend(words(&["--batches", &batches, "--kernels", &kernels]));
-        arguments.extend(words(&["--repeats", &args.repeats.to_string()]));
-        arguments.extend(args.vectors.then(|| "--vectors".into()));
-        program::run(&program, threads, &arguments, |row: Convolution| {
+        let row = |row: Convolution| {
             eprintln!("B = {}, k = {}: {:.2} s", row.batch, row.kernel, row.seconds());
             figures.convolutions.push(row);
-        })?;
+        };
+        convolutions::measure(&ring()?, sizes.batches, sizes.kernels, args.repeats, args.vectors, row)?;
     }
     let mut evaluated = |networks: Vec<Description>, first: Option<u32>| -> Result<Vec<Layer>> {
         let mut layers = Vec::new();
@@ -166,27 +152,12 @@ pub fn run(args: &Args) -> Result<()> {
             |d: &Description| args.filter.as_ref().is_none_or(|filter| d.name.contains(filter.as_str()));
         let networks: Vec<_> = networks.into_iter().filter(named).collect();
         ensure!(!networks.is_empty(), "no network's name contains {:?}", args.filter);
-        let folder = Folder::new()?;
-        let paths = folder.write(&networks)?;
-        let mut arguments = words(&["bench-layers", "--set", sizes.layers, "--network"]);
-        arguments.push(paths);
-        arguments.extend(words(&["--repeats", &args.repeats.to_string()]));
-        if let Some(first) = first {
-            arguments.extend(words(&["--first", &first.to_string()]));
-        }
-        program::run(&program, threads, &arguments, |line: Line| match line {
-            Line::Keys(keys) => figures.keys.push(keys),
-            Line::Layer(layer) => {
-                eprintln!(
-                    "{}: layer {} of {}: {:.2} s",
-                    layer.network,
-                    layer.index,
-                    layer.layers,
-                    layer.seconds()
-                );
-                layers.push(layer);
-            }
-        })?;
+        let row = |layer: Layer| {
+            let Layer { network, index, layers: all, .. } = &layer;
+            eprintln!("{network}: layer {index} of {all}: {:.2} s", layer.seconds());
+            layers.push(layer);
+        };
+        layers::measure(&ring()?, networks, first, args.repeats, |keys| figures.keys.push(keys), row)?;
         Ok(layers)
     };
     if wanted(Part::Layers) {
@@ -211,10 +182,6 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.hand_out(&Report { setting, peaks, tables, figures }, &plot)
 }
 
-fn words(words: &[&str]) -> Vec<OsString> {
-    words.iter().map(OsString::from).collect()
-}
-
 /// Ours, over the link.
 fn interactive(args: &Args, cpu: Cpu, peaks: &Peaks, threads: usize) -> Result<Vec<Run>> {
     let mut tell = |note: Note| eprintln!("{note}");
@@ -237,36 +204,4 @@ fn interactive(args: &Args, cpu: Cpu, peaks: &Peaks, threads: usize) -> Result<V
         runs.extend(session.measure(peaks, threads).with_context(|| path.display().to_string())?);
     }
     Ok(runs)
-}
-
-/// A folder of its own for descriptions, removed in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("jaguar-bench-convfhe-{}", std::process::id()));
-        std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
-        Ok(Self(path))
-    }
-
-    /// The paths, with commas between.
-    fn write(&self, networks: &[Description]) -> Result<OsString> {
-        let mut paths = OsString::new();
-        for (i, network) in networks.iter().enumerate() {
-            let path: &Path = &self.0.join(format!("{i}.json"));
-            std::fs::write(path, serde_json::to_vec(network)?).with_context(|| path.display().to_string())?;
-            if i > 0 {
-                paths.push(",");
-            }
-            paths.push(path);
-        }
-        Ok(paths)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Nothing depends on it.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

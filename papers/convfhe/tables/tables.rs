@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Figures;
 use super::paper::{TABLE_III, TABLE_IV};
-use super::program::{Convolution, Layer};
+use super::rows::{Convolution, Layer};
 use crate::plot::{Dots, Row};
 use crate::report::Table;
 use crate::statistics::{median, significant};
@@ -23,22 +23,12 @@ pub fn all(figures: &Figures) -> Vec<Table> {
 
 fn polynomials(figures: &Figures) -> Table {
     let rows = figures.polynomials.iter().map(|p| {
-        let set = match p.levels {
-            ..=8 => "n16-relu8, n16",
-            _ => "n16",
-        };
-        vec![
-            p.name.clone(),
-            p.levels.to_string(),
-            significant(p.error),
-            format!("2^{:.1}", p.error.log2()),
-            set.into(),
-        ]
+        vec![p.name.clone(), p.levels.to_string(), significant(p.error), format!("2^{:.1}", p.error.log2())]
     });
     Table {
         name: "relu",
         title: "polynomials for ReLU on [-1, 1]".into(),
-        header: vec!["degrees", "levels", "largest error", "as a power of 2", "parameter sets"],
+        header: vec!["degrees", "levels", "largest error", "as a power of 2"],
         numbers_from: 1,
         rows: rows.collect(),
         notes: String::new(),
@@ -110,10 +100,10 @@ fn convolutions(figures: &Figures) -> Table {
         ],
         numbers_from: 0,
         rows: rows.collect(),
-        notes: "Ours: B products and packing; making plaintexts of the weights stands before. In slots: four \
-                convolutions of B/2 channels, since half as many values fit; plaintexts are there. Products and weights \
-                on one thread, packing on all."
-            .into(),
+        notes:
+            "Ours: B products and packing; making plaintexts of the weights stands before. In slots: four \
+                convolutions of B/2 channels, since half as many values fit; plaintexts are there."
+                .into(),
     }
 }
 

@@ -296,7 +296,7 @@ impl Context {
     }
 
     /// How many threads compute.
-    pub(crate) fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.threads.as_ref().map_or(1, rayon::ThreadPool::current_num_threads)
     }
 

@@ -34,8 +34,6 @@ use crate::packing::Packer;
 use crate::poly::{Poly, Values};
 use crate::{Ciphertext, Error, KeyedEvaluator, Plaintext};
 
-use jaguar_ring::modular::slices;
-
 const KERNEL: &str = "a kernel";
 const CONVOLUTION: &str = "a convolution";
 
@@ -232,6 +230,28 @@ impl Convolution {
         evaluator.context().encode_coefficients(&coefficients, level, scale)
     }
 
+    /// K(Y) of every term and every polynomial of its input, in order, for one output channel: what [`sum`](Self::sum)
+    /// makes and multiplies, here encoded at this scale, times the terms' factors.
+    ///
+    /// # Errors
+    /// If there is no such channel or level, or weights do not fit 2^62 at the scale.
+    pub fn plaintexts(
+        &self,
+        evaluator: &KeyedEvaluator,
+        out: usize,
+        level: usize,
+        scale: f64,
+    ) -> Result<Vec<Plaintext>, Error> {
+        self.check_channel(out)?;
+        let mut made = Vec::new();
+        for term in &self.terms {
+            for part in 0..term.grid.polynomials() {
+                made.push(self.kernel(evaluator, (term, part, out), level, scale * term.factor)?);
+            }
+        }
+        Ok(made)
+    }
+
     /// r_o(Y) of one output channel, without bias, at this scale and at the inputs' lowest level. Inputs are one
     /// slice a term, of as many ciphertexts as its grid has polynomials.
     ///
@@ -246,11 +266,7 @@ impl Convolution {
         scale: f64,
     ) -> Result<Ciphertext, Error> {
         self.check_inputs(inputs.iter().map(|parts| parts.len()))?;
-        let [channels, _, _] = self.output.shape();
-        if out >= channels {
-            let (what, expected) = ("as the channel", format!("a number below {channels}"));
-            return Err(Error::Count { operation: CONVOLUTION, what, found: out, expected });
-        }
+        self.check_channel(out)?;
         let context = evaluator.context();
         let lowest = inputs.iter().flat_map(|parts| parts.iter()).map(Ciphertext::level).min();
         let level = lowest.unwrap_or(0);
@@ -263,12 +279,7 @@ impl Convolution {
                 // With the factor, what is multiplied has the scale of the sum.
                 let own = scale / ct.scale() * term.factor;
                 let kernel = self.kernel(evaluator, (term, part, out), level, own)?;
-                for (half, operand) in [(&mut sum.a, &ct.a), (&mut sum.b, &ct.b)] {
-                    context.change(half, |prime, i, limb| {
-                        let (x, y) = (operand.limb(i), kernel.poly().limb(i));
-                        slices::multiply_add(context.kernel(), context.modulus(prime), limb, x, y);
-                    });
-                }
+                evaluator.add_product(&mut sum, ct, &kernel);
             }
         }
         Ok(sum)
@@ -296,17 +307,18 @@ impl Convolution {
         self.packed_while(packer, inputs, part, scale, || Ok(()))
     }
 
-    /// The same, while `look`, which is called before each channel, does not fail.
+    /// The same, while `look`, which is called before each channel, does not fail. What it gives is dropped when the
+    /// channel is made: a guard can tell how long that took.
     ///
     /// # Errors
     /// As [`packed`](Self::packed), and of `look`.
-    pub fn packed_while<E: From<Error> + Send>(
+    pub fn packed_while<G, E: From<Error> + Send>(
         &self,
         packer: &Packer,
         inputs: &[&[Ciphertext]],
         part: usize,
         scale: f64,
-        look: impl Fn() -> Result<(), E> + Sync,
+        look: impl Fn() -> Result<G, E> + Sync,
     ) -> Result<Ciphertext, E> {
         self.check_part(part)?;
         let evaluator = packer.evaluator();
@@ -329,7 +341,7 @@ impl Convolution {
             if c >= channels.len() {
                 return Ok(None);
             }
-            look()?;
+            let _guard = look()?;
             let sum = self.sum(evaluator, inputs, channels.start + c, before)?;
             Ok::<_, E>(Some(evaluator.rescale(&sum)?))
         })?;
@@ -389,6 +401,15 @@ impl Convolution {
                 values[self.output.at(c, i, j) as usize] += self.bias[c];
             }
         }
+    }
+
+    fn check_channel(&self, out: usize) -> Result<(), Error> {
+        let [channels, _, _] = self.output.shape();
+        if out < channels {
+            return Ok(());
+        }
+        let (what, expected) = ("as the channel", format!("a number below {channels}"));
+        Err(Error::Count { operation: CONVOLUTION, what, found: out, expected })
     }
 
     fn check_part(&self, part: usize) -> Result<(), Error> {

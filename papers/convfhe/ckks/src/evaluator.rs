@@ -116,6 +116,40 @@ impl KeyedEvaluator {
         circuits::Evaluator::multiply_plain(self, ct, &monomial)
     }
 
+    /// Adds the product with a plaintext to a sum, at the sum's level, which is no higher than theirs. Scales agree to
+    /// 2^-20 of their size.
+    ///
+    /// # Errors
+    /// If the sum's level is above another, or the product has another scale than the sum.
+    pub fn multiply_add(
+        &self,
+        sum: &mut Ciphertext,
+        ct: &Ciphertext,
+        plaintext: &Plaintext,
+    ) -> Result<(), Error> {
+        let (operation, level) = ("add a product", ct.level.min(plaintext.level));
+        if sum.level > level {
+            return Err(Error::Level { operation, found: sum.level, expected: format!("at most {level}") });
+        }
+        let scale = ct.scale * plaintext.scale;
+        if (sum.scale - scale).abs() > sum.scale * SCALE_TOLERANCE {
+            return Err(Error::Scales { operation, first: sum.scale, second: scale });
+        }
+        self.add_product(sum, ct, plaintext);
+        Ok(())
+    }
+
+    /// The same for levels that fit, whatever the scales are.
+    pub(crate) fn add_product(&self, sum: &mut Ciphertext, ct: &Ciphertext, plaintext: &Plaintext) {
+        let context = &self.context;
+        for (half, operand) in [(&mut sum.a, &ct.a), (&mut sum.b, &ct.b)] {
+            context.change(half, |prime, i, limb| {
+                let (x, y) = (operand.limb(i), plaintext.poly.limb(i));
+                slices::multiply_add(context.kernel(), context.modulus(prime), limb, x, y);
+            });
+        }
+    }
+
     /// Several automorphisms of one ciphertext, which is decomposed once.
     ///
     /// # Errors

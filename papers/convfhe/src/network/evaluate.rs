@@ -15,7 +15,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use jaguar_ckks::answer::{self, Answerer};
 use jaguar_ckks::circuits::{self, Bootstrap, Evaluator as _, Halt, Matrices, Watched};
@@ -55,6 +56,62 @@ impl From<circuits::Error<Halt<Error>>> for NetworkError {
     }
 }
 
+/// How long a layer took, by the clock and by phase. Of the output there are the first two only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// Weights encoded, products, rescaling. Several threads do it beside packing: then it is their time by their number,
+    /// and nearly so, since a thread that waits in a product may pack something else.
+    pub convolution: Duration,
+    /// Packing; of the output, all that makes it safe.
+    pub packing: Duration,
+    /// ModUp and CtoS.
+    pub to_slots: Duration,
+    /// The sine.
+    pub sine: Duration,
+    /// ReLU and the mask.
+    pub relu: Duration,
+    /// StoC.
+    pub to_coefficients: Duration,
+}
+
+/// What all threads spend on a phase.
+#[derive(Default)]
+struct Clock(AtomicU64);
+
+/// A thread's part, until it is dropped.
+struct Running<'a> {
+    clock: &'a Clock,
+    begin: Instant,
+}
+
+impl Clock {
+    fn begin(&self) -> Running<'_> {
+        Running { clock: self, begin: Instant::now() }
+    }
+
+    /// Adds the phase, and what is left of an elapsed time, to a layer's times.
+    fn end(self, elapsed: Duration, threads: usize, times: &mut Times) {
+        let spent = Duration::from_nanos(self.0.into_inner() / threads as u64).min(elapsed);
+        times.convolution += spent;
+        times.packing += elapsed - spent;
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let spent = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.clock.0.fetch_add(spent, Ordering::Relaxed);
+    }
+}
+
+/// What `work` gives; its time is added.
+fn timed<T>(phase: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let made = work();
+    *phase += begin.elapsed();
+    made
+}
+
 /// The ciphertexts of a value, or nothing where no later layer takes it.
 type Value = Option<Vec<Ciphertext>>;
 
@@ -75,9 +132,33 @@ impl Evaluator {
         let evaluator = KeyedEvaluator::new(&context, keys.circuit);
         let packer = Packer::new(&context, keys.packing, answer::LEVEL).map_err(NetworkError::Keys)?;
         Answerer::new(&packer, &keys.public).map_err(NetworkError::Keys)?;
-        let matrices = Matrices::new(&evaluator, circuit_plan(params, plan.composite()))
-            .map_err(|error| unfit(params, error))?;
-        let matrices = Arc::new(matrices);
+        Self::made(plan, evaluator, packer, keys.public, None)
+    }
+
+    /// The same keys for another plan.
+    ///
+    /// # Errors
+    /// As [`Evaluator::new`].
+    pub fn with(self, plan: Arc<Plan>) -> Result<Self, NetworkError> {
+        plan.check(self.evaluator.context().params())?;
+        plan.calibrated()?;
+        Self::made(plan, self.evaluator, self.packer, self.public, Some(self.matrices))
+    }
+
+    /// For a plan that was checked; matrices are made unless there are some for its polynomial.
+    fn made(
+        plan: Arc<Plan>,
+        evaluator: KeyedEvaluator,
+        packer: Packer,
+        public: PublicKey,
+        matrices: Option<Arc<Matrices<PreparedMatrix>>>,
+    ) -> Result<Self, NetworkError> {
+        let params = evaluator.context().params();
+        let needed = circuit_plan(params, plan.composite());
+        let matrices = match matrices.filter(|matrices| *matrices.plan() == needed) {
+            Some(matrices) => matrices,
+            None => Arc::new(Matrices::new(&evaluator, needed).map_err(|error| unfit(params, error))?),
+        };
         let bootstrap = Bootstrap::with(&evaluator, Arc::clone(&matrices));
         let layers = plan.description().layers.len();
         let convolutions =
@@ -92,18 +173,7 @@ impl Evaluator {
         }
         let last = last_takers(plan.description());
         let (idle, checks) = (plan.idle()?, plan.checks()?);
-        Ok(Self {
-            evaluator,
-            matrices,
-            packer,
-            public: keys.public,
-            convolutions,
-            masks,
-            idle,
-            checks,
-            last,
-            plan,
-        })
+        Ok(Self { evaluator, matrices, packer, public, convolutions, masks, idle, checks, last, plan })
     }
 
     /// The encrypted answer to an encrypted input: as [`Public::encrypt`](super::Public::encrypt) makes
@@ -119,28 +189,72 @@ impl Evaluator {
         progress: &mut dyn FnMut(u32, u32),
         stop: &AtomicBool,
     ) -> Result<Vec<u8>, NetworkError> {
+        let mut progress = |done, all, _: Times| progress(done, all);
+        let layers = self.convolutions.len();
+        let values = self.layers(input, layers, &mut progress, stop)?;
+        self.answer(&values, &mut progress, stop)
+    }
+
+    /// The same, for measuring: up to layer number `first`, and the output if there are not so many layers. `watch` gets
+    /// each layer's times besides what [`evaluate`](Self::evaluate) says of it. There is no answer if the output was left out.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub fn measure(
+        &self,
+        input: &[u8],
+        first: usize,
+        watch: &mut dyn FnMut(u32, u32, Times),
+        stop: &AtomicBool,
+    ) -> Result<Option<Vec<u8>>, NetworkError> {
+        let values = self.layers(input, first, watch, stop)?;
+        if first < self.convolutions.len() { Ok(None) } else { self.answer(&values, watch, stop).map(Some) }
+    }
+
+    /// All values behind the first layers.
+    fn layers(
+        &self,
+        input: &[u8],
+        first: usize,
+        watch: &mut dyn FnMut(u32, u32, Times),
+        stop: &AtomicBool,
+    ) -> Result<Vec<Value>, NetworkError> {
         let layers = self.convolutions.len();
         let stopped = || stop.load(Ordering::Relaxed);
         let going = || if stopped() { Err(NetworkError::Stopped) } else { Ok(()) };
         let watched = Watched::new(&self.evaluator, &stopped);
         let bootstrap = Bootstrap::with(&watched, Arc::clone(&self.matrices));
         let mut values: Vec<Value> = vec![Some(self.read(input)?)];
-        for index in 0..layers - 1 {
-            let made = self.layer(index, &values, &bootstrap, &going)?;
+        for index in 0..first.min(layers - 1) {
+            let mut times = Times::default();
+            let made = self.layer(index, &values, &bootstrap, &going, &mut times)?;
             values.push(Some(made));
             for (value, &last) in values.iter_mut().zip(&self.last) {
                 if last <= index {
                     *value = None;
                 }
             }
-            progress(index as u32 + 1, layers as u32);
+            watch(index as u32 + 1, layers as u32, times);
         }
+        Ok(values)
+    }
+
+    /// The answer's bytes.
+    fn answer(
+        &self,
+        values: &[Value],
+        watch: &mut dyn FnMut(u32, u32, Times),
+        stop: &AtomicBool,
+    ) -> Result<Vec<u8>, NetworkError> {
+        let going = || if stop.load(Ordering::Relaxed) { Err(NetworkError::Stopped) } else { Ok(()) };
         going()?;
-        let answer = self.output(&values, &going)?;
+        let mut times = Times::default();
+        let answer = self.output(values, &going, &mut times)?;
         let context = self.evaluator.context();
         let mut bytes = Vec::with_capacity(answer_bytes(context)?);
         wire::write_ciphertext(context, &answer, &mut bytes)?;
-        progress(layers as u32, layers as u32);
+        let layers = self.convolutions.len() as u32;
+        watch(layers, layers, times);
         Ok(bytes)
     }
 
@@ -181,13 +295,20 @@ impl Evaluator {
         values: &[Value],
         bootstrap: &Bootstrap<'_, Watched<'_, KeyedEvaluator>>,
         going: &(dyn Fn() -> Result<(), NetworkError> + Sync),
+        times: &mut Times,
     ) -> Result<Vec<Ciphertext>, NetworkError> {
         let (convolution, inputs) = (&self.convolutions[index], self.inputs(index, values));
         let scale = f64::from(bootstrap.plan().log_raised_scale).exp2();
         let masks = &self.masks[convolution.output()];
         let part = |(part, mask): (usize, &Vec<Plaintext>)| {
-            let packed = convolution.packed_while(&self.packer, &inputs, part, scale, going)?;
-            Ok(bootstrap.layer(&packed, mask)?)
+            let (begin, clock) = (Instant::now(), Clock::default());
+            let look = || going().map(|()| clock.begin());
+            let packed = convolution.packed_while(&self.packer, &inputs, part, scale, look)?;
+            clock.end(begin.elapsed(), self.threads(), times);
+            let raised = timed(&mut times.to_slots, || bootstrap.raised(&packed))?;
+            let slots = timed(&mut times.sine, || bootstrap.reduced(&raised))?;
+            let rectified = timed(&mut times.relu, || bootstrap.rectify(&slots, mask))?;
+            Ok(timed(&mut times.to_coefficients, || bootstrap.coefficients(&rectified))?)
         };
         masks.iter().enumerate().map(part).collect()
     }
@@ -197,7 +318,9 @@ impl Evaluator {
         &self,
         values: &[Value],
         going: &(dyn Fn() -> Result<(), NetworkError> + Sync),
+        times: &mut Times,
     ) -> Result<Ciphertext, NetworkError> {
+        let (begin, clock) = (Instant::now(), Clock::default());
         let layers = self.convolutions.len() - 1;
         let (convolution, inputs) = (&self.convolutions[layers], self.inputs(layers, values));
         let answerer = Answerer::new(&self.packer, &self.public)?;
@@ -206,6 +329,7 @@ impl Evaluator {
         let bound = output.bound.unwrap_or(1.0);
         let leaf = |number: usize| -> Result<Ciphertext, NetworkError> {
             going()?;
+            let _running = clock.begin();
             let Some(check) = number.checked_sub(self.plan.outputs()) else {
                 let sum = convolution.sum(&self.evaluator, &inputs, number, scale)?;
                 let bias = Complex::from(f64::from(output.bias.0[number]) / bound);
@@ -213,7 +337,13 @@ impl Evaluator {
             };
             self.check(check, values, scale)
         };
-        answerer.answer(self.plan.outputs() + self.checks, leaf, &mut Prg::from_os())
+        let answer = answerer.answer(self.plan.outputs() + self.checks, leaf, &mut Prg::from_os())?;
+        clock.end(begin.elapsed(), self.threads(), times);
+        Ok(answer)
+    }
+
+    fn threads(&self) -> usize {
+        self.evaluator.context().threads()
     }
 
     /// A sum, in coefficient 0, of places that hold zero, one place of each ciphertext that has such: see

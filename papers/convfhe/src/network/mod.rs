@@ -17,7 +17,7 @@ mod round_tests;
 #[cfg(test)]
 mod tests;
 
-pub use evaluate::{Evaluator, answer_bytes, memory};
+pub use evaluate::{Evaluator, Times, answer_bytes, memory};
 pub use keys::{KeySpecs, Keys, key_specs};
 pub use plan::{NetworkError, Plan, values};
 pub use public::Public;

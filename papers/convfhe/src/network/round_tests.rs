@@ -15,7 +15,7 @@ use jaguar_ring::prg::Prg;
 use super::evaluate::last_takers;
 use super::tests::{inputs, small, wide};
 use super::*;
-use crate::description::Description;
+use crate::description::{Description, Polynomial};
 use crate::model::Inputs;
 
 fn params(log_n: u32) -> Parameters {
@@ -116,6 +116,42 @@ fn a_network_of_single_ciphertexts() {
 #[test]
 fn a_network_of_several_ciphertexts() {
     by_bytes(wide(), 10, 1, 1);
+}
+
+/// What is measured is what is evaluated: every phase of every layer takes time, and the answer is right; of fewer layers
+/// there is none. Keys that were made ready for one plan serve another.
+#[test]
+fn a_network_by_phase() {
+    let (plan, samples) = plan(small(), 10, 1.0);
+    let expected = plan.simulate(&samples[..1]).expect("sound").remove(0).logits.expect("within the bounds");
+    let (client, keys) = client(10, &told(&plan, 10), 40);
+    let server = context(10, 1);
+    let mut coarse = small();
+    coarse.relu = Polynomial::Coarse;
+    let (coarse, _) = self::plan(coarse, 10, 1.0);
+    let evaluator =
+        Evaluator::new(Arc::new(coarse), Arc::clone(&server), read(&server, &keys)).expect("keys");
+    let evaluator = evaluator.with(Arc::new(plan)).expect("the same set");
+    let input = client.public.encrypt(&client.secret, &samples[0]).expect("within the bound");
+    for first in [1, 4, 5, usize::MAX] {
+        let mut seen = Vec::new();
+        let mut watch = |done: u32, all: u32, times: Times| seen.push((done, all, times));
+        let answer = evaluator.measure(&input, first, &mut watch, &AtomicBool::new(false)).expect("sound");
+        assert_eq!(seen.len(), first.min(5));
+        for (at, (done, all, times)) in seen.into_iter().enumerate() {
+            assert_eq!((done as usize, all), (at + 1, 5));
+            let Times { convolution, packing, to_slots, sine, relu, to_coefficients } = times;
+            assert!(!convolution.is_zero() && !packing.is_zero(), "{times:?}");
+            let bootstrap = [to_slots, sine, relu, to_coefficients];
+            assert!(bootstrap.iter().all(|phase| phase.is_zero() == (done == all)), "{times:?}");
+        }
+        assert_eq!(answer.is_some(), first >= 5);
+        let Some(answer) = answer else { continue };
+        let logits = client.public.decrypt(&client.secret, &answer).expect("a right answer");
+        let bound = client.public.output_bound;
+        let worst = logits.iter().zip(&expected).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+        assert!(worst <= answer::most_error(bound) + bound / 512.0, "{logits:?}, not {expected:?}");
+    }
 }
 
 #[test]

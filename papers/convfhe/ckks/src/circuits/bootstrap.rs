@@ -217,17 +217,25 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
     /// the scale of [`Plan::log_value_scale`]. Two ciphertexts if every coefficient carries a value, one otherwise.
     /// What the ciphertext says of its scale is not looked at.
     pub fn slots(&self, ct: &E::Ciphertext) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
+        self.reduced(&self.raised(ct)?)
+    }
+
+    /// The first part of [`slots`](Self::slots): ModUp and CtoS.
+    pub fn raised(&self, ct: &E::Ciphertext) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
         let e = self.evaluator;
         if e.level(ct) != 0 {
             return Err(Error::NotAtTheBottom { found: e.level(ct) });
         }
         let raised = e.raise(ct, 1, self.matrices.plan.values).within(MOD_UP)?;
         let both = self.transform(&e.with_scale(raised, e.modulus(0)), &self.matrices.to_slots, TO_SLOTS)?;
-        let parts = self.real_parts(&both)?;
-        parts
-            .iter()
-            .map(|part| self.matrices.sine.evaluate(e, part, self.matrices.plan.value_scale()))
-            .collect()
+        self.real_parts(&both)
+    }
+
+    /// The second part of [`slots`](Self::slots): the sine of what [`raised`](Self::raised) gives.
+    pub fn reduced(&self, parts: &[E::Ciphertext]) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
+        self.expect(parts.len())?;
+        let sine = |part| self.matrices.sine.evaluate(self.evaluator, part, self.matrices.plan.value_scale());
+        parts.iter().map(sine).collect()
     }
 
     /// Real and imaginary parts of halves: in two ciphertexts, or the latter n slots behind the former.
