@@ -255,8 +255,8 @@ lint: toolchain lint-fhe
 	$(PYTHON) tools/fuzz.py --check
 	$(PYTHON) params/rlwe.py --claims crates/ring/src/he/params/mod.rs
 	$(PYTHON) params/lpn.py --claims crates/ot/src
-	$(PYTHON) papers/convfhe/params/ckks.py --claims papers/convfhe/fhe/parameters/records.go
-	$(PYTHON) papers/convfhe/params/relu.py --claims papers/convfhe/fhe/relu/options.go
+	$(PYTHON) papers/convfhe/params/ckks.py --claims papers/convfhe/ckks/src/params.rs
+	$(PYTHON) papers/convfhe/params/relu.py --claims papers/convfhe/ckks/src/circuits/relu.rs
 	$(PYTHON) params/lpn_tables.py docs/protocols/oblivious-transfer.md
 	$(PYTHON) -m unittest discover tools
 	$(PYTHON) -m unittest discover params

@@ -3,7 +3,7 @@
     python3 papers/convfhe/params/ckks.py                        every set on record, computed anew and compared
     python3 papers/convfhe/params/ckks.py --write                put the results into the record
     python3 papers/convfhe/params/ckks.py --estimate 16 1540 192     log2 N, log2 of the modulus, weight
-    python3 papers/convfhe/params/ckks.py --claims papers/convfhe/fhe/parameters/records.go    compare the Go program's table with it
+    python3 papers/convfhe/params/ckks.py --claims papers/convfhe/ckks/src/params.rs    compare the library's table with it
 
 The attack is in `params/hybrid.py`. It needs nothing but Python.
 """
@@ -25,9 +25,10 @@ RECORD = Path(__file__).with_name("ckks.json")
 
 
 def check_claims(record: dict, source: Path) -> int:
-    """The table `{logN, logModulus, weight, bits}` of the Go program must say what the record says."""
+    """The table `RECORDS` of the library must say what the record says."""
     recorded = {(e["log_n"], e["log2_q"], e["weight"]): decides(e["bits"]) for e in record["sets"]}
-    rows = re.findall(r"\{(\d+), (\d+), (\d+), ([\d.]+)\}", source.read_text())
+    row = r"Record \{ log_n: (\d+), log_modulus: (\d+), weight: (\d+), bits: ([\d.]+) \}"
+    rows = re.findall(row, source.read_text())
     return differing(source, [(tuple(map(int, key)), float(bits)) for *key, bits in rows], recorded, RECORD.name)
 
 

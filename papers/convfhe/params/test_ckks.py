@@ -16,11 +16,11 @@ class Claims(unittest.TestCase):
     def test_a_wrong_claim_is_told(self):
         record = json.loads(ckks.RECORD.read_text())
         first = record["sets"][0]
-        row = f"{{{first['log_n']}, {first['log2_q']}, {first['weight']}, "
+        row = f"Record {{ log_n: {first['log_n']}, log_modulus: {first['log2_q']}, weight: {first['weight']}, bits: "
         bits = ckks.decides(first["bits"])
         with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()) as told:
-            source = Path(folder, "records.go")
-            for text, wrong in ((f"{row}{bits}}}", 0), (f"{row}{bits + 1}}}", 1), ("", 1)):
+            source = Path(folder, "params.rs")
+            for text, wrong in ((f"{row}{bits} }}", 0), (f"{row}{bits + 1} }}", 1), ("", 1)):
                 source.write_text(text)
                 self.assertEqual(ckks.check_claims(record, source), wrong, text)
             self.assertIn("claims", told.getvalue())
