@@ -17,7 +17,7 @@ export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
 .PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-wheels test-python test-ray test-notebook wheel test-wheel test-wheel-arm example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
-  lint-fhe test-fhe test-convfhe test-networks bench models torch-models try-torchvision docs \
+  lint-fhe test-fhe test-oracle test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo 'make static         the program as one static file (musl), for containers; needs musl-gcc (Debian: musl-tools) and rustup'
 	@echo '                    for 64-bit Arm: STATIC_TARGET=aarch64-unknown-linux-musl (pip fetches zig once)'
 	@echo 'make fhe            the one-round program jaguar-fhe, into target/ (needs Go)'
+	@echo 'make test-oracle    Lattigo decrypts what the project encrypts for one round (needs Go 1.25; says so where it is not there)'
 	@echo 'make test-convfhe   a layer and a network at full size in one round (13 GB, an hour)'
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
 	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
@@ -297,6 +298,18 @@ lint-fhe:
 
 test-fhe:
 	@if $(HAS_GO); then $(GO) -C $(FHE) test ./...; else echo '$(NO_GO) not tested'; fi
+
+# Lattigo decrypts what the project's CKKS encrypted.
+ORACLE := papers/convfhe/oracle
+
+test-oracle:
+	@if command -v $(GO) >/dev/null && $(GO) -C $(ORACLE) mod download 2>/dev/null; then \
+	  unformatted=$$(gofmt -l $(ORACLE)); \
+	  if [ -n "$$unformatted" ]; then echo "gofmt would change: $$unformatted" >&2; exit 1; fi; \
+	  $(GO) -C $(ORACLE) vet ./... && $(GO) -C $(ORACLE) test -count 1 ./...; \
+	else \
+	  echo 'skip: Go 1.25 (https://go.dev/dl) with Lattigo is not there: nothing but this project decrypted what its CKKS encrypts'; \
+	fi
 
 # The whole network needs JAGUAR_CONVFHE_NETWORK and JAGUAR_CONVFHE_SAMPLES (docs/protocols/convfhe.md); JAGUAR_CONVFHE_PICTURES=5 runs as
 # many pictures.

@@ -1,4 +1,4 @@
-//! What the program in Go reads and decrypts with Lattigo (`papers/convfhe/fhe/keys/oracle_test.go`): a secret and
+//! What Lattigo decrypts (`papers/convfhe/oracle/oracle_test.go`, in Go: `make test-oracle`): a secret and
 //! two ciphertexts of given randomness, in a file. So the file also pins the wire format and everything that goes
 //! into it.
 
@@ -48,7 +48,7 @@ fn file() -> Vec<u8> {
 
 /// To write it anew: `JAGUAR_WRITE=1 cargo test --package jaguar-ckks the_file`.
 #[test]
-fn the_file_for_the_other_program_is_what_is_computed() {
+fn the_file_for_the_oracle_is_what_is_computed() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/insecure-n10.bin");
     let bytes = file();
     if std::env::var_os("JAGUAR_WRITE").is_some() {

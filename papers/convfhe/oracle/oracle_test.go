@@ -1,4 +1,6 @@
-package keys
+// Package oracle decrypts with Lattigo (v6, Apache-2.0) what the library in Rust encrypted: papers/convfhe/ckks/testdata has a secret
+// and ciphertexts, which papers/convfhe/ckks/src/tests/oracle.rs writes and pins. It is a test and nothing else: `make test-oracle`.
+package oracle
 
 import (
 	"bytes"
@@ -112,7 +114,7 @@ func (o oracle) polynomial(primes []uint64, ringQ *ring.Ring) ring.Poly {
 
 // The library in Rust (papers/convfhe/ckks) wrote a secret, an encryption of x, and one of x·y, rotated by one.
 func TestLattigoDecryptsWhatTheOtherLibraryEncrypts(t *testing.T) {
-	all, err := os.ReadFile("../../ckks/testdata/insecure-n10.bin")
+	all, err := os.ReadFile("../ckks/testdata/insecure-n10.bin")
 	if err != nil {
 		t.Fatal(err)
 	}
