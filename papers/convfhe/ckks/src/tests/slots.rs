@@ -201,6 +201,12 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(evaluator.multiply(&bottom, &ct), Err(Error::Level { found: 0, .. })));
     let plain = context.encode_slots(&[Complex::ONE], 0, SCALE).unwrap();
     assert!(matches!(evaluator.multiply_plain(&ct, &plain), Err(Error::Level { found: 0, .. })));
+    let plain = context.encode_slots(&[Complex::ONE], 2, SCALE).unwrap();
+    let mut sum = evaluator.multiply_plain(&ct, &plain).unwrap();
+    assert!(matches!(evaluator.multiply_add(&mut sum, &low, &plain), Err(Error::Level { found: 2, .. })));
+    assert!(matches!(evaluator.multiply_add(&mut sum, &other, &plain), Err(Error::Scales { .. })));
+    evaluator.multiply_add(&mut sum, &ct, &plain).unwrap();
+    assert_slots(&party.slots(&sum), &[Complex::from(2.0)], 2f64.powi(-12));
     let constant = evaluator.multiply_constant(&bottom, Complex::ONE, SCALE);
     assert!(matches!(constant, Err(Error::Level { found: 0, .. })));
     for values in [0, 1, 3, 2 * N] {
