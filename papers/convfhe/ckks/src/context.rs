@@ -295,6 +295,14 @@ impl Context {
         }
     }
 
+    /// Does work of many operations on the threads themselves, so that none waits for each operation from outside.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match &self.threads {
+            None => work(),
+            Some(pool) => pool.install(work),
+        }
+    }
+
     /// How many threads compute.
     pub fn threads(&self) -> usize {
         self.threads.as_ref().map_or(1, rayon::ThreadPool::current_num_threads)
@@ -345,6 +353,27 @@ impl Context {
         self.each(poly.limbs_mut().enumerate(), |(i, limb)| change(self.prime(ordinary, i), i, limb));
     }
 
+    /// Changes both halves of a ciphertext in the same way.
+    pub(crate) fn both(&self, [a, b]: &mut [Poly<Values>; 2], change: impl Fn(&mut Poly<Values>) + Sync) {
+        self.join(|| change(a), || change(b));
+    }
+
+    /// The sum, modulo the first primes, so many.
+    pub(crate) fn sum(&self, limbs: usize, x: &Poly<Values>, y: &Poly<Values>) -> Poly<Values> {
+        self.make(limbs, 0, |prime, i, limb| {
+            limb.copy_from_slice(x.limb(i));
+            slices::add(self.kernel, self.modulus(prime), limb, y.limb(i));
+        })
+    }
+
+    /// The difference x - y, as [`sum`](Self::sum).
+    pub(crate) fn difference(&self, limbs: usize, x: &Poly<Values>, y: &Poly<Values>) -> Poly<Values> {
+        self.make(limbs, 0, |prime, i, limb| {
+            limb.copy_from_slice(x.limb(i));
+            slices::sub(self.kernel, self.modulus(prime), limb, y.limb(i));
+        })
+    }
+
     /// Coefficients to values.
     pub fn to_values(&self, mut poly: Poly<Coefficients>) -> Poly<Values> {
         self.change(&mut poly, |prime, _, limb| self.ntts[prime].forward(limb));
@@ -360,11 +389,6 @@ impl Context {
     /// `x += y`, for the limbs that x has.
     pub(crate) fn add(&self, x: &mut Poly<Values>, y: &Poly<Values>) {
         self.change(x, |prime, i, limb| slices::add(self.kernel, self.modulus(prime), limb, y.limb(i)));
-    }
-
-    /// `x -= y`, for the limbs that x has.
-    pub(crate) fn sub(&self, x: &mut Poly<Values>, y: &Poly<Values>) {
-        self.change(x, |prime, i, limb| slices::sub(self.kernel, self.modulus(prime), limb, y.limb(i)));
     }
 
     /// Where values come from under X → X^element.
@@ -485,17 +509,19 @@ impl Context {
             self.ntts[prime].backward(limb);
         });
         let mut own = coefficients.limbs_mut();
-        let digit = |(group, range): (&Group, Range<usize>)| {
-            let mut rest: Poly<Values> = self.unset(count - range.len(), k);
+        let mut digits: Vec<_> =
+            self.digits(count, k).map(|range| (range.clone(), self.unset(count - range.len(), k))).collect();
+        let parts = self.gadgets[k - 1].groups.iter().zip(&mut digits).map(|(group, (range, rest))| {
+            let sources: Vec<&mut [u64]> = own.by_ref().take(range.len()).collect();
+            (&group.extensions[range.len() - 1], sources, &*range, rest)
+        });
+        self.each(parts, |(extension, sources, range, rest)| {
             let place = |i: usize| if i < range.start { i } else { i + range.len() };
             let primes = |i: usize| self.prime(count, place(i));
-            let sources: Vec<&mut [u64]> = own.by_ref().take(range.len()).collect();
             let targets = rest.limbs_mut().enumerate().map(|(i, limb)| (primes(i), limb)).collect();
-            self.extend(&group.extensions[range.len() - 1], sources, targets);
+            self.extend(extension, sources, targets);
             self.each(rest.limbs_mut().enumerate(), |(i, limb)| self.ntts[primes(i)].forward(limb));
-            (range, rest)
-        };
-        let digits = self.gadgets[k - 1].groups.iter().zip(self.digits(count, k)).map(digit).collect();
+        });
         Decomposed { original: poly, special: k, digits }
     }
 

@@ -71,15 +71,16 @@ impl KeyedEvaluator {
         operation: &'static str,
         x: &Ciphertext,
         y: &Ciphertext,
-        combine: impl Fn(&Context, &mut Poly<Values>, &Poly<Values>),
+        combine: impl Fn(&Context, usize, &Poly<Values>, &Poly<Values>) -> Poly<Values> + Sync,
     ) -> Result<Ciphertext, Error> {
         if (x.scale - y.scale).abs() > x.scale * SCALE_TOLERANCE {
             return Err(Error::Scales { operation, first: x.scale, second: y.scale });
         }
-        let mut sum = self.dropped(x, x.level.min(y.level));
-        combine(&self.context, &mut sum.a, &y.a);
-        combine(&self.context, &mut sum.b, &y.b);
-        Ok(sum)
+        let (context, level) = (&self.context, x.level.min(y.level));
+        let limbs = context.params().limbs(level);
+        let (a, b) =
+            context.join(|| combine(context, limbs, &x.a, &y.a), || combine(context, limbs, &x.b, &y.b));
+        Ok(Ciphertext { a, b, level, scale: x.scale })
     }
 
     fn dropped(&self, ct: &Ciphertext, level: usize) -> Ciphertext {
@@ -100,9 +101,9 @@ impl KeyedEvaluator {
         let context = &self.context;
         let digits = context.decompose(&ct.a, key.special());
         let plus = context.times_special(&ct.b, key.special());
-        let [mut a, mut b] = context.products(&digits, key, Some(&context.sources(element)), Some(&plus));
-        context.mod_down(&mut a);
-        context.mod_down(&mut b);
+        let mut sums = context.products(&digits, key, Some(&context.sources(element)), Some(&plus));
+        context.both(&mut sums, |half| context.mod_down(half));
+        let [a, b] = sums;
         Ok(Ciphertext { a, b, level: ct.level, scale: ct.scale })
     }
 
@@ -160,9 +161,9 @@ impl KeyedEvaluator {
             if element == 1 {
                 return Ok(ct.clone());
             }
-            let [mut a, mut b] = hoisted.moved(element)?;
-            self.context.mod_down(&mut a);
-            self.context.mod_down(&mut b);
+            let mut moved = hoisted.moved(element)?;
+            self.context.both(&mut moved, |half| self.context.mod_down(half));
+            let [a, b] = moved;
             Ok(Ciphertext { a, b, level: ct.level, scale: ct.scale })
         };
         elements.iter().map(finish).collect()
@@ -175,10 +176,11 @@ impl KeyedEvaluator {
         let [mut b, mut a, square] = parts;
         let digits = context.decompose(&square, key.special());
         let [mut more_a, mut more_b] = context.products(&digits, key, None, None);
-        context.mod_down(&mut more_a);
-        context.mod_down(&mut more_b);
-        context.add(&mut a, &more_a);
-        context.add(&mut b, &more_b);
+        let switched = |half: &mut Poly<Values>, more: &mut Poly<Values>| {
+            context.mod_down(more);
+            context.add(half, more);
+        };
+        context.join(|| switched(&mut a, &mut more_a), || switched(&mut b, &mut more_b));
         Ok(Ciphertext { a, b, level, scale })
     }
 
@@ -318,6 +320,14 @@ impl circuits::Evaluator for KeyedEvaluator {
         self.context.params().n() / 2
     }
 
+    fn join<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
+        self.context.join(first, second)
+    }
+
     fn top(&self) -> usize {
         self.context.params().top()
     }
@@ -352,18 +362,21 @@ impl circuits::Evaluator for KeyedEvaluator {
         }
         let scale = ct.scale / self.context.params().modulus(ct.level);
         check_scale("rescale", scale)?;
-        let mut out = ct.clone();
-        self.context.rescale(&mut out.a, ct.level);
-        self.context.rescale(&mut out.b, ct.level);
-        Ok(Ciphertext { level: ct.level - 1, scale, ..out })
+        let rescaled = |half: &Poly<Values>| {
+            let mut half = half.duplicate();
+            self.context.rescale(&mut half, ct.level);
+            half
+        };
+        let (a, b) = self.context.join(|| rescaled(&ct.a), || rescaled(&ct.b));
+        Ok(Ciphertext { a, b, level: ct.level - 1, scale })
     }
 
     fn add(&self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, Error> {
-        self.combined("add", a, b, Context::add)
+        self.combined("add", a, b, Context::sum)
     }
 
     fn subtract(&self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, Error> {
-        self.combined("subtract", a, b, Context::sub)
+        self.combined("subtract", a, b, Context::difference)
     }
 
     fn add_constant(&self, ct: &Ciphertext, constant: Complex) -> Result<Ciphertext, Error> {
@@ -384,7 +397,8 @@ impl circuits::Evaluator for KeyedEvaluator {
         check_scale("multiply by a constant", scale)?;
         self.check_room("multiply by a constant", ct.level, ct.scale * scale)?;
         let integer = round_constant("multiply by a constant", constant, scale)?;
-        let [a, b] = ct.halves().map(|half| self.times_integer(half, integer));
+        let (a, b) =
+            self.context.join(|| self.times_integer(&ct.a, integer), || self.times_integer(&ct.b, integer));
         Ok(Ciphertext { a, b, level: ct.level, scale: ct.scale * scale })
     }
 
@@ -439,11 +453,12 @@ impl circuits::Evaluator for KeyedEvaluator {
         let context = &self.context;
         let level = ct.level.min(plaintext.level);
         self.check_room("multiply by a plaintext", level, ct.scale * plaintext.scale)?;
-        let [a, b] = ct.halves().map(|half| {
+        let times = |half: &Poly<Values>| {
             context.make(context.params().limbs(level), 0, |prime, i, limb| {
                 context.multiply_into(prime, limb, half.limb(i), plaintext.poly.limb(i));
             })
-        });
+        };
+        let (a, b) = context.join(|| times(&ct.a), || times(&ct.b));
         Ok(Ciphertext { a, b, level, scale: ct.scale * plaintext.scale })
     }
 
@@ -487,24 +502,28 @@ impl circuits::Evaluator for KeyedEvaluator {
         let (ordinary, special) = (ct.a.ordinary(), context.params().special().len());
 
         // Baby steps: rotations of the ciphertext, times P.
-        let mut babies: BTreeMap<usize, Option<Pair>> = BTreeMap::new();
+        let mut babies: BTreeMap<usize, Option<Result<Pair, Error>>> = BTreeMap::new();
         let rotations = matrix.giants.iter().flat_map(|giant| giant.terms.iter().map(|term| term.0));
         babies.extend(rotations.map(|rotation| (context.rotation(rotation), None)));
         {
             let hoisted = Hoisted::new(self, ct, babies.keys().copied())?;
-            for (&element, baby) in &mut babies {
-                *baby = Some(if element == 1 {
-                    [context.times_special(&ct.a, special), context.times_special(&ct.b, special)]
-                } else {
-                    let moved = hoisted.moved(element)?;
-                    if moved[0].special() != special {
-                        let what = format!("{:?} with all special primes", KeyKind::Galois(element));
-                        return Err(Error::Key { what, level: ct.level });
-                    }
-                    moved
-                });
-            }
+            let moved = |element: usize| -> Result<Pair, Error> {
+                if element == 1 {
+                    return Ok([&ct.a, &ct.b].map(|half| context.times_special(half, special)));
+                }
+                let moved = hoisted.moved(element)?;
+                if moved[0].special() == special {
+                    return Ok(moved);
+                }
+                let what = format!("{:?} with all special primes", KeyKind::Galois(element));
+                Err(Error::Key { what, level: ct.level })
+            };
+            context.each(babies.iter_mut(), |(&element, baby)| *baby = Some(moved(element)));
         }
+        let babies: BTreeMap<usize, Pair> = babies
+            .into_iter()
+            .filter_map(|(element, baby)| Some(baby?.map(|baby| (element, baby))))
+            .collect::<Result<_, _>>()?;
 
         // Giant steps by Horner's rule: sums of products, of which the first half is divided by P to be switched.
         let sum = |giant: usize| {
@@ -512,7 +531,7 @@ impl circuits::Evaluator for KeyedEvaluator {
                 .terms
                 .iter()
                 .filter_map(|(rotation, diagonal)| {
-                    let baby = babies.get(&context.rotation(*rotation))?.as_ref()?;
+                    let baby = babies.get(&context.rotation(*rotation))?;
                     Some((diagonal, [&baby[0], &baby[1]]))
                 })
                 .collect();
@@ -526,8 +545,7 @@ impl circuits::Evaluator for KeyedEvaluator {
                 [more_a, more_b]
             }
         };
-        let mut total = matrix.middle.map(sum);
-        for chain in &matrix.chains {
+        let chained = |chain: &[Step]| -> Result<Option<Pair>, Error> {
             let mut part: Option<Pair> = None;
             for step in chain {
                 let [mut a, b] = added(part, sum(step.giant));
@@ -541,15 +559,19 @@ impl circuits::Evaluator for KeyedEvaluator {
                 let digits = context.decompose(&a, special);
                 part = Some(context.products(&digits, key, Some(&context.sources(element)), Some(&b)));
             }
-            if let Some(part) = part {
-                total = Some(added(total, part));
-            }
+            Ok(part)
+        };
+        let [up, down] = &matrix.chains;
+        let (up, down) = context.join(|| chained(up), || chained(down));
+        let mut total = matrix.middle.map(sum);
+        for part in [up?, down?].into_iter().flatten() {
+            total = Some(added(total, part));
         }
         let missing =
             || Error::Count { operation: "transform", what: "giant steps", found: 0, expected: "1".into() };
-        let [mut a, mut b] = total.ok_or_else(missing)?;
-        context.mod_down(&mut a);
-        context.mod_down(&mut b);
+        let mut total = total.ok_or_else(missing)?;
+        context.both(&mut total, |half| context.mod_down(half));
+        let [a, b] = total;
         Ok(Ciphertext { a, b, level: matrix.level, scale: ct.scale * matrix.scale })
     }
 
@@ -573,9 +595,9 @@ impl circuits::Evaluator for KeyedEvaluator {
         context.mod_down(&mut b);
         context.add(&mut b, &ct.b);
         // From there the same integers modulo Q: a is small, so it is one digit.
-        let [mut new_a, mut new_b] = context.product(&context.lift(&a, factor, true), up);
-        context.mod_down(&mut new_a);
-        context.mod_down(&mut new_b);
+        let mut raised = context.product(&context.lift(&a, factor, true), up);
+        context.both(&mut raised, |half| context.mod_down(half));
+        let [new_a, mut new_b] = raised;
         context.add(&mut new_b, &context.lift(&b, factor, false));
         let raised = Ciphertext { a: new_a, b: new_b, level: params.top(), scale: ct.scale * factor as f64 };
         self.trace(raised, values)

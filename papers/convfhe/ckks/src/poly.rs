@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
 use zeroize::Zeroize;
 
 /// How a polynomial is written down: [`Coefficients`] or [`Values`].
@@ -98,12 +99,16 @@ impl<F: Form> Poly<F> {
         self.first(self.ordinary, self.special())
     }
 
-    /// A copy of the first limbs of both kinds.
+    /// A copy of the first limbs of both kinds, made on all threads where it is asked for by one of these.
     pub(crate) fn first(&self, ordinary: usize, special: usize) -> Self {
         let mut copy = Self::unset(&self.pool, ordinary, special);
         let kept = self.limbs[..ordinary].iter().chain(&self.limbs[self.ordinary..self.ordinary + special]);
-        for (to, from) in copy.limbs.iter_mut().zip(kept) {
-            to.words_mut().copy_from_slice(from.words());
+        let copied = |(to, from): (&mut Limb, &Limb)| to.words_mut().copy_from_slice(from.words());
+        if rayon::current_thread_index().is_some() {
+            let kept: Vec<&Limb> = kept.collect();
+            copy.limbs.par_iter_mut().zip(kept).with_max_len(1).for_each(copied);
+        } else {
+            copy.limbs.iter_mut().zip(kept).for_each(copied);
         }
         copy
     }

@@ -224,10 +224,11 @@ impl Evaluator {
         let going = || if stopped() { Err(NetworkError::Stopped) } else { Ok(()) };
         let watched = Watched::new(&self.evaluator, &stopped);
         let bootstrap = Bootstrap::with(&watched, Arc::clone(&self.matrices));
+        let context = self.evaluator.context();
         let mut values: Vec<Value> = vec![Some(self.read(input)?)];
         for index in 0..first.min(layers - 1) {
             let mut times = Times::default();
-            let made = self.layer(index, &values, &bootstrap, &going, &mut times)?;
+            let made = context.run(|| self.layer(index, &values, &bootstrap, &going, &mut times))?;
             values.push(Some(made));
             for (value, &last) in values.iter_mut().zip(&self.last) {
                 if last <= index {
@@ -248,9 +249,9 @@ impl Evaluator {
     ) -> Result<Vec<u8>, NetworkError> {
         let going = || if stop.load(Ordering::Relaxed) { Err(NetworkError::Stopped) } else { Ok(()) };
         going()?;
-        let mut times = Times::default();
-        let answer = self.output(values, &going, &mut times)?;
         let context = self.evaluator.context();
+        let mut times = Times::default();
+        let answer = context.run(|| self.output(values, &going, &mut times))?;
         let mut bytes = Vec::with_capacity(answer_bytes(context)?);
         wire::write_ciphertext(context, &answer, &mut bytes)?;
         let layers = self.convolutions.len() as u32;
@@ -411,6 +412,8 @@ pub fn memory(context: &Context, plan: &Plan) -> Result<u64, NetworkError> {
         plan.grids().iter().map(|grid| 2 * grid.polynomials() as u64 * limbs(answer::LEVEL)).sum();
     // Of the transforms, by prime: two numbers a root, forward and back.
     let tables = 4 * (limbs(params.top()) + special);
+    // What threads work on beside that: digits of one polynomial each.
+    let beside = context.threads() as u64 * (limbs(params.top()) + special);
     let keys = key_specs(context)?.memory(context)? as u64;
-    Ok(keys + limb * (matrices + widest.unwrap_or(0) + masks + values + tables) + (128 << 20))
+    Ok(keys + limb * (matrices + widest.unwrap_or(0) + masks + values + tables + beside) + (128 << 20))
 }

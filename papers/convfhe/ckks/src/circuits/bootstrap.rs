@@ -234,8 +234,20 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
     /// The second part of [`slots`](Self::slots): the sine of what [`raised`](Self::raised) gives.
     pub fn reduced(&self, parts: &[E::Ciphertext]) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
         self.expect(parts.len())?;
-        let sine = |part| self.matrices.sine.evaluate(self.evaluator, part, self.matrices.plan.value_scale());
-        parts.iter().map(sine).collect()
+        let matrices = &self.matrices;
+        self.each(|part| matrices.sine.evaluate(self.evaluator, &parts[part], matrices.plan.value_scale()))
+    }
+
+    /// What `work` makes for each ciphertext of slots, of which there are two at most: at the same time.
+    fn each<T: Send>(
+        &self,
+        work: impl Fn(usize) -> Result<T, Error<E::Error>> + Sync,
+    ) -> Result<Vec<T>, Error<E::Error>> {
+        if self.ciphertexts() == 1 {
+            return Ok(vec![work(0)?]);
+        }
+        let (real, imaginary) = self.evaluator.join(|| work(0), || work(1));
+        Ok(vec![real?, imaginary?])
     }
 
     /// Real and imaginary parts of halves: in two ciphertexts, or the latter n slots behind the former.
@@ -261,13 +273,12 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
         for found in [slots.len(), mask.len()] {
             self.expect(found)?;
         }
-        let each = slots.iter().zip(mask).map(|(ct, mask)| {
+        self.each(|part| {
             // A polynomial of fewer levels than there are begins lower, where it costs less.
             let level = self.matrices.plan.relu_level();
-            let low = self.evaluator.drop_to(ct, level).within("ReLU")?;
-            self.matrices.plan.relu.evaluate(self.evaluator, &low, mask)
-        });
-        each.collect()
+            let low = self.evaluator.drop_to(&slots[part], level).within("ReLU")?;
+            self.matrices.plan.relu.evaluate(self.evaluator, &low, &mask[part])
+        })
     }
 
     /// StoC: from slots, as [`rectify`](Self::rectify) leaves them, to coefficients, at [`Plan::output_level`], with the scale

@@ -131,13 +131,19 @@ impl Chebyshev {
     }
 
     fn products_with(&self, babies: usize) -> usize {
+        let (made, products) = self.powers(babies);
+        made.len() + products
+    }
+
+    /// Which T_k are made, without T_1, and how many products there are beside those that make them.
+    fn powers(&self, babies: usize) -> (BTreeSet<usize>, usize) {
         let (mut powers, mut products) = (BTreeSet::new(), 0);
         if self.degree() > 0 {
             count(&self.coefficients, self.depth() - 1, babies, &mut powers, &mut products);
         }
         let mut made = BTreeSet::new();
         powers.iter().for_each(|&k| needed(k, &mut made));
-        made.len() + products
+        (made, products)
     }
 
     /// p(x), slot by slot, with exactly this scale, [`depth`](Self::depth) levels below x. Slots of x lie in [-1, 1].
@@ -157,6 +163,7 @@ impl Chebyshev {
         }
         let mut powers =
             Powers { evaluator, top, made: BTreeMap::from([(1, x.clone())]), babies: self.babies };
+        powers.make(self.powers(self.babies).0)?;
         let used = self.depth() - 1;
         let sum = powers.part(&self.coefficients, used, scale * evaluator.modulus(top - used))?;
         Ok(evaluator.with_scale(evaluator.rescale(&sum).within(CIRCUIT)?, scale))
@@ -223,7 +230,7 @@ fn count(
     }
 }
 
-/// T_k(x), made when they are needed, each once.
+/// All T_k(x) that a polynomial takes, each made once.
 struct Powers<'e, E: Evaluator> {
     evaluator: &'e E,
     top: usize,
@@ -232,18 +239,43 @@ struct Powers<'e, E: Evaluator> {
 }
 
 impl<E: Evaluator> Powers<'_, E> {
-    /// T_k, ⌈log2 k⌉ levels below x.
-    fn power(&mut self, k: usize) -> Result<E::Ciphertext, Error<E::Error>> {
-        if let Some(made) = self.made.get(&k) {
-            return Ok(made.clone());
+    /// Makes T_k for these k: those of one depth at the same time.
+    fn make(&mut self, wanted: BTreeSet<usize>) -> Result<(), Error<E::Error>> {
+        let mut by_depth: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        wanted.into_iter().for_each(|k| by_depth.entry(depth_of(k)).or_default().push(k));
+        for at_a_time in by_depth.values() {
+            let made = self.products(at_a_time)?;
+            self.made.extend(at_a_time.iter().copied().zip(made));
         }
+        Ok(())
+    }
+
+    fn products(&self, wanted: &[usize]) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
+        match wanted {
+            [] => Ok(Vec::new()),
+            [k] => Ok(vec![self.product(*k)?]),
+            more => {
+                let (first, second) = more.split_at(more.len() / 2);
+                let (first, second) = self.evaluator.join(|| self.products(first), || self.products(second));
+                let mut all = first?;
+                all.extend(second?);
+                Ok(all)
+            }
+        }
+    }
+
+    /// T_k, which was made.
+    fn power(&self, k: usize) -> &E::Ciphertext {
+        self.made.get(&k).expect("all that a polynomial takes are made before")
+    }
+
+    /// T_k of lower ones, ⌈log2 k⌉ levels below x.
+    fn product(&self, k: usize) -> Result<E::Ciphertext, Error<E::Error>> {
         let (a, b) = factors(k);
-        let left = self.power(a)?;
         let product = if a == b {
-            self.evaluator.square(&left).within(CIRCUIT)?
+            self.evaluator.square(self.power(a)).within(CIRCUIT)?
         } else {
-            let right = self.power(b)?;
-            self.evaluator.multiply(&left, &right).within(CIRCUIT)?
+            self.evaluator.multiply(self.power(a), self.power(b)).within(CIRCUIT)?
         };
         let doubled = self.evaluator.add(&product, &product).within(CIRCUIT)?;
         let difference = if a == b {
@@ -253,62 +285,59 @@ impl<E: Evaluator> Powers<'_, E> {
             let subtracted = self.term(a.abs_diff(b), 1.0, self.evaluator.level(&doubled), scale)?;
             self.evaluator.subtract(&doubled, &subtracted).within(CIRCUIT)?
         };
-        let power = self.evaluator.rescale(&difference).within(CIRCUIT)?;
-        self.made.insert(k, power.clone());
-        Ok(power)
+        self.evaluator.rescale(&difference).within(CIRCUIT)
     }
 
     /// c·T_k at a level and a scale.
-    fn term(&mut self, k: usize, c: f64, level: usize, scale: f64) -> Result<E::Ciphertext, Error<E::Error>> {
-        let power = self.power(k)?;
-        let low = self.evaluator.drop_to(&power, level).within(CIRCUIT)?;
+    fn term(&self, k: usize, c: f64, level: usize, scale: f64) -> Result<E::Ciphertext, Error<E::Error>> {
+        let low = self.evaluator.drop_to(self.power(k), level).within(CIRCUIT)?;
         let by = scale / self.evaluator.scale(&low);
         self.evaluator.multiply_constant(&low, Complex::from(c), by).within(CIRCUIT)
     }
 
     /// A part of at least degree 1, not rescaled, `used` levels below x.
-    fn part(
-        &mut self,
-        coefficients: &[f64],
-        used: usize,
-        scale: f64,
-    ) -> Result<E::Ciphertext, Error<E::Error>> {
+    fn part(&self, coefficients: &[f64], used: usize, scale: f64) -> Result<E::Ciphertext, Error<E::Error>> {
         let level = self.top - used;
-        let (mut sum, rest) = match part(coefficients, used, self.babies) {
-            Part::Sum => (None, coefficients.to_vec()),
-            Part::Division { n, quotient, rest } if quotient.len() == 1 => {
-                (Some(self.term(n, quotient[0], level, scale)?), rest)
+        let (n, quotient, rest) = match part(coefficients, used, self.babies) {
+            Part::Sum => return self.low(None, coefficients, level, scale),
+            Part::Division { n, quotient, rest } => (n, quotient, rest),
+        };
+        let high = || {
+            if let [factor] = quotient[..] {
+                return self.term(n, factor, level, scale);
             }
-            Part::Division { n, quotient, rest } => {
-                let power = self.power(n)?;
-                let above = level + 1;
-                let wanted = scale / self.evaluator.scale(&power) * self.evaluator.modulus(above);
-                let quotient = self.part(&quotient, used - 1, wanted)?;
-                let quotient = self.evaluator.rescale(&quotient).within(CIRCUIT)?;
-                (Some(self.evaluator.multiply(&quotient, &power).within(CIRCUIT)?), rest)
-            }
+            let (power, above) = (self.power(n), level + 1);
+            let wanted = scale / self.evaluator.scale(power) * self.evaluator.modulus(above);
+            let quotient = self.part(&quotient, used - 1, wanted)?;
+            let quotient = self.evaluator.rescale(&quotient).within(CIRCUIT)?;
+            self.evaluator.multiply(&quotient, power).within(CIRCUIT)
         };
         // A rest of a high degree is a part of its own; a low one is summed here.
-        let by_terms = sum.is_none() || rest.len() < 2 || matches!(part(&rest, used, self.babies), Part::Sum);
-        let mut added = Vec::new();
-        if by_terms {
-            for (k, &c) in rest.iter().enumerate().skip(1).filter(|(_, c)| **c != 0.0) {
-                added.push(self.term(k, c, level, scale)?);
-            }
-        } else {
-            added.push(self.part(&rest, used, scale)?);
+        if rest.len() < 2 || matches!(part(&rest, used, self.babies), Part::Sum) {
+            return self.low(Some(high()?), &rest, level, scale);
         }
-        for term in added {
+        let (high, rest) = self.evaluator.join(high, || self.part(&rest, used, scale));
+        self.evaluator.add(&high?, &rest?).within(CIRCUIT)
+    }
+
+    /// What there is already, plus a sum of T_k times coefficients.
+    fn low(
+        &self,
+        mut sum: Option<E::Ciphertext>,
+        coefficients: &[f64],
+        level: usize,
+        scale: f64,
+    ) -> Result<E::Ciphertext, Error<E::Error>> {
+        for (k, &c) in coefficients.iter().enumerate().skip(1).filter(|(_, c)| **c != 0.0) {
+            let term = self.term(k, c, level, scale)?;
             sum = Some(match sum {
                 Some(sum) => self.evaluator.add(&sum, &term).within(CIRCUIT)?,
                 None => term,
             });
         }
         let sum = sum.ok_or(Error::Constant)?;
-        match rest.first() {
-            Some(&c) if by_terms && c != 0.0 => {
-                self.evaluator.add_constant(&sum, Complex::from(c)).within(CIRCUIT)
-            }
+        match coefficients.first() {
+            Some(&c) if c != 0.0 => self.evaluator.add_constant(&sum, Complex::from(c)).within(CIRCUIT),
             Some(_) | None => Ok(sum),
         }
     }

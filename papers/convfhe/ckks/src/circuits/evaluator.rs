@@ -28,6 +28,15 @@ pub trait Evaluator: Sync {
     /// How many slots a ciphertext has: N/2.
     fn slots(&self) -> usize;
 
+    /// Two pieces of work, at the same time where there are threads for it.
+    fn join<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
+        (first(), second())
+    }
+
     /// The level of a fresh or raised ciphertext.
     fn top(&self) -> usize;
 

@@ -426,7 +426,9 @@ fn a_watched_layer_ends_at_any_operation() {
         most.store(before, Ordering::Relaxed);
         let error = bootstrap.layer(&ct, &mask).unwrap_err();
         assert!(error.failed().is_none(), "{before}");
-        assert_eq!(asked.load(Ordering::Relaxed), before + 1);
+        // Each piece of work that is beside another one's asks once more.
+        let asked = asked.load(Ordering::Relaxed);
+        assert!(asked == before + 1 || asked == before + 2, "{asked} with a stop at {before}");
     }
     // What fails otherwise is the same error.
     most.store(usize::MAX, Ordering::Relaxed);

@@ -63,6 +63,14 @@ impl<E: Evaluator> Evaluator for Watched<'_, E> {
         self.inner.slots()
     }
 
+    fn join<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
+        self.inner.join(first, second)
+    }
+
     fn top(&self) -> usize {
         self.inner.top()
     }
