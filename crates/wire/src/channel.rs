@@ -402,7 +402,7 @@ impl Channel {
         what: &'static str,
         max: usize,
     ) -> Result<T, WireError> {
-        self.recv_message_as(what, max, |bytes| postcard::from_bytes(bytes))
+        self.recv_message_as(what, max, whole)
     }
 
     /// [`recv_message`](Self::recv_message) of what only `read` can make of bytes, because it must know more than the type.
@@ -491,9 +491,15 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
 /// Reads a message that came as bytes. `what` names it in the error.
 ///
 /// # Errors
-/// When the bytes are no `T`.
+/// When the bytes are no `T`, or more than one.
 pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
-    postcard::from_bytes(bytes).map_err(|e| ill_formed(what, e))
+    whole(bytes).map_err(|e| ill_formed(what, e))
+}
+
+/// A message, and nothing behind it.
+fn whole<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let (message, rest) = postcard::take_from_bytes(bytes).map_err(|e| e.to_string())?;
+    if rest.is_empty() { Ok(message) } else { Err(format!("{} bytes behind it", rest.len())) }
 }
 
 fn ill_formed(what: &'static str, why: impl std::fmt::Display) -> WireError {

@@ -112,11 +112,17 @@ fn control_messages_are_bounded_and_checked() {
     let (mut a, mut b) = memory_pair();
     a.send_message(&message).unwrap();
     a.send_message(&message).unwrap();
+    a.send_message(&(&message, [0u8; 3])).unwrap();
     a.send_message(&message).unwrap();
     a.flush().unwrap();
     assert_eq!(b.recv_message::<(u32, String, Vec<u64>)>("greeting", 64).unwrap(), message);
     let wrong = b.recv_message::<(u32, String, Vec<String>)>("greeting", 64).unwrap_err();
     assert!(matches!(wrong, WireError::PeerMisbehaved { what: "greeting", .. }), "{wrong}");
+    let more = b.recv_message::<(u32, String, Vec<u64>)>("greeting", 64).unwrap_err().to_string();
+    assert!(more.contains("3 bytes behind it"), "{more}");
+    let more = jaguar_wire::decode::<u8>("a byte", &[1, 2]).unwrap_err().to_string();
+    assert!(more.contains("1 bytes behind it"), "{more}");
+    assert_eq!(jaguar_wire::decode::<u8>("a byte", &[1]).unwrap(), 1);
     let long = b.recv_message::<(u32, String, Vec<u64>)>("greeting", 4).unwrap_err();
     assert!(long.to_string().contains("at most 4 bytes"), "{long}");
 }
