@@ -1,18 +1,17 @@
-//! One-round sessions, both roles, and the program that computes for them. Nothing here encrypts.
+//! One-round sessions, both roles. Nothing here encrypts.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use jaguar_compile::samples::{Axes, Source};
+use jaguar_convfhe::Compiled;
 use jaguar_convfhe::session::client::{Keys, Session};
 use jaguar_convfhe::session::server::{Service, Sizes};
 use jaguar_convfhe::session::{
-    DeskLimits, Evaluation, Evaluator, Facing, Failure, KeyStore, Stopper, Terms, Ticket,
+    DeskLimits, Evaluation, Evaluator, Facing, Failure, KeyStore, OfClient, Terms, Ticket,
 };
-use jaguar_convfhe::{Compiled, Program};
 use jaguar_engine::EngineError;
 use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::{Filter, ImageSpec, Resize};
@@ -58,14 +57,6 @@ pub(crate) fn targets() -> Vec<Target> {
         },
         Target { name: "one-round-model", run: model, seeds: model_seeds, bound, longest: 4096, tried: 1000 },
         Target { name: "one-round-kept", run: kept, seeds: kept_seeds, bound, longest: 2048, tried: 60 },
-        Target {
-            name: "one-round-program",
-            run: program,
-            seeds: program_seeds,
-            bound,
-            longest: 4096,
-            tried: 60,
-        },
     ]
 }
 
@@ -73,7 +64,7 @@ pub(crate) fn targets() -> Vec<Target> {
 struct Sums;
 
 impl Evaluation for Sums {
-    fn open(&self, _keys: &Path) -> Result<Box<dyn Evaluator>, Failure> {
+    fn open(&self, _keys: OfClient<'_>, _stop: &AtomicBool) -> Result<Box<dyn Evaluator>, Failure> {
         Ok(Box::new(Self))
     }
 
@@ -83,11 +74,12 @@ impl Evaluation for Sums {
 }
 
 impl Evaluator for Sums {
-    fn stopper(&self) -> Stopper {
-        Box::new(|| ())
-    }
-
-    fn answer(&mut self, input: &[u8], progress: &mut dyn FnMut(u32, u32)) -> Result<Vec<u8>, Failure> {
+    fn answer(
+        &mut self,
+        input: &[u8],
+        progress: &mut dyn FnMut(u32, u32),
+        _stop: &AtomicBool,
+    ) -> Result<Vec<u8>, Failure> {
         progress(1, 2);
         let failure = Failure { told: "no".into(), detail: "no".into(), spoilt_keys: input[0] == 254 };
         if input[0] >= 254 { Err(failure) } else { Ok(input.to_vec()) }
@@ -343,22 +335,4 @@ fn kept_seeds() -> Vec<Vec<u8>> {
     seeds.push(all);
     seeds.push(b"\x03\x05\0b.part\x42\x02\0ab".to_vec());
     seeds
-}
-
-/// What the child process says: `cat` says it.
-fn program(input: &[u8]) {
-    let path = scratch().join("said");
-    fs::write(&path, input).expect("the folder takes files");
-    let mut cat = Command::new("cat");
-    cat.arg(&path);
-    let Ok(mut program) = Program::start(cat) else { return };
-    let _ = program.ask(b"a question", 1 << 12, &mut |_, _| ());
-}
-
-fn program_seeds() -> Vec<Vec<u8>> {
-    let frame =
-        |kind: u8, payload: &[u8]| [&[kind], &(payload.len() as u32).to_le_bytes()[..], payload].concat();
-    let progress = frame(17, &[1, 0, 0, 0, 2, 0, 0, 0]);
-    let answer = [progress, frame(1, b"an answer"), frame(16, b"")].concat();
-    vec![answer, frame(3, b"no memory"), frame(1, &[0; 1 << 12]), vec![1, 0xff, 0xff, 0xff, 0xff]]
 }

@@ -16,12 +16,12 @@ use jaguar::reports::terminal::table::bytes;
 use jaguar::{Cpu, onnx};
 use jaguar_convfhe::session::{Facing, FirstLayers};
 use jaguar_convfhe::{
-    Calibration, Compiled, Figures, Inputs, Polynomial, STRESS_MARGIN, Simulated, describe, last_layers,
-    stress,
+    Calibration, Compiled, DEFAULT_SET, Figures, Inputs, Polynomial, STRESS_MARGIN, Set, Simulated, describe,
+    last_layers, stress,
 };
 
+use super::HEADING;
 use super::predict::order;
-use super::program::{HEADING, Program};
 use crate::one_round::protocol::Source;
 use crate::progress::Steps;
 
@@ -29,8 +29,8 @@ use crate::progress::Steps;
 #[derive(clap::Args)]
 #[command(next_help_heading = HEADING)]
 pub struct CompileOptions {
-    /// The parameter set (`jaguar-fhe sets` lists them).
-    #[arg(long, hide = true, value_name = "SET", default_value = "n16")]
+    /// The parameter set: n16, or for tests one that protects nothing (insecure-n10, insecure-n12, insecure-n14).
+    #[arg(long, hide = true, value_name = "SET", default_value = DEFAULT_SET)]
     parameters: String,
     /// How many times larger than in calibration a layer's values may become before they spoil an answer.
     #[arg(long, hide = true, value_name = "FACTOR", default_value_t = 1.5)]
@@ -49,8 +49,6 @@ pub struct CompileOptions {
     /// Where the first layers are written, for clients (default: beside the model, OUTPUT.first.onnx).
     #[arg(long, hide = true, value_name = "FILE.onnx", requires = "last")]
     first_layers: Option<PathBuf>,
-    #[command(flatten)]
-    program: Program,
 }
 
 /// Whether made-up inputs have a part in calibration.
@@ -152,7 +150,8 @@ fn moved(graph: &Graph, map: InputMap, samples: &[Vec<f32>], leaves_layers: bool
 
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.
 pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, steps: &mut Steps) -> Result<()> {
-    let (set, fhe) = (options.parameters.as_str(), options.program.find()?);
+    let set = Set::by_name(&options.parameters).context("--parameters")?;
+    let levels = u32::try_from(set.relu_levels())?;
     check_output(output)?;
     let Source { graph, input_map, image, labels, samples, tests, pictures, file, keep_names, force } =
         source;
@@ -216,18 +215,17 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
     let rest = cut.as_ref().map_or(graph, |cut| &cut.rest);
     let description = describe(rest, f64::from(bound) * 1.000_01)?;
     let mut description = if keep_names { description } else { description.without_names() };
-    let figures = fhe.about(set, None)?;
-    // (Where there is none, the program says how many levels are missing.)
-    description.relu = Polynomial::finest(figures.relu_levels).unwrap_or_default();
+    description.relu = Polynomial::finest(levels).unwrap_or_default();
+    let layers = description.layers.len();
     steps.begin(format!("calibrating with {} samples and {} made-up inputs", samples.len(), made_up.len()));
     let inputs =
         Inputs { samples: &samples, margin: options.margin, stress: &made_up, stress_margin: made_up_margin };
-    let (compiled, found) = Compiled::make(&fhe, set, (&description, facing), inputs, output)?;
+    let (compiled, plan, found) = Compiled::make(&set, (description, facing), inputs, output)?;
     steps.finish();
     say_calibration(&found);
     let simulate = |inputs: &[Vec<f32>], steps: &mut Steps| -> Result<Vec<Simulated>> {
         steps.begin(format!("simulating {} inputs", inputs.len()));
-        let simulated = Compiled::simulate(&fhe, set, inputs, output)?;
+        let simulated = plan.simulate(inputs)?;
         steps.finish();
         Ok(simulated)
     };
@@ -239,7 +237,7 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
         if held_out {
             say_reach(&simulated);
         }
-        say_precision(what, &simulated, figures.relu_levels);
+        say_precision(what, &simulated, levels);
         let Some(lost) = lost(&simulated) else { continue };
         if !force {
             std::fs::remove_file(output).with_context(|| output.display().to_string())?;
@@ -250,14 +248,12 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
         }
         eprintln!("warning: the encrypted network will not answer as the network does ({what}): {lost}");
     }
-    let Figures { keys, input, answer, memory, .. } = fhe.about(set, Some(output))?;
-    let layers = description.layers.len();
+    let Figures { keys, input, answer, memory } = Figures::new(&set, &plan)?;
     say!(
-        "{}: {layers} layers with ReLU, input {:?}, {} outputs, parameter set {set} ({})",
+        "{}: {layers} layers with ReLU, input {:?}, {} outputs, parameter set {set}",
         compiled.facing.name,
         compiled.facing.shape,
-        compiled.outputs,
-        figures.security
+        compiled.outputs
     );
     say!(
         "a client will send {} of keys once, then {} for an image, and get {}; an evaluation takes about {} of memory",

@@ -2,7 +2,6 @@
 
 mod compile;
 mod predict;
-mod program;
 mod serve;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +12,14 @@ use jaguar_convfhe::{party, session};
 
 use crate::one_round::protocol::{OneRound, Request, Serving, Source, Which};
 use crate::progress::Steps;
+
+/// The group of this protocol's options in `--help`.
+const HEADING: &str = "One round (--protocol convfhe)";
+
+/// 32 bytes as 64 hexadecimal digits.
+fn hex(bytes: &[u8; 32]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
 
 /// The protocol, for the command's kit.
 pub struct Convfhe;
@@ -27,7 +34,7 @@ impl OneRound for Convfhe {
     }
 
     fn heading(&self) -> &'static str {
-        program::HEADING
+        HEADING
     }
 
     fn options(&self, which: Which, to: Command) -> Command {

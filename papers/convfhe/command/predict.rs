@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use jaguar::answer::{Class, Output};
 use jaguar::compile::samples::{self as samples, Axes};
 use jaguar::float::Graph;
@@ -11,18 +11,18 @@ use jaguar::machine::link;
 use jaguar::net::Address;
 use jaguar::network::{Finish, softmax};
 use jaguar::progress::Progress as _;
-use jaguar::reports::terminal::say;
 use jaguar::reports::terminal::table::bytes;
+use jaguar::reports::terminal::{say, threads};
 use jaguar::wire::Stage;
 use jaguar::wire::framed::Options;
 use jaguar::{Cpu, EngineError};
 use jaguar_convfhe::memory;
-use jaguar_convfhe::party::{Encryption, Party, offered};
+use jaguar_convfhe::party::{Encryption, Making, Party, offered};
 use jaguar_convfhe::session::client::{Progress, Session};
 use jaguar_convfhe::session::{Facing, NAME, Terms, Ticket};
 use serde::Serialize;
 
-use super::program::{HEADING, Program, hex};
+use super::{HEADING, hex};
 use crate::notes::collect;
 use crate::one_round::protocol::Request;
 use crate::progress::Bars;
@@ -45,8 +45,6 @@ pub struct Later {
     /// For a model of which the server has only the last ones: `jaguar compile --last` writes this file.
     #[arg(long, hide = true, value_name = "FILE.onnx")]
     first_layers: Option<PathBuf>,
-    #[command(flatten)]
-    program: Program,
 }
 
 impl Later {
@@ -114,7 +112,6 @@ struct Cost {
 /// Asks the server about each input, or fetches the answer that a ticket stands for, and shows what came.
 pub fn predict(request: &Request<'_>, later: &Later) -> Result<()> {
     let Request { reach, cache, json, .. } = request;
-    let fhe = later.program.find()?;
     let files = collect(request.inputs)?;
     // What cannot be read is told before anything is sent.
     let sources: Vec<_> = files.iter().map(|path| samples::open(path)).collect::<Result<_, _>>()?;
@@ -147,28 +144,30 @@ pub fn predict(request: &Request<'_>, later: &Later) -> Result<()> {
             terms.memory as f64 / 1e9
         ));
     }
-    let party = Party::open(fhe, folder, &terms.set, later.accept_insecure_parameters, &mut |keys| {
-        eprintln!(
-            "note: making a secret and {} of keys, once; they are kept in {}",
-            bytes(keys),
-            folder.display()
-        );
-    })?;
-    let figures = party.figures();
-    ensure!(
-        figures.input == figures.answer,
-        "input and answer of parameter set '{}' differ in length",
-        terms.set
-    );
-    session.introduce(&party.name_at(&reach.server), figures.input)?;
-    let mut encryption = party.under(&terms)?;
+    let party = Party::open(
+        (folder, threads()),
+        &terms.set,
+        later.accept_insecure_parameters,
+        &mut |making| {
+            let Making { folder, bytes: keys, replaces } = making;
+            let folder = folder.display();
+            if replaces {
+                eprintln!(
+                    "note: the secret and keys in {folder} are of another release, in a form of no use now: they go"
+                );
+            }
+            eprintln!("note: making a secret and {} of keys, once; they are kept in {folder}", bytes(keys));
+        },
+    )?;
+    session.introduce(&party.name_at(&reach.server), party.answer_bytes()?)?;
+    let encryption = party.under(&terms)?;
     let mut client =
         Client { request, model: &model, terms: &terms, before: [0; 2], keys_sent: 0, failed: None };
     if let Some(ticket) = later.ticket {
         session.collect(ticket)?;
         let arrived = client.receive(&mut session, (None, ticket), &mut bars)?;
         session.leave()?;
-        return client.open(&mut encryption, arrived);
+        return client.open(&encryption, arrived);
     }
 
     let keys = party.keys();
@@ -196,7 +195,7 @@ pub fn predict(request: &Request<'_>, later: &Later) -> Result<()> {
             let input = encryption.encrypt(&tensor).with_context(|| name.clone())?;
             let ticket = session.send(&input, !later.detach)?;
             if let Some(arrived) = arrived.take() {
-                client.open_or_keep(&mut encryption, arrived, &mut bars);
+                client.open_or_keep(&encryption, arrived, &mut bars);
             }
             if later.detach {
                 client.tell_ticket(&name, ticket)?;
@@ -208,7 +207,7 @@ pub fn predict(request: &Request<'_>, later: &Later) -> Result<()> {
     };
     let asked = ask_all().and_then(|()| Ok(session.leave()?));
     if let Some(arrived) = arrived {
-        client.open_or_keep(&mut encryption, arrived, &mut bars);
+        client.open_or_keep(&encryption, arrived, &mut bars);
     }
     asked?;
     client.failed.map_or(Ok(()), Err)
@@ -289,7 +288,7 @@ impl Client<'_> {
     }
 
     /// The same; the session goes on whatever comes of it.
-    fn open_or_keep(&mut self, encryption: &mut Encryption<'_>, arrived: Arrived, bars: &mut Bars) {
+    fn open_or_keep(&mut self, encryption: &Encryption<'_>, arrived: Arrived, bars: &mut Bars) {
         let name = arrived.input.clone().unwrap_or_default();
         if let Err(e) = self.open(encryption, arrived) {
             match &self.failed {
@@ -300,7 +299,7 @@ impl Client<'_> {
     }
 
     /// Decrypts and shows an answer.
-    fn open(&self, encryption: &mut Encryption<'_>, arrived: Arrived) -> Result<()> {
+    fn open(&self, encryption: &Encryption<'_>, arrived: Arrived) -> Result<()> {
         let Arrived { input, ticket, encrypted, cost } = arrived;
         let logits = encryption.decrypt(&encrypted).context("decrypting the answer")?;
         self.show(input.as_deref(), input.is_none().then(|| hex(&ticket.0)), &logits, cost)

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use jaguar::EngineError;
 use jaguar::net::Bound;
-use jaguar::reports::terminal::size;
 use jaguar::reports::terminal::table::bytes;
+use jaguar::reports::terminal::{size, threads};
 use jaguar::serve::{Caller, Control, Hosted, Told, Visit};
 use jaguar::wire::Channel;
 use jaguar_convfhe::session::server::{Service, Sizes};
 use jaguar_convfhe::session::{DeskLimits, KeyStore, NAME, Owner, Terms};
-use jaguar_convfhe::{ByProgram, Compiled, Figures, memory};
+use jaguar_convfhe::{Compiled, Figures, InProcess, Loaded, memory};
 use tracing::{info, warn};
 
-use super::program::{HEADING, Program};
+use super::HEADING;
 use crate::log::TARGET;
 use crate::one_round::protocol::Serving;
 
@@ -34,8 +34,6 @@ pub struct Storage {
     /// How long an answer is kept for a client that left: a number with s, m or h behind it.
     #[arg(long, hide = true, value_name = "TIME", default_value = "1h", value_parser = time)]
     keep_answers: Duration,
-    #[command(flatten)]
-    program: Program,
 }
 
 /// Bytes of keys that are kept where `--key-storage` says nothing.
@@ -104,9 +102,9 @@ impl Serving for OneRoundService {
 
 /// Reads the model, checks what it takes, and opens what is kept.
 pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<OneRoundService> {
-    let fhe = storage.program.find()?;
-    let (compiled, id) = Compiled::read(model)?;
-    let figures = fhe.about(&compiled.set, Some(model))?;
+    let Loaded { compiled, id, set, plan } = Compiled::load(model)?;
+    let evaluation = InProcess::new(set.clone(), plan, threads())?;
+    let figures = evaluation.figures().clone();
     check_memory(&figures)?;
     let folder = match &storage.key_dir {
         Some(folder) => folder.clone(),
@@ -115,13 +113,13 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
             .join("keys"),
     };
     // Each set's keys have their own length.
-    let folder = folder.join(&figures.set);
+    let folder = folder.join(set.name());
     let quota = storage.key_storage.unwrap_or(KEY_STORAGE);
     if quota < figures.keys {
         bail!("--key-storage {} holds no client's keys: they have {}", bytes(quota), bytes(figures.keys));
     }
-    if figures.is_insecure() {
-        eprintln!("warning: parameter set '{}' protects nothing: it is for tests", figures.set);
+    if set.is_insecure() {
+        eprintln!("warning: parameter set '{}' protects nothing: it is for tests", set.name());
     }
     let store = KeyStore::open(&folder, figures.keys, quota)?;
     let (clients, kept) = store.stock();
@@ -140,9 +138,8 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
     let sizes = Sizes { keys: figures.keys, input: figures.input, answer: figures.answer };
     let limits = DeskLimits { keep: storage.keep_answers, ..DeskLimits::default() };
     let most = limits.most_bytes(sizes.input, sizes.answer);
-    let evaluation = Box::new(ByProgram::new(fhe, figures, model));
     let log = Box::new(|text: &str| warn!(target: TARGET, event = "evaluation-failed", "{text}"));
-    let service = Service::new((id, terms, sizes), store, evaluation, limits, log)?;
+    let service = Service::new((id, terms, sizes), store, Box::new(evaluation), limits, log)?;
     let [inputs, answers] = service.stock();
     info!(
         target: TARGET, event = "queue", inputs, answers, most,

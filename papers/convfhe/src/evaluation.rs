@@ -1,50 +1,112 @@
-//! `jaguar-fhe evaluate` behind a server's desk.
+//! Evaluations of a compiled model in this process, behind a server's desk.
+//!
+//! What is loaded for a client (its keys, the matrices, the ring's tables, and memory that polynomials are made of) is all
+//! dropped with its evaluator. Between evaluations nothing stays but the network.
 
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use crate::fhe::{Fhe, Figures, memory};
-use crate::session::{Evaluation, Evaluator, Failure, Stopper};
-use crate::{Program, ProgramError};
+use jaguar_ckks::Context;
+use jaguar_ring::cpu::Cpu;
 
-/// Evaluations by the program, which is started for a client's keys.
-pub struct ByProgram {
-    fhe: Fhe,
-    figures: Figures,
-    network: PathBuf,
+use crate::keys::{KeyError, file_bytes, read};
+use crate::machine::{memory, resident, too_small};
+use crate::network::{self, NetworkError, Plan, answer_bytes, key_specs};
+use crate::session::{Evaluation, Evaluator, Failure, OfClient};
+use crate::sets::Set;
+
+/// What passes for a network, and what its evaluation takes, in bytes. All follows from sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// Of the evaluation keys' file.
+    pub keys: u64,
+    /// Of an encrypted input.
+    pub input: usize,
+    /// Of an encrypted answer.
+    pub answer: usize,
+    /// Memory of an evaluation, estimated.
+    pub memory: u64,
 }
 
-impl ByProgram {
-    /// Evaluates the calibrated network of this file under the set of `figures`.
-    pub fn new(fhe: Fhe, figures: Figures, network: &Path) -> Self {
-        Self { fhe, figures, network: network.to_owned() }
+impl Figures {
+    /// Of a calibrated network under a set.
+    ///
+    /// # Errors
+    /// If the plan was made for another set, or has no bounds.
+    pub fn new(set: &Set, plan: &Plan) -> Result<Self, KeyError> {
+        let failed = |e: jaguar_ckks::Error| KeyError::from(NetworkError::from(e));
+        let context = Context::new(Cpu::detect(), set.params().clone(), 1).map_err(failed)?;
+        let specs = key_specs(&context)?;
+        Ok(Self {
+            keys: file_bytes(&context, &specs)?,
+            input: plan.public(set.params())?.input_bytes(&context)?,
+            answer: answer_bytes(&context)?,
+            memory: network::memory(&context, plan)?,
+        })
     }
 }
 
-/// A running program, and what it must not be heard saying.
-struct Running {
-    program: Program,
-    keys: PathBuf,
-    network: PathBuf,
+/// Evaluates a network under clients' keys, which are read for each of them.
+pub struct InProcess {
+    set: Set,
+    plan: Arc<Plan>,
+    figures: Figures,
+    threads: usize,
+    /// Memory that the process had when nothing was loaded.
+    idle: u64,
 }
 
-impl Evaluation for ByProgram {
-    fn open(&self, keys: &Path) -> Result<Box<dyn Evaluator>, Failure> {
-        if let Some([free, _]) = memory()
-            && free < self.figures.memory
-        {
-            let told = too_small("an evaluation", self.figures.memory, free);
+impl InProcess {
+    /// On so many threads.
+    ///
+    /// # Errors
+    /// As [`Figures::new`].
+    pub fn new(set: Set, plan: Plan, threads: usize) -> Result<Self, KeyError> {
+        let figures = Figures::new(&set, &plan)?;
+        Ok(Self { set, plan: Arc::new(plan), figures, threads, idle: resident() })
+    }
+
+    /// Sizes and memory.
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+}
+
+/// Who is at fault for what came of a client's keys.
+fn failure(error: KeyError) -> Failure {
+    let detail = format!("evaluation: {error}");
+    match error {
+        KeyError::Spoilt { .. } => Failure {
+            told: format!("{error}: the server has removed them; send them again"),
+            detail,
+            spoilt_keys: true,
+        },
+        KeyError::Network(NetworkError::Keys(_)) => {
+            Failure { told: error.to_string(), detail, spoilt_keys: true }
+        }
+        KeyError::Stopped => Failure { told: error.to_string(), detail, spoilt_keys: false },
+        KeyError::File(_) | KeyError::Make(_) | KeyError::Network(_) => {
+            let told = "the server cannot start the evaluation; ask its operator".into();
+            Failure { told, detail, spoilt_keys: false }
+        }
+    }
+}
+
+impl Evaluation for InProcess {
+    fn open(&self, keys: OfClient<'_>, stop: &AtomicBool) -> Result<Box<dyn Evaluator>, Failure> {
+        // What an earlier evaluation had, and the allocator has not given back, is there for this one.
+        let kept = resident().saturating_sub(self.idle);
+        let memory = memory().map(|[free, all]| [free.saturating_add(kept), all]);
+        if let Some(told) = too_small("an evaluation", self.figures.memory, memory) {
             return Err(Failure { detail: told.clone(), told, spoilt_keys: false });
         }
-        let arguments = ["evaluate", "--set", &self.figures.set, "--keys"].map(PathBuf::from);
-        let arguments =
-            arguments.into_iter().chain([keys.to_owned(), "--network".into(), self.network.clone()]);
-        let started = Program::start(self.fhe.command(arguments));
-        let program = started.map_err(|e| Failure {
-            told: "the server cannot start the evaluation; ask its operator".into(),
-            detail: e.to_string(),
-            spoilt_keys: false,
-        })?;
-        Ok(Box::new(Running { program, keys: keys.to_owned(), network: self.network.clone() }))
+        let open = || -> Result<_, KeyError> {
+            let made = Context::new(Cpu::detect(), self.set.params().clone(), self.threads);
+            let context = made.map_err(NetworkError::from)?;
+            let keys = read(&context, &key_specs(&context)?, keys.path, keys.hash, stop)?;
+            Ok(network::Evaluator::new(Arc::clone(&self.plan), context, keys)?)
+        };
+        Ok(Box::new(open().map_err(failure)?))
     }
 
     fn answer_bytes(&self) -> usize {
@@ -52,34 +114,86 @@ impl Evaluation for ByProgram {
     }
 }
 
-/// A machine that is too small for something, with numbers.
-pub fn too_small(what: &str, need: u64, free: u64) -> String {
-    format!(
-        "{what} takes about {:.1} GB of memory, and {:.1} GB are free",
-        need as f64 / 1e9,
-        free as f64 / 1e9
-    )
+impl Evaluator for network::Evaluator {
+    fn answer(
+        &mut self,
+        input: &[u8],
+        progress: &mut dyn FnMut(u32, u32),
+        stop: &AtomicBool,
+    ) -> Result<Vec<u8>, Failure> {
+        self.evaluate(input, progress, stop).map_err(|e| {
+            let told = match &e {
+                NetworkError::Message { .. } | NetworkError::Stopped => e.to_string(),
+                // (Names of layers are the operator's.)
+                _ => "the evaluation failed on the server; ask its operator".into(),
+            };
+            Failure { told, detail: format!("evaluation: {e}"), spoilt_keys: false }
+        })
+    }
 }
 
-impl Evaluator for Running {
-    fn stopper(&self) -> Stopper {
-        match self.program.stopper() {
-            Ok(stop) => Box::new(stop),
-            // Then it goes on to its end, or to the server's.
-            Err(_) => Box::new(|| ()),
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{make, make_secret};
+    use crate::model::Inputs;
+    use crate::network::tests::{inputs, small};
+    use crate::network::values;
 
-    fn answer(&mut self, input: &[u8], progress: &mut dyn FnMut(u32, u32)) -> Result<Vec<u8>, Failure> {
-        let most = input.len();
-        self.program.ask(input, most, progress).map_err(|e| {
-            let detail = e.to_string();
-            let spoilt_keys = matches!(&e, ProgramError::Ended(said) if said.contains("evaluate: keys: "));
-            let mut told = detail.clone();
-            for path in [&self.keys, &self.network] {
-                told = told.replace(&path.display().to_string(), "a file");
-            }
-            Failure { told, detail: format!("evaluation: {detail}"), spoilt_keys }
-        })
+    /// All that a server's desk does with it, and what it says where that fails.
+    #[test]
+    fn what_fails_is_told_to_whom_it_concerns() {
+        let set = Set::by_name("insecure-n10").unwrap();
+        let samples = inputs(&small(), 3);
+        let mut plan = Plan::new(small(), values(set.params())).unwrap();
+        plan.calibrate(Inputs { samples: &samples, margin: 1.5, stress: &[], stress_margin: 1.0 }).unwrap();
+        let public = plan.public(set.params()).unwrap();
+        let folder = std::env::temp_dir().join(format!("jaguar-evaluation-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let context = Context::new(Cpu::detect(), set.params().clone(), 1).unwrap();
+        let secret = make_secret(&context, &folder.join("secret")).unwrap();
+        let path = folder.join("keys");
+        let hash = make(&context, &secret, &key_specs(&context).unwrap(), &path).unwrap();
+        let input = public.encrypt(&secret, &samples[0]).unwrap();
+
+        let mut evaluation = InProcess::new(set, plan, 1).unwrap();
+        let figures = evaluation.figures().clone();
+        assert_eq!(figures.keys, std::fs::metadata(&path).unwrap().len());
+        assert_eq!(figures.input, input.len());
+        let go_on = AtomicBool::new(false);
+        let keys = OfClient { path: &path, hash: &hash };
+        let mut evaluator = evaluation.open(keys, &go_on).unwrap();
+        let answer = evaluator.answer(&input, &mut |_, _| (), &go_on).unwrap();
+        assert_eq!(answer.len(), evaluation.answer_bytes());
+        assert_eq!(public.decrypt(&secret, &answer).unwrap().len(), public.outputs);
+
+        let refused = |failure: Failure, told: &str, spoilt_keys: bool| {
+            assert!(failure.told.contains(told) && failure.spoilt_keys == spoilt_keys, "{told}: {failure:?}");
+        };
+        let short = evaluator.answer(&input[1..], &mut |_, _| (), &go_on);
+        refused(short.unwrap_err(), "the input: ", false);
+        // Somebody asks to stop when the first layer is through.
+        let stop = AtomicBool::new(false);
+        let mut layers = Vec::new();
+        let mut progress = |done, _| {
+            layers.push(done);
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        };
+        refused(evaluator.answer(&input, &mut progress, &stop).unwrap_err(), "stopped", false);
+        assert_eq!(layers, [1]);
+        refused(evaluation.open(keys, &stop).err().unwrap(), "stopped", false);
+
+        let none = folder.join("none");
+        let missing = evaluation.open(OfClient { path: &none, hash: &hash }, &go_on).err().unwrap();
+        assert!(missing.detail.contains("none") && !missing.told.contains("none"), "{missing:?}");
+        refused(missing, "ask its operator", false);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        refused(evaluation.open(keys, &go_on).err().unwrap(), "spoilt keys: ", true);
+        evaluation.figures.memory = u64::MAX;
+        refused(evaluation.open(keys, &go_on).err().unwrap(), " GB are free", false);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -60,6 +60,12 @@ pub enum KeyError {
     Stopped,
 }
 
+/// Whether a file begins as keys of this set do.
+pub(crate) fn are_keys(context: &Context, path: &Path) -> bool {
+    let mut found = [0; HEADER_BYTES];
+    File::open(path).and_then(|mut file| file.read_exact(&mut found)).is_ok() && found == header(context)
+}
+
 /// Bytes of the file of these keys.
 ///
 /// # Errors
@@ -93,20 +99,34 @@ fn header(context: &Context) -> [u8; HEADER_BYTES] {
 }
 
 /// Hashes what goes through.
-struct Hashed<W> {
-    to: W,
+struct Hashed<F> {
+    file: F,
     hasher: blake3::Hasher,
+}
+
+impl<F> Hashed<F> {
+    fn new(file: F) -> Self {
+        Self { file, hasher: blake3::Hasher::new() }
+    }
 }
 
 impl<W: Write> Write for Hashed<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.to.write(bytes)?;
+        let written = self.file.write(bytes)?;
         self.hasher.update(&bytes[..written]);
         Ok(written)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        self.to.flush()
+        self.file.flush()
+    }
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.hasher.update(&buffer[..read]);
+        Ok(read)
     }
 }
 
@@ -152,8 +172,7 @@ pub fn make(
     let failed = |e| FileError::new("writing keys to", path, e);
     let write = || -> Result<[u8; 32], KeyError> {
         let file = files::private().truncate(true).open(path).map_err(failed)?;
-        let to = BufWriter::with_capacity(BUFFER, &file);
-        let mut to = Hashed { to, hasher: blake3::Hasher::new() };
+        let mut to = Hashed::new(BufWriter::with_capacity(BUFFER, &file));
         write(context, secret, specs, &mut to).map_err(|e| match e {
             KeyError::Make(jaguar_ckks::Error::Io { source, .. }) => failed(source).into(),
             other => other,
@@ -187,7 +206,7 @@ fn write(
     to.flush().map_err(io)
 }
 
-/// Reads keys out of a file. `stop` is looked at before each.
+/// Reads keys out of a file whose BLAKE3 is `hash`. `stop` is looked at before each.
 ///
 /// # Errors
 /// When the file cannot be read, or holds anything but these keys of this set: [`KeyError::Spoilt`].
@@ -195,6 +214,7 @@ pub fn read(
     context: &Arc<Context>,
     specs: &KeySpecs,
     path: &Path,
+    hash: &[u8; 32],
     stop: &AtomicBool,
 ) -> Result<Keys, KeyError> {
     let spoilt = |why: String| KeyError::Spoilt { what: "keys", why };
@@ -204,7 +224,7 @@ pub fn read(
     if length != needed {
         return Err(spoilt(format!("{length} bytes, not the {needed} of set {}", context.params().name())));
     }
-    let mut from = BufReader::with_capacity(BUFFER, file);
+    let mut from = BufReader::with_capacity(BUFFER, Hashed::new(file));
     let (mut found, expected) = ([0; HEADER_BYTES], header(context));
     from.read_exact(&mut found).map_err(|e| FileError::new("reading", path, e))?;
     if found != expected {
@@ -227,6 +247,10 @@ pub fn read(
     let public = public.map_err(|e| damaged("keys", path, "the public key", e))?;
     if public.level() != specs.public {
         return Err(spoilt(format!("a public key of level {}, not {}", public.level(), specs.public)));
+    }
+    // All bytes went through: there are no more than were asked for.
+    if from.into_inner().hasher.finalize() != *hash {
+        return Err(spoilt("their bytes are not those that came: another hash".into()));
     }
     let [circuit, packing] = keys;
     Ok(Keys { circuit, packing, public })
@@ -322,7 +346,7 @@ mod tests {
         let folder = Folder::new("server");
         let path = folder.join("keys");
         std::fs::write(&path, keys).unwrap();
-        let server = read(context, specs, &path, &GO_ON).unwrap();
+        let server = read(context, specs, &path, hash, &GO_ON).unwrap();
 
         let values: Vec<f64> = (0..1024).map(|v| f64::from(v) / 1024.0).collect();
         let scale = 30f64.exp2();
@@ -343,12 +367,12 @@ mod tests {
 
     #[test]
     fn keys_that_are_none_are_refused_and_it_is_said_why() {
-        let Made { context, specs, keys, .. } = &*MADE;
+        let Made { context, specs, keys, hash, .. } = &*MADE;
         let folder = Folder::new("spoilt");
         let path = folder.join("keys");
         let refused = |bytes: &[u8], part: &str| {
             std::fs::write(&path, bytes).unwrap();
-            match read(context, specs, &path, &GO_ON) {
+            match read(context, specs, &path, hash, &GO_ON) {
                 Err(e @ KeyError::Spoilt { .. }) => {
                     let said = e.to_string();
                     assert!(said.starts_with("spoilt keys: ") && said.contains(part), "{said}");
@@ -371,10 +395,16 @@ mod tests {
         refused(&spoil(second + 48, 7), "key 1: an evaluation key: it is not the key");
         refused(&spoil(second - 50, 0xff), "key 0: an evaluation key: coefficient ");
         refused(&spoil(keys.len() - 50, 0xff), "the public key: a public key: coefficient ");
+        // What is a key all the same, but another one.
+        let mut other = keys.clone();
+        other[second - 1] ^= 1;
+        refused(&other, "another hash");
 
         std::fs::write(&path, keys).unwrap();
-        assert!(matches!(read(context, specs, &path, &AtomicBool::new(true)), Err(KeyError::Stopped)));
-        assert!(matches!(read(context, specs, &folder.join("none"), &GO_ON), Err(KeyError::File(_))));
+        let stop = AtomicBool::new(true);
+        assert!(matches!(read(context, specs, &path, hash, &stop), Err(KeyError::Stopped)));
+        let none = read(context, specs, &folder.join("none"), hash, &GO_ON);
+        assert!(matches!(none, Err(KeyError::File(_))));
     }
 
     #[test]
@@ -455,12 +485,12 @@ mod tests {
         let [secret, path] = ["secret", "keys"].map(|name| folder.join(name));
         let secret = make_secret(&context, &secret).unwrap();
         let begin = std::time::Instant::now();
-        make(&context, &secret, &specs, &path).unwrap();
+        let hash = make(&context, &secret, &specs, &path).unwrap();
         let (made, estimate) = (peak(), client_memory(&context, &specs).unwrap());
         println!("made in {:?}: {made} bytes of memory at most, {estimate} by the estimate", begin.elapsed());
         assert!(made < estimate);
         let begin = std::time::Instant::now();
-        let keys = read(&context, &specs, &path, &GO_ON).unwrap();
+        let keys = read(&context, &specs, &path, &hash, &GO_ON).unwrap();
         let (read, needed) = (peak(), specs.memory(&context).unwrap());
         println!("read in {:?}: {read} bytes of memory at most, {needed} of them keys", begin.elapsed());
         drop(keys);

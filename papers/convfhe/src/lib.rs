@@ -1,4 +1,4 @@
-//! From a float network to what the one-round program in `papers/convfhe/fhe/` evaluates, and that program as a child process.
+//! One round: from a float network to what is evaluated on ciphertexts, and sessions in which that is done.
 //!
 //! ConvFHE knows one kind of layer: a sum of convolutions of earlier values, a bias, ReLU. Whatever lies between two ReLUs is
 //! linear, and becomes such a sum here: residual connections are one more term, option-A shortcuts a kernel of size 1 with a stride,
@@ -8,14 +8,13 @@
 
 mod description;
 mod evaluation;
-mod fhe;
 mod form;
 pub mod keys;
+mod machine;
 mod max_pool;
 mod model;
 pub mod network;
 pub mod party;
-mod program;
 pub mod session;
 mod sets;
 mod split;
@@ -25,11 +24,10 @@ use jaguar_graph::float::{Add, AveragePool, Clip, Graph, Input, MaxPool, Node, O
 use jaguar_graph::network::{Rearrange, Shape};
 
 pub use description::{Description, Floats, Layer, Polynomial, Term};
-pub use evaluation::ByProgram;
-pub use fhe::{Fhe, Figures, memory};
+pub use evaluation::{Figures, InProcess};
 use form::Form;
-pub use model::{Calibration, Compiled, Inputs, ModelError, Simulated};
-pub use program::{Program, ProgramError};
+pub use machine::memory;
+pub use model::{Calibration, Compiled, Inputs, Loaded, ModelError, Simulated};
 pub use sets::{DEFAULT_SET, Set, SetError};
 pub use split::{NoCut, last_layers};
 pub use stress::{STRESS_MARGIN, stress};

@@ -1,18 +1,18 @@
-//! A model that is ready to be evaluated in one round, in a file: the calibrated description that `jaguar-fhe` reads (with the weights),
-//! and under the name `jaguar` what its clients are told.
+//! A model that is ready to be evaluated in one round, in a file: the calibrated description (with the weights) as JSON, and under
+//! the name `jaguar` what its clients are told.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use jaguar_graph::bundle::{FileError, ModelId, files};
 use serde::{Deserialize, Serialize};
 
-use crate::fhe::Fhe;
+use crate::description::Description;
+use crate::network::{NetworkError, Plan, values};
 use crate::session::Facing;
-use crate::{Description, ProgramError};
+use crate::sets::Set;
 
 /// Changes whenever older files cannot be read.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// What clients are told of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Compiled {
     format: u32,
     /// The parameter set, by name.
     pub set: String,
-    /// JSON for the client's `jaguar-fhe`: no weights.
+    /// JSON of [`network::Public`](crate::network::Public): no weights.
     pub public: String,
     /// How many logits there are.
     pub outputs: usize,
@@ -42,9 +42,9 @@ pub enum ModelError {
         /// What is wrong with it, in words.
         why: String,
     },
-    /// The program refused the network, or is not there.
+    /// The network does not fit, or an input does not fit the network.
     #[error(transparent)]
-    Program(#[from] ProgramError),
+    Network(#[from] NetworkError),
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -64,7 +64,7 @@ pub struct Inputs<'a> {
 }
 
 /// What a calibration found.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
     /// How many samples there were.
     pub samples: usize,
@@ -83,7 +83,7 @@ pub struct Calibration {
 }
 
 /// What an input does to a calibrated network without encryption.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     /// The largest absolute value before a ReLU, or of a logit, divided by its bound: above 1 an answer means nothing.
     pub reach: f64,
@@ -95,135 +95,44 @@ pub struct Simulated {
     pub exact: Vec<f64>,
 }
 
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(flatten)]
+    network: &'a Description,
+    jaguar: &'a Compiled,
+}
+
 #[derive(Deserialize)]
 struct File {
     jaguar: Compiled,
 }
 
-#[derive(Deserialize)]
-struct Public {
-    outputs: usize,
-}
-
-/// Files beside a model, while it is made. They are removed at the end.
-struct Beside(PathBuf);
-
-impl Beside {
-    fn new(model: &Path, kind: &str) -> Self {
-        let mut name = model.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.{kind}", std::process::id()));
-        Self(model.with_file_name(name))
-    }
-
-    fn write(&self, value: &impl Serialize) -> Result<(), FileError> {
-        let text = serde_json::to_vec(value).expect("plain data serialises");
-        files::replace(&self.0, &text)
-    }
-
-    fn read(&self) -> Result<Vec<u8>, FileError> {
-        std::fs::read(&self.0).map_err(|e| FileError::new("reading", &self.0, e))
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 impl Compiled {
-    /// Calibrates a network, and writes the model to `path`.
+    /// Places and calibrates a network, and writes the model to `path`.
     ///
     /// # Errors
     /// When the network does not fit the set, or the disk fails.
     pub fn make(
-        fhe: &Fhe,
-        set: &str,
-        (description, facing): (&Description, Facing),
+        set: &Set,
+        (description, facing): (Description, Facing),
         given: Inputs<'_>,
         path: &Path,
-    ) -> Result<(Self, Calibration), ModelError> {
-        let of = |kind| Beside::new(path, kind);
-        let [described, samples, stress, calibrated, public] =
-            ["described", "samples", "stress", "calibrated", "public"].map(of);
-        described.write(description)?;
-        samples.write(&given.samples)?;
-        stress.write(&given.stress)?;
-        let (margins, flag) =
-            ([given.margin, given.stress_margin].map(|margin| margin.to_string()), OsStr::new);
-        let own = [flag("--set"), flag(set)];
-        let calibrate = [
-            flag("calibrate"),
-            own[0],
-            own[1],
-            flag("--network"),
-            described.0.as_ref(),
-            flag("--samples"),
-            samples.0.as_ref(),
-        ];
-        let found = fhe.run(calibrate.into_iter().chain([
-            flag("--margin"),
-            flag(&margins[0]),
-            flag("--stress"),
-            stress.0.as_ref(),
-            flag("--stress-margin"),
-            flag(&margins[1]),
-            flag("--out"),
-            calibrated.0.as_ref(),
-        ]))?;
-        let arguments = [
-            flag("public"),
-            own[0],
-            own[1],
-            flag("--network"),
-            calibrated.0.as_ref(),
-            flag("--out"),
-            public.0.as_ref(),
-        ];
-        fhe.run(arguments)?;
-        let malformed = |what: &str| ProgramError::Malformed(what.to_owned());
-        let found = serde_json::from_slice(&found).map_err(|_| malformed("no calibration"))?;
-        let public = String::from_utf8(public.read()?).map_err(|_| malformed("no text"))?;
-        let Public { outputs } = serde_json::from_str(&public).map_err(|_| malformed("no public part"))?;
-        let compiled = Self { format: FORMAT, set: set.to_owned(), public, outputs, facing };
-        let mut network: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_slice(&calibrated.read()?).map_err(|_| malformed("no network"))?;
-        network.insert("jaguar".into(), serde_json::to_value(&compiled).expect("plain data serialises"));
-        files::replace(path, &serde_json::to_vec(&network).expect("plain data serialises"))?;
-        Ok((compiled, found))
-    }
-
-    /// Evaluates the model in the file `path` without encryption, for each of `inputs` (behind the affine map).
-    ///
-    /// # Errors
-    /// When an input is beyond the bound of inputs, or the disk fails.
-    pub fn simulate(
-        fhe: &Fhe,
-        set: &str,
-        inputs: &[Vec<f32>],
-        path: &Path,
-    ) -> Result<Vec<Simulated>, ModelError> {
-        let file = Beside::new(path, "tested");
-        file.write(&inputs)?;
-        let flag = OsStr::new;
-        let told = fhe.run([
-            flag("simulate"),
-            flag("--set"),
-            flag(set),
-            flag("--network"),
-            path.as_ref(),
-            flag("--samples"),
-            file.0.as_ref(),
-        ])?;
-        let found: Result<Vec<Simulated>, _> =
-            serde_json::Deserializer::from_slice(&told).into_iter().collect();
-        let found = found.map_err(|e| ProgramError::Malformed(format!("no simulation ({e})")))?;
-        if found.len() != inputs.len() {
-            return Err(
-                ProgramError::Malformed(format!("{} of {} simulations", found.len(), inputs.len())).into()
-            );
-        }
-        Ok(found)
+    ) -> Result<(Self, Plan, Calibration), ModelError> {
+        let params = set.params();
+        let mut plan = Plan::new(description, values(params))?;
+        plan.check(params)?;
+        let found = plan.calibrate(given)?;
+        let public = plan.public(params)?;
+        let compiled = Self {
+            format: FORMAT,
+            set: set.name().to_owned(),
+            public: serde_json::to_string(&public).expect("plain data serialises"),
+            outputs: public.outputs,
+            facing,
+        };
+        let file = Written { network: plan.description(), jaguar: &compiled };
+        files::replace(path, &serde_json::to_vec(&file).expect("plain data serialises"))?;
+        Ok((compiled, plan, found))
     }
 
     /// Reads what clients are told, and the model's public name: a hash of the file.
@@ -232,12 +141,49 @@ impl Compiled {
     /// [`ModelError::NoModel`] and [`ModelError::File`].
     pub fn read(path: &Path) -> Result<(Self, ModelId), ModelError> {
         let text = std::fs::read(path).map_err(|e| FileError::new("reading", path, e))?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &[u8]) -> Result<(Self, ModelId), ModelError> {
         let no_model = |why: String| ModelError::NoModel { path: path.to_owned(), why };
-        let File { jaguar } = serde_json::from_slice(&text).map_err(|e| no_model(e.to_string()))?;
+        let File { jaguar } = serde_json::from_slice(text).map_err(|e| no_model(e.to_string()))?;
         if jaguar.format != FORMAT {
             return Err(no_model(format!("its format is {}, not {FORMAT}", jaguar.format)));
         }
         jaguar.facing.check(jaguar.outputs).map_err(no_model)?;
-        Ok((jaguar, ModelId(*blake3::hash(&text).as_bytes())))
+        Ok((jaguar, ModelId(*blake3::hash(text).as_bytes())))
     }
+
+    /// Reads all of a model: its set and its network, too.
+    ///
+    /// # Errors
+    /// [`ModelError`], when the network has no bounds or does not fit the set, too.
+    pub fn load(path: &Path) -> Result<Loaded, ModelError> {
+        let text = std::fs::read(path).map_err(|e| FileError::new("reading", path, e))?;
+        let (compiled, id) = Self::parse(path, &text)?;
+        let no_model = |why: String| ModelError::NoModel { path: path.to_owned(), why };
+        let set = Set::by_name(&compiled.set).map_err(|e| no_model(e.to_string()))?;
+        let description = serde_json::from_slice(&text).map_err(|e| no_model(e.to_string()))?;
+        let plan = Plan::new(description, values(set.params()))?;
+        plan.check(set.params())?;
+        plan.calibrated()?;
+        if plan.outputs() != compiled.outputs {
+            return Err(no_model(format!("{} outputs, and {} are told", plan.outputs(), compiled.outputs)));
+        }
+        // What is told follows from the network, so that neither can be changed without the other.
+        let public = serde_json::to_string(&plan.public(set.params())?).expect("plain data serialises");
+        Ok(Loaded { compiled: Self { public, ..compiled }, id, set, plan })
+    }
+}
+
+/// A model as a server has it.
+pub struct Loaded {
+    /// What clients are told.
+    pub compiled: Compiled,
+    /// The model's public name.
+    pub id: ModelId,
+    /// The parameter set.
+    pub set: Set,
+    /// The network.
+    pub plan: Plan,
 }

@@ -1,4 +1,4 @@
-//! The client: its folder, and what is done there with its secret. The secret never leaves the folder.
+//! The client: its folder, and what is done there with its secret. The secret never leaves this machine.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -8,27 +8,46 @@
 //! | `client` | 32 random bytes; what servers know this client by is derived from them, for each server another |
 //! | `given-*` | that a server had all keys once |
 //! | `lock` | held while keys are made |
+//!
+//! **Keys of another form** are those of an earlier release. They serve no server any more, so they and their secret are removed, and
+//! others are made: it is said before.
 
-use std::ffi::OsStr;
-use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use jaguar_ckks::{Context, SecretKey};
 use jaguar_graph::bundle::{FileError, files};
+use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::os_random;
 
-use crate::evaluation::too_small;
-use crate::fhe::{Fhe, Figures, memory};
+use crate::keys::{KeyError, are_keys, client_memory, file_bytes, make, make_secret, read_secret};
+use crate::machine::{memory, too_small};
+use crate::network::{KeySpecs, NetworkError, Public, answer_bytes, key_specs};
 use crate::session::client::Keys;
 use crate::session::{NAME, Terms};
-use crate::{Program, ProgramError};
+use crate::sets::{Set, SetError};
 
 /// What went wrong at the client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartyError {
-    /// The program.
+    /// The server names a set that is none.
+    #[error("the server's {0}")]
+    Set(#[from] SetError),
+    /// Keys could not be made.
     #[error(transparent)]
-    Program(#[from] ProgramError),
+    Keys(#[from] KeyError),
+    /// A secret that cannot be read.
+    #[error("{}: {error}; remove this folder, and new keys will be made", folder.display())]
+    Secret {
+        /// Where it is.
+        folder: PathBuf,
+        /// What is wrong with it.
+        error: KeyError,
+    },
+    /// The server's terms, or an input.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -42,12 +61,23 @@ pub enum PartyError {
     Insecure(String),
 }
 
-/// A client's folder for one parameter set.
+/// That keys are about to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Making<'a> {
+    /// Where.
+    pub folder: &'a Path,
+    /// How many bytes they will have.
+    pub bytes: u64,
+    /// Whether keys are there, of another form than this release's: they will be removed.
+    pub replaces: bool,
+}
+
+/// A client's folder for one parameter set, and its secret.
 pub struct Party {
-    fhe: Fhe,
-    figures: Figures,
+    secret: SecretKey,
     folder: PathBuf,
     client: [u8; 32],
+    keys: u64,
     hash: [u8; 32],
 }
 
@@ -61,54 +91,109 @@ pub fn secrets(folder: &Path) -> Vec<PathBuf> {
     sets.filter_map(|set| Some(set.ok()?.path().join("secret"))).collect()
 }
 
-impl Party {
-    /// Opens the folder for a parameter set below `folder`; makes a secret and keys if there are none, and says so before
-    /// (`making`, with their bytes).
-    ///
-    /// # Errors
-    /// When the set is none of those that the program knows, protects nothing, or this machine is too small; and as the program says.
-    pub fn open(
-        fhe: Fhe,
-        folder: &Path,
-        set: &str,
-        accept_insecure: bool,
-        making: &mut dyn FnMut(u64),
-    ) -> Result<Self, PartyError> {
-        let figures = fhe.about(set, None)?;
-        if figures.is_insecure() && !accept_insecure {
-            return Err(PartyError::Insecure(figures.set));
-        }
-        if let Some([free, _]) = memory()
-            && free < figures.client_memory
-        {
-            return Err(PartyError::TooSmall(too_small("making keys", figures.client_memory, free)));
-        }
-        // The name is the program's own by now, not the server's.
-        let folder = folder.join(NAME).join(&figures.set);
-        crate::session::private_folder(&folder).map_err(failed("making", &folder))?;
-        let lock = folder.join("lock");
-        let file = files::private().truncate(false).open(&lock).map_err(failed("opening", &lock))?;
-        file.lock().map_err(failed("waiting for", &lock))?;
-        let client = read_or_draw(&folder.join("client"))?;
-        let mut party = Self { fhe, figures, folder, client, hash: [0; 32] };
-        party.hash = match party.known_hash() {
-            Some(hash) => hash,
-            None => {
-                making(party.figures.keys);
-                party.make_keys()?
-            }
-        };
-        Ok(party)
+/// The folder of one set while its keys are looked for, or made.
+struct Folder<'a> {
+    path: &'a Path,
+    context: &'a Arc<Context>,
+    specs: KeySpecs,
+    bytes: u64,
+}
+
+impl Folder<'_> {
+    fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
 
-    /// Sizes of the set.
-    pub fn figures(&self) -> &Figures {
-        &self.figures
+    /// The hash of keys that are complete.
+    fn known_hash(&self) -> Option<[u8; 32]> {
+        let text = std::fs::read_to_string(self.join("keys.hash")).ok()?;
+        let hash = blake3::Hash::from_hex(text.trim()).ok()?;
+        let path = self.join("keys");
+        let whole = std::fs::metadata(&path).is_ok_and(|about| about.len() == self.bytes);
+        (whole && are_keys(self.context, &path) && self.join("secret").is_file()).then_some(*hash.as_bytes())
+    }
+
+    /// Draws a secret, and makes the keys. What an earlier run left half done, or an earlier release, is replaced.
+    fn make(&self) -> Result<(SecretKey, [u8; 32]), PartyError> {
+        let [secret, keys, hash] = ["secret", "keys", "keys.hash"].map(|name| self.join(name));
+        let remove = |path: &Path| match std::fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(FileError::new("removing", path, e)),
+            _ => Ok(()),
+        };
+        // The hash first: it says that the others are complete.
+        for path in [&hash, &keys, &secret] {
+            remove(path)?;
+        }
+        let made = || -> Result<_, PartyError> {
+            let drawn = make_secret(self.context, &secret)?;
+            let digest = make(self.context, &drawn, &self.specs, &keys)?;
+            files::replace(&hash, blake3::Hash::from(digest).to_hex().as_bytes())?;
+            Ok((drawn, digest))
+        };
+        made().inspect_err(|_| {
+            // Half of it is of no use, and the disk may be full. The error at hand is told.
+            let _ = [&hash, &keys, &secret].map(|path| std::fs::remove_file(path));
+        })
+    }
+}
+
+impl Party {
+    /// Opens the folder for a parameter set below `folder`; makes a secret and keys, on so many threads, if there are none, and says
+    /// so before (`making`).
+    ///
+    /// # Errors
+    /// When there is no such set, it protects nothing, or this machine is too small to make keys; when the disk fails.
+    pub fn open(
+        (folder, threads): (&Path, usize),
+        set: &str,
+        accept_insecure: bool,
+        making: &mut dyn FnMut(Making<'_>),
+    ) -> Result<Self, PartyError> {
+        let set = Set::by_name(set)?;
+        if set.is_insecure() && !accept_insecure {
+            return Err(PartyError::Insecure(set.name().to_owned()));
+        }
+        let context = Context::new(Cpu::detect(), set.params().clone(), threads);
+        let context = context.map_err(NetworkError::from)?;
+        let specs = key_specs(&context)?;
+        let bytes = file_bytes(&context, &specs)?;
+        // The name is that of a set by now, not the server's.
+        let path = folder.join(NAME).join(set.name());
+        crate::session::private_folder(&path).map_err(failed("making", &path))?;
+        let lock = path.join("lock");
+        let file = files::private().truncate(false).open(&lock).map_err(failed("opening", &lock))?;
+        file.lock().map_err(failed("waiting for", &lock))?;
+        let client = read_or_draw(&path.join("client"))?;
+        let it = Folder { path: &path, context: &context, specs, bytes };
+        let (secret, hash) = match it.known_hash() {
+            Some(hash) => match read_secret(&context, &it.join("secret")) {
+                Ok(secret) => (secret, hash),
+                Err(error) => return Err(PartyError::Secret { folder: path, error }),
+            },
+            None => {
+                if let Some(told) = too_small("making keys", client_memory(&context, &it.specs)?, memory()) {
+                    return Err(PartyError::TooSmall(told));
+                }
+                // Complete, and yet not these.
+                let replaces = it.join("keys.hash").exists() && it.join("keys").exists();
+                making(Making { folder: &path, bytes, replaces });
+                it.make()?
+            }
+        };
+        Ok(Self { secret, folder: path, client, keys: bytes, hash })
     }
 
     /// The evaluation keys.
     pub fn keys(&self) -> (PathBuf, u64, [u8; 32]) {
-        (self.path("keys"), self.figures.keys, self.hash)
+        (self.folder.join("keys"), self.keys, self.hash)
+    }
+
+    /// Bytes of an answer.
+    ///
+    /// # Errors
+    /// If the set has no level for it.
+    pub fn answer_bytes(&self) -> Result<usize, NetworkError> {
+        answer_bytes(self.secret.context())
     }
 
     /// What the server at `address` knows this client by. Nobody can guess it, and no two servers know the same.
@@ -137,59 +222,17 @@ impl Party {
     /// Encrypts and decrypts under a server's terms.
     ///
     /// # Errors
-    /// When the public part cannot be written.
-    pub fn under<'a>(&'a self, terms: &Terms) -> Result<Encryption<'a>, FileError> {
-        // Each run has its own: another one may have another server.
-        let public = self.path(&format!("public.{}", std::process::id()));
-        files::replace(&public, terms.public.as_bytes())?;
-        Ok(Encryption { party: self, public, encrypt: None, decrypt: None, outputs: terms.outputs })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-
-    /// The hash of keys that are complete.
-    fn known_hash(&self) -> Option<[u8; 32]> {
-        let text = std::fs::read_to_string(self.path("keys.hash")).ok()?;
-        let hash = blake3::Hash::from_hex(text.trim()).ok()?;
-        let keys = std::fs::metadata(self.path("keys")).is_ok_and(|about| about.len() == self.figures.keys);
-        (keys && self.path("secret").is_file()).then_some(*hash.as_bytes())
-    }
-
-    /// Draws a secret, and makes the keys. What an earlier run left half done is replaced.
-    fn make_keys(&self) -> Result<[u8; 32], PartyError> {
-        let [secret, keys, hash] = ["secret", "keys", "keys.hash"].map(|name| self.path(name));
-        let remove = |path: &Path| match std::fs::remove_file(path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(FileError::new("removing", path, e)),
-            _ => Ok(()),
-        };
-        // The hash first: it says that the others are complete.
-        for path in [&hash, &keys, &secret] {
-            remove(path)?;
+    /// When what they say of the network makes no sense, or contradicts what they say of the model.
+    pub fn under(&self, terms: &Terms) -> Result<Encryption<'_>, NetworkError> {
+        let public = Public::parse(&terms.public, self.secret.context().params())?;
+        let shape = terms.facing.first.as_ref().map_or(terms.facing.shape, |first| first.shape);
+        if (public.input, public.outputs) != (shape, terms.outputs) {
+            return Err(NetworkError::Public(format!(
+                "it takes {:?} and gives {} outputs, and the model {shape:?} and {}",
+                public.input, public.outputs, terms.outputs
+            )));
         }
-        let flag = OsStr::new;
-        let made = self.fhe.run([
-            flag("keygen"),
-            flag("--set"),
-            flag(&self.figures.set),
-            flag("--secret"),
-            secret.as_ref(),
-            flag("--keys"),
-            keys.as_ref(),
-        ]);
-        if let Err(e) = made {
-            // (The program removes what it could not complete; it may have been killed.)
-            remove(&keys)?;
-            remove(&secret)?;
-            return Err(e.into());
-        }
-        let mut hasher = blake3::Hasher::new();
-        let file = File::open(&keys).map_err(failed("reading", &keys))?;
-        hasher.update_reader(file).map_err(failed("reading", &keys))?;
-        let digest = hasher.finalize();
-        files::replace(&hash, digest.to_hex().as_bytes())?;
-        Ok(*digest.as_bytes())
+        Ok(Encryption { secret: &self.secret, public })
     }
 }
 
@@ -208,69 +251,26 @@ pub fn offered((path, bytes, hash): &(PathBuf, u64, [u8; 32])) -> Keys<'_> {
     Keys { path, bytes: *bytes, hash: *hash }
 }
 
-/// Ciphertexts that an input may take.
-const MOST_CIPHERTEXTS: usize = 64;
-
-/// The client's programs, started when they are needed.
+/// What the client does with its secret under a server's terms.
 pub struct Encryption<'a> {
-    party: &'a Party,
-    public: PathBuf,
-    encrypt: Option<Program>,
-    decrypt: Option<Program>,
-    outputs: usize,
+    secret: &'a SecretKey,
+    public: Public,
 }
 
 impl Encryption<'_> {
     /// Encrypts an input `[C, H, W]`, behind the affine map.
     ///
     /// # Errors
-    /// When a value is beyond the bound that the model was calibrated for; and as the program says.
-    pub fn encrypt(&mut self, input: &[f32]) -> Result<Vec<u8>, ProgramError> {
-        let raw: Vec<u8> = input.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let ciphertext = self.party.figures.input;
-        let made = self.ask(true, &raw, MOST_CIPHERTEXTS * ciphertext)?;
-        if made.is_empty() || made.len() % ciphertext != 0 {
-            let made = made.len();
-            return Err(ProgramError::Malformed(format!("{made} bytes for ciphertexts of {ciphertext}")));
-        }
-        Ok(made)
+    /// When a value is beyond the bound that the model was calibrated for.
+    pub fn encrypt(&self, input: &[f32]) -> Result<Vec<u8>, NetworkError> {
+        self.public.encrypt(self.secret, input)
     }
 
     /// Decrypts an answer: rounded logits.
     ///
     /// # Errors
-    /// When it is malformed, or was made with the keys of another client.
-    pub fn decrypt(&mut self, answer: &[u8]) -> Result<Vec<f64>, ProgramError> {
-        let raw = self.ask(false, answer, 8 * self.outputs)?;
-        let (logits, rest) = raw.as_chunks();
-        if logits.len() != self.outputs || !rest.is_empty() {
-            return Err(ProgramError::Malformed(format!("{} bytes for {} logits", raw.len(), self.outputs)));
-        }
-        Ok(logits.iter().map(|b| f64::from_le_bytes(*b)).collect())
-    }
-
-    fn ask(&mut self, encrypts: bool, message: &[u8], most: usize) -> Result<Vec<u8>, ProgramError> {
-        let (place, command) =
-            if encrypts { (&mut self.encrypt, "encrypt") } else { (&mut self.decrypt, "decrypt") };
-        // One that has failed is of no use any more.
-        let mut program = match place.take() {
-            Some(program) => program,
-            None => {
-                let (party, secret) = (self.party, self.party.path("secret"));
-                let flag = OsStr::new;
-                let own = [flag(command), flag("--set"), flag(&party.figures.set), flag("--secret")];
-                let own = own.into_iter().chain([secret.as_ref(), flag("--public"), self.public.as_ref()]);
-                Program::start(party.fhe.command(own))?
-            }
-        };
-        let made = program.ask(message, most, &mut |_, _| ())?;
-        *place = Some(program);
-        Ok(made)
-    }
-}
-
-impl Drop for Encryption<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.public);
+    /// When it is malformed, means nothing, or was made with the keys of another client.
+    pub fn decrypt(&self, answer: &[u8]) -> Result<Vec<f64>, NetworkError> {
+        self.public.decrypt(self.secret, answer)
     }
 }

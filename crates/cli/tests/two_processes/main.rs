@@ -5,7 +5,7 @@
 //! - [`cache`]: folders that are full, read-only, in use or not wanted.
 //! - [`cheetah`]: the baseline, told to the server only.
 //! - [`inputs`]: pictures and tensors of all kinds, folders of them, and what is told of those that do not fit.
-//! - [`convfhe`]: one message up and one down, with `jaguar-fhe`.
+//! - [`convfhe`]: one message up and one down.
 //! - [`many`]: rows of a CSV file, and the pages that commands write.
 //! - [`memory`]: too little of it is said before anything runs.
 //! - [`names`]: what a model's file calls its nodes stays with the server.

@@ -15,7 +15,7 @@ mod public;
 #[cfg(test)]
 mod round_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use evaluate::{Evaluator, Times, answer_bytes, memory};
 pub use keys::{KeySpecs, Keys, key_specs};

@@ -45,8 +45,8 @@ pub struct Session {
     channel: Channel,
     model: ModelId,
     terms: Terms,
-    /// Bytes of an encrypted input or of an answer.
-    ciphertext: Option<usize>,
+    /// Bytes of an encrypted answer.
+    answer: Option<usize>,
     /// The answer that is waited for.
     awaited: Option<Ticket>,
 }
@@ -66,7 +66,7 @@ impl Session {
             Ok((model, terms))
         };
         match greet() {
-            Ok((model, terms)) => Ok(Self { channel, model, terms, ciphertext: None, awaited: None }),
+            Ok((model, terms)) => Ok(Self { channel, model, terms, answer: None, awaited: None }),
             Err(e) => {
                 one_round::tell(&mut channel, &e);
                 Err(e)
@@ -90,12 +90,12 @@ impl Session {
         [total.sent, total.received]
     }
 
-    /// Says who this client is, and that inputs and answers have `ciphertext` bytes. To be called first.
+    /// Says who this client is. Answers have `answer` bytes. To be called first.
     ///
     /// # Errors
     /// When the connection fails.
-    pub fn introduce(&mut self, client: &[u8; 32], ciphertext: usize) -> Result<(), EngineError> {
-        self.ciphertext = Some(ciphertext);
+    pub fn introduce(&mut self, client: &[u8; 32], answer: usize) -> Result<(), EngineError> {
+        self.answer = Some(answer);
         Ok(self.channel.send(client)?)
     }
 
@@ -200,7 +200,7 @@ impl Session {
     /// # Errors
     /// When the connection fails, or the server has no answer to give; it says why, and the session goes on.
     pub fn answer(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<u8>, EngineError> {
-        let length = self.ciphertext.unwrap_or(0);
+        let length = self.answer.unwrap_or(0);
         let none = |reason: String| Err(EngineError::Protocol { name: NAME.into(), reason });
         let answered = self.guarded(|session| {
             let channel = &mut session.channel;

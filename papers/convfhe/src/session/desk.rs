@@ -8,7 +8,9 @@
 //! answer that the disk does not take is given all the same, but its input is removed before.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,13 +25,22 @@ use super::records::{Kept, Record, Records};
 use super::store::{InUse, KeyStore, disk_failed};
 use super::{Owner, Ticket};
 
+/// A client's keys on the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct OfClient<'a> {
+    /// The file.
+    pub path: &'a Path,
+    /// BLAKE3 of all its bytes when they came.
+    pub hash: &'a [u8; 32],
+}
+
 /// Begins to evaluate with a client's keys.
 pub trait Evaluation: Send + Sync {
-    /// Reads the keys. It takes long, and much memory.
+    /// Reads the keys. It takes long, and much memory. Soon after `stop` is set it fails.
     ///
     /// # Errors
-    /// When there is not enough memory, or the file holds no keys.
-    fn open(&self, keys: &Path) -> Result<Box<dyn Evaluator>, Failure>;
+    /// When there is not enough memory, or the file holds no keys, or others than came.
+    fn open(&self, keys: OfClient<'_>, stop: &AtomicBool) -> Result<Box<dyn Evaluator>, Failure>;
 
     /// Bytes of an answer.
     fn answer_bytes(&self) -> usize;
@@ -37,18 +48,18 @@ pub trait Evaluation: Send + Sync {
 
 /// Evaluates with one client's keys.
 pub trait Evaluator: Send {
-    /// Ends it from another thread.
-    fn stopper(&self) -> Stopper;
-
-    /// Computes the encrypted answer to an encrypted input. `progress` takes how many layers of how many are done.
+    /// Computes the encrypted answer to an encrypted input. `progress` takes how many layers of how many are done. Soon after `stop`
+    /// is set it fails.
     ///
     /// # Errors
     /// When the input is malformed, or the evaluation ends for another reason. It is of no use then.
-    fn answer(&mut self, input: &[u8], progress: &mut dyn FnMut(u32, u32)) -> Result<Vec<u8>, Failure>;
+    fn answer(
+        &mut self,
+        input: &[u8],
+        progress: &mut dyn FnMut(u32, u32),
+        stop: &AtomicBool,
+    ) -> Result<Vec<u8>, Failure>;
 }
-
-/// Ends an evaluation: its [`Evaluator::answer`] fails soon.
-pub type Stopper = Box<dyn Fn() + Send>;
 
 /// Why there is no answer.
 #[derive(Clone, Debug)]
@@ -90,6 +101,8 @@ struct Inner {
     records: Records,
     state: Mutex<State>,
     changed: Condvar,
+    /// Nothing is computed any more: what is under way ends.
+    stop: AtomicBool,
 }
 
 #[derive(Default)]
@@ -100,8 +113,6 @@ struct State {
     next: u64,
     /// Sessions by the keys that they have.
     visits: HashMap<(Owner, [u8; 32]), usize>,
-    /// Ends the evaluation under way, if there is one.
-    stop: Option<Stopper>,
     /// Why nothing is computed any more.
     ended: Option<String>,
     /// How long the last evaluation took.
@@ -196,9 +207,8 @@ impl Desk {
             };
             state.entries.push_back(Entry { record, stage });
         }
-        let inner =
-            Inner { evaluation, limits, log, records, state: Mutex::new(state), changed: Condvar::new() };
-        let inner = Arc::new(inner);
+        let (state, changed, stop) = (Mutex::new(state), Condvar::new(), AtomicBool::new(false));
+        let inner = Arc::new(Inner { evaluation, limits, log, records, state, changed, stop });
         let worker = Arc::clone(&inner);
         let worker = thread::Builder::new().name("evaluations".into()).spawn(move || worker.work());
         let worker =
@@ -437,9 +447,7 @@ impl Inner {
     fn give_up(&self, reason: &str) {
         let mut state = self.state();
         state.ended.get_or_insert_with(|| reason.into());
-        if let Some(stop) = &state.stop {
-            stop();
-        }
+        self.stop.store(true, Ordering::Relaxed);
         self.changed.notify_all();
     }
 
@@ -450,13 +458,9 @@ impl Inner {
             record.begun += 1;
             self.keep(&record, &task.input);
             let begun = Instant::now();
-            let result = self.evaluate(record.ticket, &task, &mut loaded);
+            let result = self.guarded(record.ticket, &task, &mut loaded);
             let took = begun.elapsed();
-            let ended = {
-                let mut state = self.state();
-                state.stop = None;
-                state.ended.is_some()
-            };
+            let ended = self.state().ended.is_some();
             if ended && result.is_err() {
                 // It was told to end: that is not held against the input.
                 record.begun -= 1;
@@ -532,6 +536,21 @@ impl Inner {
         }
     }
 
+    /// As [`evaluate`](Self::evaluate). A panic in there is a failure of this evaluation alone.
+    fn guarded(&self, ticket: Ticket, task: &Task, loaded: &mut Option<Loaded>) -> Result<Vec<u8>, Failure> {
+        // What a panic leaves half done is dropped: whatever failed is loaded anew.
+        let evaluate = AssertUnwindSafe(|| self.evaluate(ticket, task, loaded));
+        std::panic::catch_unwind(evaluate).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+            Err(Failure {
+                told: "the evaluation broke off on the server, which goes on; ask its operator".into(),
+                detail: format!("evaluation: it panicked: {text}"),
+                spoilt_keys: false,
+            })
+        })
+    }
+
     fn evaluate(
         &self,
         ticket: Ticket,
@@ -542,21 +561,16 @@ impl Inner {
         if !loaded.as_ref().is_some_and(same) {
             // The former one's memory is needed first.
             *loaded = None;
-            let evaluator = self.evaluation.open(keys.path())?;
+            let of_client = OfClient { path: keys.path(), hash: &keys.hash() };
+            let evaluator = self.evaluation.open(of_client, &self.stop)?;
             *loaded = Some(Loaded { evaluator, keys: keys.clone() });
         }
         let evaluator = &mut loaded.as_mut().expect("just loaded").evaluator;
-        {
-            let mut state = self.state();
-            if state.ended.is_some() {
-                evaluator.stopper()();
-            }
-            state.stop = Some(evaluator.stopper());
-        }
-        let answer = evaluator.answer(input, &mut |done, of| {
+        let mut progress = |done, of| {
             self.state().set(ticket, Stage::Running { done, of });
             self.changed.notify_all();
-        })?;
+        };
+        let answer = evaluator.answer(input, &mut progress, &self.stop)?;
         let most = self.evaluation.answer_bytes();
         if answer.len() != most {
             let told = format!("an answer of {} bytes, where {most} are right", answer.len());

@@ -45,7 +45,7 @@ use jaguar_graph::import::{ImportError, Options, import_bytes};
 use jaguar_graph::network::{ImageSpec, Operators, OutputPart, Shape};
 use serde::{Deserialize, Serialize};
 
-pub use desk::{Evaluation, Evaluator, Failure, Stopper};
+pub use desk::{Evaluation, Evaluator, Failure, OfClient};
 pub use limits::DeskLimits;
 pub use store::{KeyStore, StoreError};
 
@@ -53,7 +53,7 @@ pub use store::{KeyStore, StoreError};
 pub const NAME: &str = "convfhe";
 
 /// Its version: both sides must have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Names an answer that a server computes or keeps: 32 random bytes. Only the owner of the input gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -197,7 +197,7 @@ impl FirstLayers {
 pub struct Terms {
     /// The parameter set, by name.
     pub set: String,
-    /// JSON that `jaguar-fhe encrypt` and `decrypt` read: where the input stands, how logits are scaled.
+    /// JSON of [`network::Public`](crate::network::Public): where the input stands, how logits are scaled.
     pub public: String,
     /// How many logits there are.
     pub outputs: usize,

@@ -7,7 +7,7 @@ mod storage;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -107,7 +107,6 @@ struct Sums {
 struct Sum {
     keys: u64,
     gate: Option<Arc<Gate>>,
-    stopped: Arc<AtomicUsize>,
 }
 
 fn failure(told: &str, spoilt_keys: bool) -> Failure {
@@ -115,13 +114,14 @@ fn failure(told: &str, spoilt_keys: bool) -> Failure {
 }
 
 impl Evaluation for Sums {
-    fn open(&self, keys: &Path) -> Result<Box<dyn Evaluator>, Failure> {
+    fn open(&self, keys: OfClient<'_>, _stop: &AtomicBool) -> Result<Box<dyn Evaluator>, Failure> {
         self.opened.fetch_add(1, Ordering::SeqCst);
-        let bytes = std::fs::read(keys).map_err(|e| failure(&e.to_string(), false))?;
-        if bytes[0] == 0xee {
+        let bytes = std::fs::read(keys.path).map_err(|e| failure(&e.to_string(), false))?;
+        assert_ne!(bytes[0], 0xdd, "planted in opening");
+        if bytes[0] == 0xee || blake3::hash(&bytes) != *keys.hash {
             return Err(failure("these are no keys", true));
         }
-        Ok(Box::new(Sum { keys: sum(&bytes), gate: self.gate.clone(), stopped: Arc::default() }))
+        Ok(Box::new(Sum { keys: sum(&bytes), gate: self.gate.clone() }))
     }
 
     fn answer_bytes(&self) -> usize {
@@ -130,27 +130,26 @@ impl Evaluation for Sums {
 }
 
 impl Evaluator for Sum {
-    fn stopper(&self) -> Stopper {
-        let stopped = self.stopped.clone();
-        Box::new(move || {
-            stopped.store(1, Ordering::SeqCst);
-        })
-    }
-
-    fn answer(&mut self, input: &[u8], progress: &mut dyn FnMut(u32, u32)) -> Result<Vec<u8>, Failure> {
+    fn answer(
+        &mut self,
+        input: &[u8],
+        progress: &mut dyn FnMut(u32, u32),
+        stop: &AtomicBool,
+    ) -> Result<Vec<u8>, Failure> {
         progress(1, 2);
         if let Some(gate) = &self.gate {
             gate.reached.lock().unwrap().send(()).unwrap();
             // (A test that is through lets everything pass.)
             let go_on = gate.go_on.lock().unwrap();
-            while self.stopped.load(Ordering::SeqCst) == 0
+            while !stop.load(Ordering::Relaxed)
                 && go_on.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout)
             {
             }
         }
-        if self.stopped.load(Ordering::SeqCst) > 0 {
+        if stop.load(Ordering::Relaxed) {
             return Err(failure("stopped", false));
         }
+        assert_ne!(input[0], 253, "planted in evaluating");
         if input[0] == 255 {
             return Err(failure("the first byte is 255", false));
         }
@@ -311,6 +310,37 @@ fn keys_are_read_once_a_session() {
     assert_eq!(opened.load(Ordering::SeqCst), 1);
     site.ask(&other, &[[1; CIPHERTEXT]]).unwrap();
     assert_eq!(opened.load(Ordering::SeqCst), 2);
+}
+
+/// A panic is told, as what no client can help; the session, the server and its other clients go on.
+#[test]
+fn an_evaluation_that_panics_ends_nothing_else() {
+    let scratch = Scratch::new("panics");
+    let sums = Sums::default();
+    let opened = sums.opened.clone();
+    let site = Site::new(&scratch, sums, 10 * KEYS as u64, DeskLimits::default());
+    let own = scratch.keys(1);
+    let told = "the evaluation broke off on the server, which goes on";
+    let (answer, served) = site.over(None, |channel| {
+        let mut session = begin(channel, &own)?;
+        session.give_keys(&own.offered(), &mut |_, _| ())?;
+        session.send(&[253; CIPHERTEXT], true)?;
+        says(session.answer(&mut |_| ()), told);
+        session.send(&[1; CIPHERTEXT], true)?;
+        let answer = session.answer(&mut |_| ())?;
+        session.leave().map(|()| answer)
+    });
+    served.unwrap();
+    assert_eq!(answer.unwrap(), own.expected(&[1; CIPHERTEXT]));
+    assert_eq!(opened.load(Ordering::SeqCst), 2, "what broke off is loaded anew");
+    // So in opening.
+    let other = scratch.keys(0xdd);
+    says(site.ask(&other, &[[1; CIPHERTEXT]]), told);
+    assert_eq!(site.ask(&own, &[[2; CIPHERTEXT]]).unwrap().1, [own.expected(&[2; CIPHERTEXT])]);
+    let logged = site.logged.lock().unwrap().join("\n");
+    for planted in ["planted in evaluating", "planted in opening"] {
+        assert!(logged.contains(planted), "{logged}");
+    }
 }
 
 #[test]
@@ -545,7 +575,7 @@ fn clients_of_the_other_protocol_are_told() {
         site.over(None, |channel| connect(&Kit::standard(), channel, &Limits::default()).map(|_| ()));
     for result in [result, served] {
         let text = result.unwrap_err().to_string();
-        assert!(text.contains("interactive") && text.contains("one-round 'convfhe' version 3"), "{text}");
+        assert!(text.contains("interactive") && text.contains("one-round 'convfhe' version 4"), "{text}");
     }
 }
 

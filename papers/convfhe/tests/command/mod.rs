@@ -1,5 +1,4 @@
-//! One message up, one message down, with the program `jaguar-fhe` at a size that protects nothing. Skipped, with a reason, where Go is
-//! not there to build it.
+//! One message up, one message down, at a size that protects nothing.
 
 mod disks;
 mod limits;
@@ -12,7 +11,6 @@ mod secrecy;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,51 +28,25 @@ use crate::{WATCHDOG, assert_fails, tiny};
 /// Bytes of a client's keys in this set.
 const KEYS: u64 = 28_279_959;
 
-/// `jaguar-fhe`, built once.
-fn fhe() -> Option<&'static str> {
-    static BUILT: OnceLock<Option<String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let program = format!("{}/jaguar-fhe", env!("CARGO_TARGET_TMPDIR"));
-        let folder = repository("papers/convfhe/fhe");
-        let built = Command::new("go")
-            .args(["-C", &folder, "build", "-trimpath", "-o", &program, "./cmd/jaguar-fhe"])
-            .output();
-        match built {
-            Ok(output) if output.status.success() => Some(program),
-            Ok(output) => {
-                println!("skip: jaguar-fhe cannot be built: {}", String::from_utf8_lossy(&output.stderr));
-                None
-            }
-            Err(e) => {
-                println!("skip: Go is not there to build jaguar-fhe ({e})");
-                None
-            }
-        }
-    });
-    built.as_deref()
-}
-
 /// A compiled model, inputs for it, and where both parties keep what they keep.
 struct Site {
     scratch: Scratch,
-    fhe: &'static str,
     model: String,
     inputs: Vec<String>,
 }
 
 impl Site {
-    fn new(name: &str) -> Option<Self> {
+    fn new(name: &str) -> Self {
         Self::of(name, &tiny::vector_onnx(), &[tiny::VECTOR])
     }
 
     /// A site for another network, over inputs of this shape.
-    fn of(name: &str, onnx: &[u8], shape: &[usize]) -> Option<Self> {
+    fn of(name: &str, onnx: &[u8], shape: &[usize]) -> Self {
         Self::compiled(name, onnx, shape, &[])
     }
 
     /// As [`of`](Self::of), with more options of `jaguar compile`.
-    fn compiled(name: &str, onnx: &[u8], shape: &[usize], options: &[&str]) -> Option<Self> {
-        let fhe = fhe()?;
+    fn compiled(name: &str, onnx: &[u8], shape: &[usize], options: &[&str]) -> Self {
         let scratch = Scratch::new(name);
         let [source, samples, model] = ["vector.onnx", "samples", "vector.convfhe"].map(|f| scratch.path(f));
         std::fs::write(&source, onnx).unwrap();
@@ -94,24 +66,18 @@ impl Site {
             "insecure-n10",
             "--calibrate",
             &samples,
-            "--fhe-program",
-            fhe,
             "-o",
             &model,
         ];
         Process::start(jaguar(&[&compile[..], options].concat())).finish(WATCHDOG).succeeded();
-        Some(Self { scratch, fhe, model, inputs })
-    }
-
-    fn serve_by(&self, fhe: &str, options: &[&str]) -> Server {
-        let keys = self.scratch.path("server");
-        let own = ["serve", &self.model, "--listen", "127.0.0.1:0"];
-        let own = [&own[..], &["--protocol", "convfhe", "--fhe-program", fhe, "--key-dir", &keys], options];
-        Server::of(jaguar(&own.concat()), WATCHDOG)
+        Self { scratch, model, inputs }
     }
 
     fn serve(&self, options: &[&str]) -> Server {
-        self.serve_by(self.fhe, options)
+        let keys = self.scratch.path("server");
+        let own =
+            ["serve", &self.model, "--listen", "127.0.0.1:0", "--protocol", "convfhe", "--key-dir", &keys];
+        Server::of(jaguar(&[&own[..], options].concat()), WATCHDOG)
     }
 
     /// A client that keeps its things in the folder `client`.
@@ -130,8 +96,6 @@ impl Site {
             "--protocol",
             "convfhe",
             "--accept-insecure-parameters",
-            "--fhe-program",
-            self.fhe,
             "--server",
             server,
             "--cache",
@@ -139,16 +103,6 @@ impl Site {
             "--json",
         ];
         own.iter().chain(options).map(|&text| text.to_owned()).collect()
-    }
-
-    /// `jaguar-fhe`, but an evaluation stops before it begins, until it is told to go on.
-    fn stopping(&self) -> String {
-        let path = self.scratch.path("stopping");
-        let script =
-            format!("#!/bin/sh\n[ \"$1\" = evaluate ] && kill -STOP $$\nexec '{}' \"$@\"\n", self.fhe);
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-        path
     }
 
     /// Names in the server's folder, without the lock and the queue.
@@ -194,13 +148,6 @@ fn signal(name: &str, process: u32) {
     assert!(sent.success());
 }
 
-/// Name, state and parent of a process, if it is there.
-fn state(process: u32) -> Option<(char, u32)> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let mut words = text.rsplit_once(')')?.1.split_whitespace();
-    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
-}
-
 #[track_caller]
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WATCHDOG;
@@ -211,22 +158,6 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < deadline, "no {what} within {WATCHDOG:?}");
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// The evaluation of a server, once it has stopped.
-#[track_caller]
-fn stopped_evaluation(server: u32) -> u32 {
-    wait_for("stopped evaluation", || {
-        let all = std::fs::read_dir("/proc").unwrap();
-        let mut ids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        ids.find(|&id| state(id) == Some(('T', server)))
-    })
-}
-
-#[track_caller]
-fn gone(process: u32) {
-    // One that ended and that nobody has asked about yet is gone too.
-    wait_for("end of the evaluation", || state(process).is_none_or(|(state, _)| state == 'Z').then_some(()));
 }
 
 /// By how much logits may be off: noise and rounding (2^-9 and 2^-8 of their bound), and what a layer's polynomial and sine are off by,
@@ -240,7 +171,7 @@ fn tolerance(model: &str) -> f64 {
 
 #[test]
 fn keys_go_up_once_and_logits_come_down() {
-    let Some(it) = Site::new("one-round") else { return };
+    let it = Site::new("one-round");
     let kept = it.scratch.path("certificate");
     let mut server = it.serve(&["--tls", "on", "--cache", &kept]);
     let pin = fingerprint(&mut server);
@@ -286,7 +217,7 @@ fn keys_go_up_once_and_logits_come_down() {
         "--server",
         &server.address,
     ]);
-    command.args(["--fhe-program", it.fhe, "--pin", &pin, "--cache", &it.scratch.path("client"), inputs[0]]);
+    command.args(["--pin", &pin, "--cache", &it.scratch.path("client"), inputs[0]]);
     let text = Process::start(command).finish(WATCHDOG).succeeded();
     assert!(text.contains("protocol convfhe") && text.contains("class ") && text.contains(" % "), "{text}");
     signal("TERM", server.process.id);
@@ -295,7 +226,7 @@ fn keys_go_up_once_and_logits_come_down() {
 
 #[test]
 fn an_answer_is_fetched_with_its_ticket() {
-    let Some(it) = Site::new("tickets") else { return };
+    let it = Site::new("tickets");
     let server = it.serve(&["--keep-answers", "5m"]);
     let at = &server.address;
     let direct = lines(it.predict(at, "client", &[&it.inputs[0]]));
@@ -319,13 +250,13 @@ fn an_answer_is_fetched_with_its_ticket() {
 
 #[test]
 fn an_upload_goes_on_after_a_cut() {
-    let Some(it) = Site::new("upload") else { return };
+    let it = Site::new("upload");
     let mut server = it.serve(&[]);
-    let cut = cutting(&server.address, 10_000_000);
+    let cut = cutting(&server.address, 2 * KEYS / 5);
     let at = |options: &[&str]| it.predict(&cut, "client", options);
     // The second connection is cut. The first one ends before any key.
     let mut command = jaguar(&["predict", "--protocol", "convfhe", "--server", &cut, &it.inputs[0]]);
-    command.args(["--cache", &it.scratch.path("client"), "--fhe-program", it.fhe]);
+    command.args(["--cache", &it.scratch.path("client")]);
     assert_fails(Process::start(command), &["protects nothing"]);
     assert_fails(at(&[&it.inputs[0]]), &["client: keys"]);
     server.process.line_with("client: keys", WATCHDOG);
@@ -334,57 +265,17 @@ fn an_upload_goes_on_after_a_cut() {
     assert!(finished.stderr.contains("of the keys already; the rest follows"), "{}", finished.stderr);
     let answer: Value = serde_json::from_str(&finished.succeeded()).unwrap();
     let sent = answer["cost"]["keys_sent"].as_u64().unwrap();
-    assert!(sent < KEYS && sent > KEYS / 2, "{sent}");
-}
-
-#[test]
-fn a_killed_evaluation_is_told() {
-    let Some(it) = Site::new("killed-child") else { return };
-    let mut server = it.serve_by(&it.stopping(), &[]);
-    let client = it.predict(&server.address, "client", &[&it.inputs[0]]);
-    let evaluation = stopped_evaluation(server.process.id);
-    signal("KILL", evaluation);
-    assert_fails(client, &["the server has no answer", "jaguar-fhe ended without an answer", "signal: 9"]);
-    gone(evaluation);
-    server.process.line_with("evaluation: jaguar-fhe ended", WATCHDOG);
-    // Keys stay, and the next input is computed.
-    let client = it.predict(&server.address, "client", &[&it.inputs[0]]);
-    signal("CONT", stopped_evaluation(server.process.id));
-    assert_eq!(lines(client)[0]["cost"]["keys_sent"], 0);
-}
-
-#[test]
-fn an_evaluation_does_not_outlive_its_server() {
-    let Some(it) = Site::new("killed-server") else { return };
-    for ending in ["KILL", "TERM"] {
-        let server = it.serve_by(&it.stopping(), &["--grace", "0"]);
-        let client = it.predict(&server.address, "client", &[&it.inputs[0]]);
-        let evaluation = stopped_evaluation(server.process.id);
-        signal(ending, server.process.id);
-        if ending == "KILL" {
-            assert_fails(client, &["closed the connection"]);
-            // It goes on now, and finds that nobody is there.
-            signal("CONT", evaluation);
-            // What the next server does with the input is tested elsewhere.
-            std::fs::remove_dir_all(it.scratch.path("server/insecure-n10/queue")).unwrap();
-        } else {
-            assert_fails(client, &["shutting down"]);
-            server.process.finish(WATCHDOG).succeeded();
-        }
-        gone(evaluation);
-    }
-    // Each server had another address, and so another name of the client.
-    assert!(it.kept().len() == 2 && it.kept().iter().all(|name| name.ends_with(".keys")), "{:?}", it.kept());
+    assert!(sent < KEYS && sent >= KEYS / 2, "{sent}");
 }
 
 #[test]
 fn full_disks_are_told_and_nothing_is_left() {
-    let Some(it) = Site::new("full-disks") else { return };
+    let it = Site::new("full-disks");
     // The client's: its keys find no room.
     let server = it.serve(&[]);
     let arguments = it.arguments(&server.address, "client", &[&it.inputs[0]]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    assert_fails(on_a_full_disk(1000, &arguments), &["jaguar-fhe: keygen", "keys", "too large"]);
+    assert_fails(on_a_full_disk(1000, &arguments), &["writing keys to", "insecure-n10/keys", "too large"]);
     for name in ["secret", "keys", "keys.hash"] {
         assert!(!it.of_client("client", name).exists(), "{name}");
     }
@@ -393,18 +284,7 @@ fn full_disks_are_told_and_nothing_is_left() {
     let keys = it.scratch.path("server");
     let mut server = on_a_full_disk(
         1000,
-        &[
-            "serve",
-            &it.model,
-            "--listen",
-            "127.0.0.1:0",
-            "--protocol",
-            "convfhe",
-            "--fhe-program",
-            it.fhe,
-            "--key-dir",
-            &keys,
-        ],
+        &["serve", &it.model, "--listen", "127.0.0.1:0", "--protocol", "convfhe", "--key-dir", &keys],
     );
     let line = server.line_with("listening on ", WATCHDOG);
     let at = line.rsplit(' ').next().unwrap();
@@ -415,8 +295,8 @@ fn full_disks_are_told_and_nothing_is_left() {
 
 #[test]
 fn a_quota_makes_room_and_is_told() {
-    let Some(it) = Site::new("quota") else { return };
-    let server = it.serve(&["--key-storage", "40M"]);
+    let it = Site::new("quota");
+    let server = it.serve(&["--key-storage", &(KEYS * 3 / 2).to_string()]);
     let ask = |client: &str| it.predict(&server.address, client, &[&it.inputs[0]]).finish(WATCHDOG);
     ask("one").succeeded();
     ask("two").succeeded();
@@ -425,28 +305,49 @@ fn a_quota_makes_room_and_is_told() {
     assert!(again.stderr.contains("had given up this client's keys"), "{}", again.stderr);
     again.succeeded();
     drop(server);
-    let mut command = jaguar(&[
-        "serve",
-        &it.model,
-        "--protocol",
-        "convfhe",
-        "--fhe-program",
-        it.fhe,
-        "--listen",
-        "127.0.0.1:0",
-    ]);
-    command.args(["--key-dir", &it.scratch.path("server"), "--key-storage", "20M"]);
+    let mut command = jaguar(&["serve", &it.model, "--protocol", "convfhe", "--listen", "127.0.0.1:0"]);
+    command.args(["--key-dir", &it.scratch.path("server"), "--key-storage", &(KEYS - 1).to_string()]);
     assert_fails(Process::start(command), &["--key-storage", "holds no client's keys"]);
+}
+
+/// Keys of the program that evaluated before: other bytes under the same names.
+#[test]
+fn keys_of_an_earlier_release_are_made_anew() {
+    let it = Site::new("earlier");
+    let server = it.serve(&[]);
+    let own = |name| it.of_client("client", name);
+    std::fs::create_dir_all(own("x").parent().unwrap()).unwrap();
+    let ask = || it.predict(&server.address, "client", &[&it.inputs[0]]).finish(WATCHDOG);
+    // Of another length, and of the same one.
+    for length in [1000, KEYS as usize] {
+        std::fs::write(own("secret"), [7; 2000]).unwrap();
+        std::fs::write(own("keys"), vec![7; length]).unwrap();
+        std::fs::write(own("keys.hash"), "07".repeat(32)).unwrap();
+        let told = ask();
+        for part in ["of another release", "making a secret", "convfhe/insecure-n10"] {
+            assert!(told.stderr.contains(part), "{part}: {}", told.stderr);
+        }
+        told.succeeded();
+        assert_eq!(std::fs::metadata(own("keys")).unwrap().len(), KEYS);
+    }
+    assert!(!ask().stderr.contains("making a secret"), "once");
+    // A secret that came to harm is not used, nor thrown away.
+    std::fs::write(own("secret"), [7; 2000]).unwrap();
+    let told = ask();
+    assert!(!told.status.success());
+    for part in ["insecure-n10: spoilt secret: 2000 bytes", "remove this folder"] {
+        assert!(told.stderr.contains(part), "{part}: {}", told.stderr);
+    }
 }
 
 #[test]
 fn parties_of_different_protocols_are_told() {
-    let Some(it) = Site::new("mixed") else { return };
+    let it = Site::new("mixed");
     let server = it.serve(&[]);
     let cache = it.scratch.path("interactive");
     let mut command = jaguar(&["predict", "--server", &server.address, "--cache", &cache, &it.inputs[0]]);
     command.arg("--json");
-    assert_fails(Process::start(command), &["interactive", "one-round 'convfhe' version 3"]);
+    assert_fails(Process::start(command), &["interactive", "one-round 'convfhe' version 4"]);
     drop(server);
     let model = tiny::compile(&it.scratch);
     let server = Server::start(&model, &[], WATCHDOG);
@@ -459,29 +360,23 @@ fn parties_of_different_protocols_are_told() {
         Process::start(command)
     };
     assert_fails(serve(&it.model, &["--measure", "off"]), &["vector.convfhe"]);
-    let options = ["--protocol", "convfhe", "--fhe-program", it.fhe];
+    let options = ["--protocol", "convfhe"];
     assert_fails(serve(&model, &options), &["tiny.jaguar", "jaguar compile --protocol convfhe"]);
 }
 
 #[test]
 fn what_is_missing_or_refused_is_said() {
-    let nowhere = ["--protocol", "convfhe", "--fhe-program", "/nowhere/jaguar-fhe"];
-    let serve = [&["serve", "x.convfhe", "--listen", "127.0.0.1:0"], &nowhere[..]].concat();
-    let Some(it) = Site::new("refused") else {
-        assert_fails(Process::start(jaguar(&serve)), &["x.convfhe"]);
-        return;
-    };
-    let serve = [&["serve", &it.model, "--listen", "127.0.0.1:0"], &nowhere[..]].concat();
-    assert_fails(Process::start(jaguar(&serve)), &["/nowhere/jaguar-fhe", "make fhe"]);
+    let it = Site::new("refused");
+    let serve = ["serve", "x.convfhe", "--listen", "127.0.0.1:0", "--protocol", "convfhe"];
+    assert_fails(Process::start(jaguar(&serve)), &["x.convfhe"]);
     let server = it.serve(&[]);
     // Nobody is made to use a set that protects nothing.
     let mut command =
         jaguar(&["predict", "--protocol", "convfhe", "--server", &server.address, &it.inputs[0]]);
-    command.args(["--cache", &it.scratch.path("client"), "--fhe-program", it.fhe]);
+    command.args(["--cache", &it.scratch.path("client")]);
     assert_fails(Process::start(command), &["insecure-n10", "protects nothing"]);
     for (options, part) in [
-        (&["--no-cache", "--fhe-program", it.fhe][..], "--cache names one"),
-        (&["--fhe-program", "/nowhere/jaguar-fhe"][..], "make fhe"),
+        (&["--no-cache"][..], "--cache names one"),
         (&["--stdin"][..], "--stdin is for --protocol interactive"),
     ] {
         let mut command =

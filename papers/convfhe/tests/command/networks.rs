@@ -36,7 +36,7 @@ fn pooled_onnx() -> Vec<u8> {
 /// Two ciphertexts go up, and a max-pool is among the layers.
 #[test]
 fn several_ciphertexts_and_a_max_pool() {
-    let Some(it) = Site::of("several", &pooled_onnx(), &POOLED) else { return };
+    let it = Site::of("several", &pooled_onnx(), &POOLED);
     let server = it.serve(&[]);
     let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
     let answers = lines(it.predict(&server.address, "client", &inputs[..2]));
@@ -72,9 +72,7 @@ fn assert_as_in_plaintext(it: &Site, answers: &[Value]) {
 /// The client computes the first convolution, its ReLU and the max-pool (which the import puts before it), the server what follows.
 #[test]
 fn first_layers_are_the_clients() {
-    let Some(it) = Site::compiled("first-layers", &pooled_onnx(), &POOLED, &["--last", "1"]) else {
-        return;
-    };
+    let it = Site::compiled("first-layers", &pooled_onnx(), &POOLED, &["--last", "1"]);
     let first = format!("{}.first.onnx", it.model);
     let server = it.serve(&[]);
     let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
@@ -97,10 +95,10 @@ fn first_layers_are_the_clients() {
 /// What cannot be cut is refused before anything is written.
 #[test]
 fn a_network_that_cannot_be_cut_is_refused() {
-    let Some(it) = Site::of("uncut", &pooled_onnx(), &POOLED) else { return };
+    let it = Site::of("uncut", &pooled_onnx(), &POOLED);
     let (source, samples) = (it.scratch.path("vector.onnx"), it.scratch.path("samples"));
     let model = it.scratch.path("cut.convfhe");
-    let base = ["compile", &source, "--calibrate", &samples, "-o", &model, "--fhe-program", it.fhe];
+    let base = ["compile", &source, "--calibrate", &samples, "-o", &model];
     let fails = |options: &[&str], why: &str| {
         assert_fails(Process::start(jaguar(&[&base[..], options].concat())), &[why]);
         assert!(!Path::new(&model).exists());
@@ -115,18 +113,4 @@ fn a_network_that_cannot_be_cut_is_refused() {
     let before = std::fs::read(&source).unwrap();
     fails(&own, "give another name");
     assert_eq!(std::fs::read(&source).unwrap(), before);
-}
-
-#[test]
-fn threads_of_an_evaluation_are_bounded() {
-    let Some(it) = Site::new("threads") else { return };
-    let told = it.scratch.path("threads");
-    let script = it.scratch.path("telling");
-    let text = format!("#!/bin/sh\necho \"$1 $GOMAXPROCS\" >> '{told}'\nexec '{}' \"$@\"\n", it.fhe);
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let server = it.serve_by(&script, &["--threads", "1"]);
-    lines(it.predict(&server.address, "client", &[&it.inputs[0]]));
-    let told = std::fs::read_to_string(told).unwrap();
-    assert!(told.lines().any(|line| line == "evaluate 1"), "{told}");
 }

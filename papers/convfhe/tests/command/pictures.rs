@@ -3,7 +3,7 @@
 use image::{Rgb, RgbImage};
 use serde_json::Value;
 
-use super::{Site, fhe};
+use super::Site;
 use crate::process::{Finished, Process, Scratch, jaguar, repository};
 use crate::{WATCHDOG, tiny};
 
@@ -35,7 +35,7 @@ fn drawings() -> [(&'static str, RgbImage); 8] {
 }
 
 /// Calibrates ResNet-20 as the documentation says, with ten photographs, and tests the drawings in plaintext.
-fn calibrated(fhe: &str, scratch: &Scratch, options: &[&str]) -> Finished {
+fn calibrated(scratch: &Scratch, options: &[&str]) -> Finished {
     let folder = scratch.path("drawings");
     std::fs::create_dir_all(&folder).unwrap();
     for (name, picture) in drawings() {
@@ -44,7 +44,7 @@ fn calibrated(fhe: &str, scratch: &Scratch, options: &[&str]) -> Finished {
     let network = repository("crates/cli/tests/models/resnet20_cifar10_32.onnx");
     let photographs = ["demo/calibration", "demo/more"].map(repository);
     let model = scratch.path("resnet20.convfhe");
-    let own = ["compile", &network, "--protocol", "convfhe", "--fhe-program", fhe, "-o", &model];
+    let own = ["compile", &network, "--protocol", "convfhe", "-o", &model];
     let pixels = ["--pixel-scale", "0.00392157", "--mean", ".485,.456,.406", "--std", ".229,.224,.225"];
     let samples = ["--calibrate", &photographs[0], &photographs[1], "--test", &folder];
     // A hundred plaintext evaluations of the network.
@@ -53,8 +53,7 @@ fn calibrated(fhe: &str, scratch: &Scratch, options: &[&str]) -> Finished {
 
 #[test]
 fn drawings_stay_within_the_bounds() {
-    let Some(fhe) = fhe() else { return };
-    let finished = calibrated(fhe, &Scratch::new("drawings"), &[]);
+    let finished = calibrated(&Scratch::new("drawings"), &[]);
     for wrong in ["leave the bounds", "would leave", "too alike", "are few"] {
         assert!(!finished.stderr.contains(wrong), "{}", finished.stderr);
     }
@@ -77,16 +76,15 @@ const WORST: f64 = 5.0;
 /// So the test above finds what it is for.
 #[test]
 fn photographs_alone_say_too_little() {
-    let Some(fhe) = fhe() else { return };
     let scratch = Scratch::new("photographs");
-    let refused = calibrated(fhe, &scratch, &["--stress", "off"]);
+    let refused = calibrated(&scratch, &["--stress", "off"]);
     assert!(
         !refused.status.success() && refused.stderr.contains("of 8 inputs leave the bounds"),
         "{}",
         refused.stderr
     );
     assert!(!std::path::Path::new(&scratch.path("resnet20.convfhe")).exists());
-    let finished = calibrated(fhe, &scratch, &["--stress", "off", "--force"]);
+    let finished = calibrated(&scratch, &["--stress", "off", "--force"]);
     assert!(finished.stderr.contains("of 8 test inputs leave the bounds"), "{}", finished.stderr);
     let told = finished.succeeded();
     assert!(told.contains("calibrated with 10 samples and 0 made-up inputs"), "{told}");
@@ -94,7 +92,7 @@ fn photographs_alone_say_too_little() {
 
 #[test]
 fn an_answer_that_means_nothing_is_an_error() {
-    let Some(it) = Site::new("beyond") else { return };
+    let it = Site::new("beyond");
     // As if the samples had been a sixteenth as large.
     let mut model: Value = serde_json::from_slice(&std::fs::read(&it.model).unwrap()).unwrap();
     for layer in model["layers"].as_array_mut().unwrap() {
@@ -115,7 +113,6 @@ fn an_answer_that_means_nothing_is_an_error() {
 
 #[test]
 fn samples_that_are_too_alike_are_told() {
-    let Some(fhe) = fhe() else { return };
     let scratch = Scratch::new("alike");
     let [network, samples, model] =
         ["vector.onnx", "samples", "vector.convfhe"].map(|name| scratch.path(name));
@@ -127,7 +124,7 @@ fn samples_that_are_too_alike_are_told() {
         std::fs::write(format!("{samples}/{i}.npy"), tiny::npy("<f4", &[1, tiny::VECTOR], &data)).unwrap();
     }
     let own = ["compile", &network, "--protocol", "convfhe", "--parameters", "insecure-n10"];
-    let more = ["--calibrate", &samples, "--fhe-program", fhe, "-o", &model];
+    let more = ["--calibrate", &samples, "-o", &model];
     let finished = Process::start(jaguar(&[&own[..], &more].concat())).finish(WATCHDOG);
     assert!(finished.stderr.contains("too alike: of 10 only 1 differ"), "{}", finished.stderr);
     finished.succeeded();
