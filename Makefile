@@ -1,5 +1,4 @@
-# What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need. `make fhe` needs Go 1.25
-# or newer; without it, `make test` leaves the tests of papers/convfhe/fhe/ out and says so.
+# What to run: `make demo`, `make test`. Rust 1.91 or newer and Python 3.11 or newer are all that these two need.
 # `make test` fetches what builds and checks the Python package and the site from PyPI, once (python/jaguar/requirements.txt,
 # docs/requirements.txt).
 
@@ -16,8 +15,8 @@ ZIG := $(CURDIR)/target/zig
 export JAGUAR_MODELS ?= $(CURDIR)/models
 export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
-.PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-wheels test-python test-ray test-notebook wheel test-wheel test-wheel-arm example-resnet18 example-fashion-mnist rustdoc zoo lint fhe \
-  lint-fhe test-fhe test-oracle test-convfhe test-networks bench models torch-models try-torchvision docs \
+.PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-wheels test-python test-ray test-notebook wheel test-wheel test-wheel-arm example-resnet18 example-fashion-mnist rustdoc zoo lint \
+  test-oracle test-convfhe test-networks bench models torch-models try-torchvision docs \
   toolchain test-circulant-if-torch test-circulant train-circulant
 
 help:
@@ -41,9 +40,8 @@ help:
 	@echo 'make sbom           what the project is made of, as target/sbom.cdx.json (CycloneDX), checked against the schema'
 	@echo 'make static         the program as one static file (musl), for containers; needs musl-gcc (Debian: musl-tools) and rustup'
 	@echo '                    for 64-bit Arm: STATIC_TARGET=aarch64-unknown-linux-musl (pip fetches zig once)'
-	@echo 'make fhe            the one-round program jaguar-fhe, into target/ (needs Go)'
 	@echo 'make test-oracle    Lattigo decrypts what the project encrypts for one round (needs Go 1.25; says so where it is not there)'
-	@echo 'make test-convfhe   a layer and a network at full size in one round (13 GB, an hour)'
+	@echo 'make test-convfhe   a whole network at full size in one round (6 GB, minutes)'
 	@echo 'make models         fetch trained networks and labelled pictures into models/'
 	@echo 'make test-networks  the big tests, over those networks: accuracy, bytes, times, also in target/networks.json'
 	@echo 'make fuzz           a coverage-guided fuzzer on every reader of foreign bytes, a minute each (SECONDS=..., TARGETS=...)'
@@ -90,7 +88,7 @@ sbom: toolchain
 # What leaks by design is built for its attacks alone: the workspace's build, as it was, with one feature more.
 LEAKY = $(CARGO) test --workspace --locked --features jaguar-fregata/pmax-leaky --test 'pmax_leaky*'
 
-test: lint docs test-fhe test-circulant-if-torch
+test: lint docs test-circulant-if-torch
 	$(CARGO) test --workspace --locked
 	$(LEAKY)
 	CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}" $(CARGO) test --manifest-path examples/own-backend/Cargo.toml --locked
@@ -244,7 +242,7 @@ test-wheel-arm:
 rustdoc: toolchain
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 
-lint: toolchain lint-fhe
+lint: toolchain
 	$(CARGO) fmt --all --check
 	rustfmt --edition 2024 --check crates/graph/src/ops/*/mod.rs  # a macro declares them, which cargo fmt does not read
 	$(CARGO) fmt --manifest-path examples/own-backend/Cargo.toml --check
@@ -278,28 +276,8 @@ lint: toolchain lint-fhe
 	  echo 'skip: cargo-deny is not installed (cargo install cargo-deny --locked): licences of dependencies unchecked'; \
 	fi
 
-# The one-round protocol. Nothing else in the project needs Go. `go mod download` fails where Go is too old, or its modules are out of reach.
-FHE := papers/convfhe/fhe
-HAS_GO = command -v $(GO) >/dev/null && $(GO) -C $(FHE) mod download 2>/dev/null
-NO_GO := skip: Go 1.25 (https://go.dev/dl) with Lattigo is not there: the one-round protocol in papers/convfhe/fhe/ is
-
-fhe:
-	@command -v $(GO) >/dev/null || { echo 'Go is not installed. Get 1.25 or newer from https://go.dev/dl.' >&2; exit 1; }
-	$(GO) -C $(FHE) build -trimpath -o '$(abspath $(or $(CARGO_TARGET_DIR),target))/jaguar-fhe' ./cmd/jaguar-fhe
-
-lint-fhe:
-	@if $(HAS_GO); then \
-	  unformatted=$$(gofmt -l $(FHE)); \
-	  if [ -n "$$unformatted" ]; then echo "gofmt would change: $$unformatted" >&2; exit 1; fi; \
-	  $(GO) -C $(FHE) vet ./...; \
-	else \
-	  echo '$(NO_GO) not linted'; \
-	fi
-
-test-fhe:
-	@if $(HAS_GO); then $(GO) -C $(FHE) test ./...; else echo '$(NO_GO) not tested'; fi
-
-# Lattigo decrypts what the project's CKKS encrypted.
+# Lattigo decrypts what the project's CKKS encrypted. Nothing else in the project needs Go. `go mod download` fails where Go is too old, or its
+# modules are out of reach.
 ORACLE := papers/convfhe/oracle
 
 test-oracle:
@@ -311,11 +289,9 @@ test-oracle:
 	  echo 'skip: Go 1.25 (https://go.dev/dl) with Lattigo is not there: nothing but this project decrypted what its CKKS encrypts'; \
 	fi
 
-# The whole network needs JAGUAR_CONVFHE_NETWORK and JAGUAR_CONVFHE_SAMPLES (docs/protocols/convfhe.md); JAGUAR_CONVFHE_PICTURES=5 runs as
-# many pictures.
-test-convfhe:
-	@command -v $(GO) >/dev/null || { echo 'Go is not installed. Get 1.25 or newer from https://go.dev/dl.' >&2; exit 1; }
-	JAGUAR_CONVFHE_FULL=1 GOGC=20 $(GO) -C $(FHE) test -count 1 -v -timeout 6h -run AtFullSize ./network
+# ResNet-20 with random weights under `n16`, both parties in one process: fails if a logit is off.
+test-convfhe: toolchain
+	$(CARGO) run --release --locked --package jaguar-convfhe --example network -- 16 2
 
 test-networks: toolchain
 	@test -d '$(JAGUAR_MODELS)' || { echo 'no networks in $(JAGUAR_MODELS): make models' >&2; exit 1; }

@@ -276,7 +276,7 @@ MAY_NAME_OPERATORS = {
     "crates/graph/src/import/build.rs": (2, "begins a graph, and joins its outputs"),
     "crates/graph/src/import/fuse.rs": (14, "has rules for products, moves and concatenations, which it makes of each other"),
     "crates/graph/src/import/moves.rs": (8, "moves values to where an operator takes them"),
-    "papers/convfhe/src/form.rs": (7, "translates float operators for the program in Go"),
+    "papers/convfhe/src/form.rs": (7, "translates float operators into layers of one round"),
     "papers/convfhe/src/lib.rs": (13, "does so, too"),
     "papers/convfhe/src/split.rs": (1, "begins a graph"),
     "papers/fregata/tables/layers.rs": (2, "makes a network of one layer"),

@@ -49,8 +49,8 @@ FOREIGN_BY = {
     "IMAGENET1K_V1 IMAGENET1K_V2 tf_ inception resolve_data_config models/_meta.py",
     "preprocessing of Keras and TensorFlow": "load_img image_dataset_from_directory Resizing tf caffe target_size "
     "preprocess_input preprocessing.py keras/src/applications imagenet_utils.py utils/image_utils.py",
-    "options of compilers, of cargo, of Go and of the shell, beside the command that takes them": "-fuzztime -d",
-    "a crate of others, and messages of the system and of Go": "zune exceeded",
+    "options of compilers, of cargo and of the shell, beside the command that takes them": "-d",
+    "a crate of others": "zune",
     "a directive of nginx": "proxy_http_version",
     "options of Ray Serve": "rolling_update_percentage policy_kwargs",
     "names of an example": "relu_9 cifar10_0 cifar10_1 own.py",
@@ -78,7 +78,7 @@ MADE = {
 OWN = {"tools/check_names.py", "tools/test_check_names.py"}
 
 # Programs of others, whose words and options are not looked up.
-PROGRAMS = {"go", "openssl", "systemctl", "systemd-analyze", "ulimit", "perf"}
+PROGRAMS = {"openssl", "systemctl", "systemd-analyze", "ulimit", "perf"}
 
 # Endings of files of code.
 SOURCES = set(

@@ -3,7 +3,7 @@
     python3 tools/sbom.py --out target/sbom.cdx.json    # `make sbom`, which also validates it against the schema
     python3 tools/sbom.py --check                       # licences only: what `make lint` runs
 
-Parts: every crate of Cargo.lock (`cargo metadata --locked`), every module of papers/convfhe/fhe/go.mod, and the packages of Python
+Parts: every crate of Cargo.lock (`cargo metadata --locked`), every module of papers/convfhe/oracle/go.mod (a test), and the packages of Python
 that the wheel needs at run time, or that tools and tests are pinned to. A part is `required` if a program that is
 shipped holds it, and `excluded` if it only builds or tests. The same tree gives the same file: it has no time in it,
 and its number is a hash.
@@ -56,9 +56,6 @@ GO_MARKS = {
     "ISC": "Permission to use, copy, modify, and",
     "BSD-3-Clause": "Redistributions in binary form must reproduce",
 }
-
-# Go modules that jaguar-fhe does not hold (`go list -deps`). (Lattigo holds a library for tests.)
-GO_TESTS = {"github.com/kr/text"}
 
 # What `import jaguar` needs, and its licence as its metadata has it.
 PYTHON_LICENCES = {"numpy": "BSD-3-Clause"}
@@ -148,11 +145,11 @@ def component(kind: str, name: str, version: str, required: bool, licence: str |
 
 
 def go_modules(root: Path) -> list[dict]:
-    """The modules of papers/convfhe/fhe/go.mod."""
+    """The modules of papers/convfhe/oracle/go.mod. Nothing of them is shipped."""
     line = re.compile(r"^\s*(?:require )?([\w./-]+\.[\w./-]+) (v[\w.+-]+)", re.M)
     return [
-        component("golang", path, version, path not in GO_TESTS, GO_LICENCES.get(path))
-        for path, version in line.findall((root / "papers/convfhe/fhe/go.mod").read_text())
+        component("golang", path, version, False, GO_LICENCES.get(path))
+        for path, version in line.findall((root / "papers/convfhe/oracle/go.mod").read_text())
     ]
 
 

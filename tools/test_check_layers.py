@@ -155,7 +155,7 @@ class NamedBackends(Planted):
             ("crates/cli/src/kit.rs", "fn f() { kit.with(jaguar_hyena::ALL) }"),
             ("crates/cli/src/kit.rs", '#[cfg(feature = "convfhe")]\nmod convfhe;'),
             ("papers/convfhe/command/mod.rs", 'use jaguar_convfhe::session;\nconst NAME: &str = "convfhe";'),
-            ("crates/cli/src/one_round/mod.rs", 'const PATH: &str = "papers/convfhe/fhe"; // "convfhe"'),
+            ("crates/cli/src/one_round/mod.rs", 'const PATH: &str = "papers/convfhe/oracle"; // "convfhe"'),
             ("crates/engine/src/stop.rs", 'const PROJECT: &str = "jaguar";'),
             ("crates/bench/src/main.rs", "use jaguar_linear::plain::Form;"),
             ("papers/hyena/src/search.rs", "use jaguar_linear::jaguar::Layer;"),

@@ -152,7 +152,7 @@ class Licences(Planted):
 
     def test_a_module_and_a_package_that_no_table_knows_have_no_licence(self):
         files = {
-            "papers/convfhe/fhe/go.mod": "require (\n\texample.org/new v1.2.3\n)\n",
+            "papers/convfhe/oracle/go.mod": "require (\n\texample.org/new v1.2.3\n)\n",
             "python/jaguar/pyproject.toml": "[project]\ndependencies = ['new>=1']\n",
         }
         with tree(files | {f"{name}/requirements.txt": "" for name in sbom.REQUIREMENTS}) as root:
@@ -189,9 +189,10 @@ class Licences(Planted):
 class Parts(Planted):
     def test_every_go_module_is_listed(self):
         listed = {part["name"]: part["version"] for part in sbom.go_modules(sbom.ROOT)}
-        required = re.findall(r"([\w.-]+\.[\w.]+/[\w./-]+) (v\S+)", (sbom.ROOT / "papers/convfhe/fhe/go.mod").read_text())
+        required = re.findall(r"([\w.-]+\.[\w.]+/[\w./-]+) (v\S+)", (sbom.ROOT / "papers/convfhe/oracle/go.mod").read_text())
         self.assertEqual(listed, dict(required))
         self.assertEqual(set(listed), set(sbom.GO_LICENCES))
+        self.assertEqual({part["scope"] for part in sbom.go_modules(sbom.ROOT)}, {"excluded"})
 
     def test_every_pinned_package_of_python_is_listed(self):
         listed = {part["purl"] for part in sbom.python_packages(sbom.ROOT)}

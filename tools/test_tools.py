@@ -276,7 +276,7 @@ class DocsSite(unittest.TestCase):
         for html, expected in [
             ("<code>plan --report x</code>", '<code>plan <span class="option">--report</span> x</code>'),
             ("<code>-o</code> and --x", '<code><span class="option">-o</span></code> and --x'),
-            ("<code>jaguar-fhe</code>", "<code>jaguar-fhe</code>"),
+            ("<code>jaguar-bench</code>", "<code>jaguar-bench</code>"),
             ("<pre><code>a --b</code></pre>", "<pre><code>a --b</code></pre>"),
         ]:
             self.assertEqual(docs_site.options_whole(html), expected)

@@ -5,7 +5,7 @@
 (`make torch-models` makes that environment.) k3-d20-w1 is Plain-20: kernels of 3, depth 20, width 1 (the paper's Table
 VII and Appendix E); k5-d8-w3, k3-d14-w3 and k3-d20-w3 are the wide ones of Table IV. plain18 and plain18-k5 are for
 ImageNet; of these the server evaluates the last eight layers only, and the client what comes before, in the clear
-(`describe --last 8`).
+(`jaguar compile --last 8`).
 
 Weights are He-initialised, and batch norms see some noise, as in `tools/export_torchvision.py`; the exporter folds the norms
 into the convolutions.

@@ -5,7 +5,8 @@
 //!
 //! by default 16, 1 and 3 blocks a stage, of two layers each. N = 2^16 takes 6 GB; smaller rings are insecure, and take
 //! smaller pictures (2^14: 16 × 16, 2^12: 8 × 8, 2^10: 4 × 4). Weights are uniform, as large as He's initialisation
-//! says. The network has no task: what counts is what it takes, and its error beside itself in floating point.
+//! says. The network has no task: what counts is what it takes, and its error beside itself in floating point. It fails if a
+//! logit is off by more than 2^-7 of the bound: noise and rounding of an answer are 2^-8 together.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -199,10 +200,11 @@ fn main() -> Result<()> {
     let spread = |of: &[f64]| {
         of.iter().copied().fold(f64::MIN, f64::max) - of.iter().copied().fold(f64::MAX, f64::min)
     };
+    let most = log2_error(&expected, public.output_bound);
     println!("bytes: keys {}, input {}, answer {}", specs.bytes(&context)?, bytes.len(), answer.len());
     println!(
         "log2 of a logit's largest error beside the polynomial: {:.1} of the bound, {:.1} of the spread; beside ReLU {:.1} of the spread",
-        log2_error(&expected, public.output_bound),
+        most,
         log2_error(&expected, spread(&expected)),
         log2_error(&simulated.exact, spread(&simulated.exact))
     );
@@ -210,5 +212,6 @@ fn main() -> Result<()> {
     if let (Some(held), Some(peak)) = (held, status("VmHWM:")) {
         println!("before the evaluation {held:.2} GiB, most {peak:.2} GiB");
     }
+    ensure!(most < -7.0, "a logit is off by 2^{most:.1} of the bound");
     Ok(())
 }

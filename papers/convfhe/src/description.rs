@@ -41,7 +41,7 @@ impl Description {
     }
 }
 
-/// A composite polynomial for ReLU, by the degrees of its parts. `papers/convfhe/fhe/relu` has their coefficients; more levels, less error.
+/// A composite polynomial for ReLU, by the degrees of its parts. `jaguar_ckks::circuits::COMPOSITES` has their coefficients; more levels, less error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Polynomial {
     /// 8 levels, error 2^-8.0.

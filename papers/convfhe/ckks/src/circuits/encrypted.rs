@@ -1,4 +1,4 @@
-//! A layer on ciphertexts, beside the figures of the program in Go (`precision.md`).
+//! A layer on ciphertexts, beside the figures of `precision.md`.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;

@@ -80,11 +80,6 @@ impl Composite {
         COMPOSITES.into_iter().find(|composite| composite.name == name)
     }
 
-    /// The coefficients of all polynomials, in order.
-    pub fn coefficients(self) -> impl Iterator<Item = f64> {
-        self.rows.iter().flat_map(|row| row.iter().copied())
-    }
-
     /// The polynomials, for evaluation. The last one is halved. Each value between them is divided by a bound of it:
     /// T_k is at most 1 on [-1, 1] only, and grows as fast as a power of 2·|x| beyond, with all rounding. (7-15 has
     /// values up to 1.9 there.)

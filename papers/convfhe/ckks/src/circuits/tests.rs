@@ -286,21 +286,6 @@ mod relus {
         assert_eq!(Composite::by_name("9-9"), None);
     }
 
-    /// The program in Go has the same numbers, which `relu.py --claims` computes anew.
-    #[test]
-    fn are_those_of_the_other_program() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fhe/relu/options.go");
-        let theirs = std::fs::read_to_string(path).unwrap();
-        let words = theirs.split(|c: char| !(c.is_ascii_digit() || "-.".contains(c)));
-        let numbers: Vec<f64> = words.filter(|w| w.contains('.')).filter_map(|w| w.parse().ok()).collect();
-        for composite in COMPOSITES {
-            assert!(theirs.contains(&format!("\"{}\"", composite.name)));
-            for c in composite.coefficients().chain([composite.error]) {
-                assert!(numbers.contains(&c), "{}: {c}", composite.name);
-            }
-        }
-    }
-
     #[test]
     fn keep_what_the_mask_keeps() {
         for composite in COMPOSITES {
