@@ -38,7 +38,7 @@ EGRESS = [(10, 0.09), (50, 0.085), (150, 0.07), (float("inf"), 0.05)]
 # How much of a machine may be taken on average, so that a busy hour finds room.
 LOAD = 0.6
 
-# One round: processor seconds of its record; bytes of a query and memory of an evaluation, which takes two threads, by
+# One round, as it was on Lattigo: processor seconds of its record; bytes of a query and memory of an evaluation, which took two threads, by
 # docs/protocols/convfhe.md. Keys (3.29 GB of each client, once) come to it.
 ONE_ROUND = ROOT / "docs/figures/convfhe-commands.json"
 ONE_ROUND_BYTES, ONE_ROUND_MEMORY = 2 << 20, 13.2e9
