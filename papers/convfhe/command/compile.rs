@@ -11,8 +11,8 @@ use jaguar::float::Graph;
 use jaguar::import::first_parts;
 use jaguar::network::without_names;
 use jaguar::outputs::worse;
-use jaguar::reports::terminal::say;
 use jaguar::reports::terminal::table::bytes;
+use jaguar::reports::terminal::{say, threads};
 use jaguar::{Cpu, onnx};
 use jaguar_convfhe::session::{Facing, FirstLayers};
 use jaguar_convfhe::{
@@ -248,7 +248,7 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
         }
         eprintln!("warning: the encrypted network will not answer as the network does ({what}): {lost}");
     }
-    let Figures { keys, input, answer, memory } = Figures::new(&set, &plan)?;
+    let Figures { keys, input, answer, memory } = Figures::new(&set, &plan, threads())?;
     say!(
         "{}: {layers} layers with ReLU, input {:?}, {} outputs, parameter set {set}",
         compiled.facing.name,

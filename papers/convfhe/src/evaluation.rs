@@ -29,13 +29,13 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Of a calibrated network under a set.
+    /// Of a calibrated network under a set, evaluated on so many threads.
     ///
     /// # Errors
     /// If the plan was made for another set, or has no bounds.
-    pub fn new(set: &Set, plan: &Plan) -> Result<Self, KeyError> {
+    pub fn new(set: &Set, plan: &Plan, threads: usize) -> Result<Self, KeyError> {
         let failed = |e: jaguar_ckks::Error| KeyError::from(NetworkError::from(e));
-        let context = Context::new(Cpu::detect(), set.params().clone(), 1).map_err(failed)?;
+        let context = Context::new(Cpu::detect(), set.params().clone(), threads).map_err(failed)?;
         let specs = key_specs(&context)?;
         Ok(Self {
             keys: file_bytes(&context, &specs)?,
@@ -62,7 +62,7 @@ impl InProcess {
     /// # Errors
     /// As [`Figures::new`].
     pub fn new(set: Set, plan: Plan, threads: usize) -> Result<Self, KeyError> {
-        let figures = Figures::new(&set, &plan)?;
+        let figures = Figures::new(&set, &plan, threads)?;
         Ok(Self { set, plan: Arc::new(plan), figures, threads, idle: resident() })
     }
 
@@ -125,7 +125,18 @@ impl Evaluator for network::Evaluator {
             let told = match &e {
                 NetworkError::Message { .. } | NetworkError::Stopped => e.to_string(),
                 // (Names of layers are the operator's.)
-                _ => "the evaluation failed on the server; ask its operator".into(),
+                NetworkError::Malformed(_)
+                | NetworkError::Layer { .. }
+                | NetworkError::Uncalibrated { .. }
+                | NetworkError::Set { .. }
+                | NetworkError::Input { .. }
+                | NetworkError::Calibration(_)
+                | NetworkError::Public(_)
+                | NetworkError::Ckks(_)
+                | NetworkError::Circuit(_)
+                | NetworkError::Keys(_)
+                | NetworkError::Spoilt
+                | NetworkError::Left => "the evaluation failed on the server; ask its operator".into(),
             };
             Failure { told, detail: format!("evaluation: {e}"), spoilt_keys: false }
         })

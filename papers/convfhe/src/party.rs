@@ -132,7 +132,7 @@ impl Folder<'_> {
         };
         made().inspect_err(|_| {
             // Half of it is of no use, and the disk may be full. The error at hand is told.
-            let _ = [&hash, &keys, &secret].map(|path| std::fs::remove_file(path));
+            let _ = [&hash, &keys, &secret].map(std::fs::remove_file);
         })
     }
 }
