@@ -26,7 +26,7 @@ use crate::relay::cutting;
 use crate::{WATCHDOG, assert_fails, tiny};
 
 /// Bytes of a client's keys in this set.
-const KEYS: u64 = 28_279_959;
+const KEYS: u64 = 14_668_201;
 
 /// A compiled model, inputs for it, and where both parties keep what they keep.
 struct Site {
@@ -185,9 +185,9 @@ fn keys_go_up_once_and_logits_come_down() {
     let answers = ask(&inputs[..2]);
     assert!(answers.iter().all(|answer| answer["cost"]["keys_sent"] == 0), "{answers:?}");
     let sent = |answer: &Value| answer["cost"]["sent"].as_u64().unwrap();
-    // One ciphertext of 32 KiB, and some words.
-    assert!(sent(&answers[1]) < 33_000, "{}", answers[1]);
-    assert!(sent(&answers[0]) < 34_000 && sent(&first[0]) > KEYS);
+    // One ciphertext of 12.5 KiB, and some words.
+    assert!(sent(&answers[1]) < 13_300, "{}", answers[1]);
+    assert!(sent(&answers[0]) < 14_300 && sent(&first[0]) > KEYS);
 
     let graph =
         import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::new(&Operators::standard()))

@@ -40,12 +40,12 @@ fn several_ciphertexts_and_a_max_pool() {
     let server = it.serve(&[]);
     let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
     let answers = lines(it.predict(&server.address, "client", &inputs[..2]));
-    // Of 32 KiB each, and some words.
+    // Of 12.5 KiB each, and some words.
     let sent = answers[1]["cost"]["sent"].as_u64().unwrap();
-    assert!((65_536..66_000).contains(&sent), "{sent}");
+    assert!((25_600..26_100).contains(&sent), "{sent}");
     // An answer is one ciphertext, whatever the input is.
     let received = answers[1]["cost"]["received"].as_u64().unwrap();
-    assert!((32_768..34_000).contains(&received), "{received}");
+    assert!((25_600..27_000).contains(&received), "{received}");
     assert_as_in_plaintext(&it, &answers);
 }
 
