@@ -42,6 +42,23 @@ unsafe impl GlobalAlloc for Told {
     }
 }
 
+/// Gives memory that is free back to the system. (The system's allocator keeps what lies below anything that is in use: gigabytes,
+/// behind an evaluation on ciphertexts.)
+#[allow(
+    dead_code,
+    reason = "only protocols of one round have so much, and the program may be built without them"
+)]
+pub fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: it is thread-safe (malloc_trim(3)), and touches nothing that is in use.
+        let _ = unsafe { malloc_trim(0) };
+    }
+}
+
 fn checked(at: *mut u8, size: usize) -> *mut u8 {
     if at.is_null() {
         // Nothing here allocates.

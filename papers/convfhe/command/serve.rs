@@ -103,7 +103,7 @@ impl Serving for OneRoundService {
 /// Reads the model, checks what it takes, and opens what is kept.
 pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<OneRoundService> {
     let Loaded { compiled, id, set, plan } = Compiled::load(model)?;
-    let evaluation = InProcess::new(set.clone(), plan, threads())?;
+    let evaluation = InProcess::new(set.clone(), plan, threads(), crate::memory::give_back)?;
     let figures = evaluation.figures().clone();
     check_memory(&figures)?;
     let folder = match &storage.key_dir {

@@ -52,18 +52,19 @@ pub struct InProcess {
     plan: Arc<Plan>,
     figures: Figures,
     threads: usize,
+    give_back: fn(),
     /// Memory that the process had when nothing was loaded.
     idle: u64,
 }
 
 impl InProcess {
-    /// On so many threads.
+    /// On so many threads. `give_back` is called when what was loaded for a client is dropped.
     ///
     /// # Errors
     /// As [`Figures::new`].
-    pub fn new(set: Set, plan: Plan, threads: usize) -> Result<Self, KeyError> {
+    pub fn new(set: Set, plan: Plan, threads: usize, give_back: fn()) -> Result<Self, KeyError> {
         let figures = Figures::new(&set, &plan, threads)?;
-        Ok(Self { set, plan: Arc::new(plan), figures, threads, idle: resident() })
+        Ok(Self { set, plan: Arc::new(plan), figures, threads, give_back, idle: resident() })
     }
 
     /// Sizes and memory.
@@ -111,6 +112,10 @@ impl Evaluation for InProcess {
 
     fn answer_bytes(&self) -> usize {
         self.figures.answer
+    }
+
+    fn dropped(&self) {
+        (self.give_back)();
     }
 }
 
@@ -167,7 +172,7 @@ mod tests {
         let hash = make(&context, &secret, &key_specs(&context).unwrap(), &path).unwrap();
         let input = public.encrypt(&secret, &samples[0]).unwrap();
 
-        let mut evaluation = InProcess::new(set, plan, 1).unwrap();
+        let mut evaluation = InProcess::new(set, plan, 1, || ()).unwrap();
         let figures = evaluation.figures().clone();
         assert_eq!(figures.keys, std::fs::metadata(&path).unwrap().len());
         assert_eq!(figures.input, input.len());

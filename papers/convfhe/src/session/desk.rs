@@ -44,6 +44,9 @@ pub trait Evaluation: Send + Sync {
 
     /// Bytes of an answer.
     fn answer_bytes(&self) -> usize;
+
+    /// What was loaded is dropped.
+    fn dropped(&self) {}
 }
 
 /// Evaluates with one client's keys.
@@ -469,7 +472,9 @@ impl Inner {
             }
             if let Err(Failure { detail, spoilt_keys, .. }) = &result {
                 // Of no use any more. The client hears of it last, and may ask again at once.
-                loaded = None;
+                if loaded.take().is_some() {
+                    self.evaluation.dropped();
+                }
                 if *spoilt_keys {
                     task.keys.spoilt();
                 }
@@ -528,6 +533,7 @@ impl Inner {
             if loaded.as_ref().is_some_and(alone) {
                 drop(state);
                 *loaded = None;
+                self.evaluation.dropped();
                 state = self.state();
                 continue;
             }
@@ -560,7 +566,9 @@ impl Inner {
         let same = |l: &Loaded| l.keys.owner() == keys.owner() && l.keys.hash() == keys.hash();
         if !loaded.as_ref().is_some_and(same) {
             // The former one's memory is needed first.
-            *loaded = None;
+            if loaded.take().is_some() {
+                self.evaluation.dropped();
+            }
             let of_client = OfClient { path: keys.path(), hash: &keys.hash() };
             let evaluator = self.evaluation.open(of_client, &self.stop)?;
             *loaded = Some(Loaded { evaluator, keys: keys.clone() });
