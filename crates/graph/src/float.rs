@@ -250,6 +250,11 @@ pub trait FloatOperator: Instance {
         false
     }
 
+    /// Whether each of its values is a sum of squares, where it takes these inputs and makes this shape: none is negative then.
+    fn sums_squares(&self, _inputs: &[NodeId], _shape: Shape) -> bool {
+        false
+    }
+
     /// If it is 0 below zero, and changes nothing between zero and this bound: infinity of a ReLU.
     fn clips_at(&self) -> Option<f32> {
         None

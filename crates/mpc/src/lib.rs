@@ -19,6 +19,7 @@
 //! | [`Product`], [`Square`] | a·b / 2^s of two shared values, or of one | `product.rs`, `square.rs` |
 //! | [`MatrixProduct`] | A·B / 2^s of two shared matrices | `matrix_product` |
 //! | [`RowProduct`] | x_ij·s_i / 2^s, rows by a number of each | `matrix_product/rows.rs` |
+//! | [`SquaredRows`] | Σ_j x_ij² / 2^s, rows by themselves | `matrix_product/squares.rs` |
 //! | [`Curve`] | f(x), a public curve in pieces | `curve.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
@@ -71,6 +72,7 @@ pub use protocols::compare::{LessThan, NonNegative};
 pub use protocols::curve::{Curve, CurveParams};
 pub use protocols::extend::{Extend, ExtendParams, Range};
 pub use protocols::matrix_product::rows::{RowProduct, RowProductParams};
+pub use protocols::matrix_product::squares::{SquaredRows, SquaredRowsParams};
 pub use protocols::matrix_product::{MatrixProduct, MatrixProductParams};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;

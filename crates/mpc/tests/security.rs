@@ -187,6 +187,40 @@ fn row_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     recorded(seed, |p, c| prepare_rows(seed, n, p, c), |p, role, chan| p.run(chan, pairs(role)))
 }
 
+/// A row by itself, by ciphertexts.
+fn squared_row(n: usize) -> SquaredRowsParams {
+    SquaredRowsParams { out_bits: PRODUCT.out_bits, shift: PRODUCT.shift, rows: 1, columns: n }
+}
+
+fn prepare_squares(
+    seed: u64,
+    params: SquaredRowsParams,
+    p: &mut TestParty,
+    c: &mut Channel,
+) -> Result<SquaredRows, MpcError> {
+    let own = [seed as u8, 6 + p.role() as u8].repeat(16);
+    with_insecure_fixed_randomness(own.try_into().expect("32 bytes"), || SquaredRows::prepare(p, c, params))
+}
+
+fn squares_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let params = squared_row(shares[0].len());
+    recorded(seed, |p, c| prepare_squares(seed, params, p, c), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
+/// Short rows, value by value.
+fn short_squares_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let params = SquaredRowsParams { rows: shares[0].len() / 4, columns: 4, ..squared_row(0) };
+    assert!(!params.is_encrypted());
+    recorded(seed, |p, c| prepare_squares(seed, params, p, c), |p, role, chan| p.run(chan, of(role, shares)))
+}
+
+/// What is sent while it is prepared.
+fn squares_preparation(seed: u64, n: usize) -> Transcript {
+    let params = SquaredRowsParams { rows: 3, ..squared_row(n) };
+    assert!(params.is_encrypted());
+    prepared(seed, |p, c| prepare_squares(seed, params, p, c).map(drop))
+}
+
 /// What is sent while it is prepared.
 fn row_preparation(seed: u64, n: usize) -> Transcript {
     prepared(seed, |p, c| prepare_rows(seed, n, p, c).map(drop))
@@ -278,6 +312,8 @@ fn messages_look_uniform_and_depend_on_the_material() {
         square_transcript,
         matrix_transcript,
         row_transcript,
+        squares_transcript,
+        short_squares_transcript,
         curve_transcript,
         straight_transcript,
     ] {
@@ -304,8 +340,11 @@ fn what_prepares_curves_and_matrices_looks_uniform() {
     let curves = [1, 2].map(|seed| curve_preparation(seed, 2048));
     let matrices = [1, 2].map(|seed| matrix_preparation(seed, 1200));
     let rows = [1, 2].map(|seed| row_preparation(seed, 1200));
+    let squares = [1, 2].map(|seed| squares_preparation(seed, 8000));
     let both = [Transcript::received, Transcript::sent];
-    for (runs, of) in [&curves, &matrices, &rows].into_iter().flat_map(|runs| both.map(|of| (runs, of))) {
+    for (runs, of) in
+        [&curves, &matrices, &rows, &squares].into_iter().flat_map(|runs| both.map(|of| (runs, of)))
+    {
         let [first, second] = runs.each_ref().map(of);
         // (Deviations are less than a thousandth.)
         assert!(first.len() > 40_000, "{}", first.len());
@@ -430,6 +469,8 @@ fn the_wire_format_is_as_recorded() {
         ("matrices prepared", matrix_preparation(1, 600)),
         ("rows", row_transcript(1, &shares)),
         ("rows prepared", row_preparation(1, 600)),
+        ("squares prepared", squares_preparation(1, 8000)),
+        ("short squares", short_squares_transcript(1, &shares)),
         ("curve", curve_transcript(1, &shares)),
         ("curve prepared", curve_preparation(1, 700)),
         ("straight curve", straight_transcript(1, &shares)),
@@ -518,9 +559,11 @@ const RECORDED: [&str; 23] = [
     "product 47b002a0bed812d3",
     "square 5e975080da99e120",
     "matrices ee0bfa2cbbdf1b75",
-    "matrices prepared f2bde23073d22ff8",
+    "matrices prepared a24590a2c06d1839",
     "rows 69134c083611cdf0",
-    "rows prepared 58766e3323324d1b",
+    "rows prepared 77c0fca650adc3c2",
+    "squares prepared 8e334dd10c06a5d5",
+    "short squares 9daf55bea773e224",
     "curve bbcc745b0597455f",
     "curve prepared 83e0730df1a85d83",
     "straight curve d4886eae26658d68",
@@ -638,6 +681,18 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
             let c = &mut connect();
             let few = RowProductParams { rows: 3, columns: 4, ..by_rows(0) };
             alone(role, |p, c| RowProduct::prepare(p, c, few), c).and_then(|p| p.run(c, &x[..24])).map(drop)
+        },
+        {
+            let c = &mut connect();
+            let few = SquaredRowsParams { rows: 3, columns: 8, ..squared_row(0) };
+            alone(role, |p, c| SquaredRows::prepare(p, c, few), c).and_then(|p| p.run(c, &x[..24])).map(drop)
+        },
+        {
+            let c = &mut connect();
+            let long = squared_row(8000);
+            alone(role, |p, c| SquaredRows::prepare(p, c, long), c)
+                .and_then(|p| p.run(c, &[7; 8000]))
+                .map(drop)
         },
         {
             let c = &mut connect();
@@ -825,6 +880,21 @@ fn misuse_is_an_error() {
     ] {
         assert!(bad.check().is_err() && !bad.pays(), "{bad:?}");
         assert!(refused(RowProduct::prepare(p, c, bad).map(drop)), "{bad:?}");
+        assert_eq!(bad.cost(), Cost::default());
+    }
+    let squares = squared_row(8000);
+    for bad in [
+        SquaredRowsParams { out_bits: 2, ..squares },
+        SquaredRowsParams { out_bits: 40, ..squares },
+        SquaredRowsParams { shift: 0, ..squares },
+        SquaredRowsParams { out_bits: 24, shift: 40, ..squares },
+        SquaredRowsParams { columns: 0, ..squares },
+        SquaredRowsParams { rows: usize::MAX, ..squares },
+        SquaredRowsParams { rows: usize::MAX / 2, columns: usize::MAX / 2, ..squares },
+        SquaredRowsParams { columns: (1 << 28) + 1, ..squares },
+    ] {
+        assert!(bad.check().is_err() && !bad.is_encrypted(), "{bad:?}");
+        assert!(refused(SquaredRows::prepare(p, c, bad).map(drop)), "{bad:?}");
         assert_eq!(bad.cost(), Cost::default());
     }
     let curve = curve_params();

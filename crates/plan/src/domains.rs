@@ -221,7 +221,7 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
                 digit: u32::from(choices.digits[id]),
                 images: choices.images as usize,
                 inputs: &inputs,
-                same: node.inputs_are_same(),
+                same: network.takes_once(id),
                 shape: node.shape,
             })),
             Work::Input | Work::Linear(_) | Work::Local(_) => None,

@@ -149,8 +149,7 @@ impl Walk<'_> {
         let node = &self.planned.network.nodes[id];
         let Work::Interactive(operator) = node.op.work() else { return Ok(None) };
         let join = match operator.shares().joined {
-            _ if node.inputs.len() != 2 => return Ok(None),
-            Joined::Pairs if node.inputs_are_same() => return Ok(None),
+            _ if node.inputs.len() != 2 || self.planned.network.takes_once(id) => return Ok(None),
             Joined::Pairs => pairs,
             Joined::OneBehindTheOther => one_behind_the_other,
         };

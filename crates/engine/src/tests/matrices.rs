@@ -99,6 +99,65 @@ fn products_of_matrices_take_the_bytes_of_the_plan_and_repeat_nothing() {
     nothing_repeats(&service, &cache);
 }
 
+/// Long rows by themselves, and short ones, of which the columns are the values.
+fn squares() -> Bundle {
+    let mut b = Builder::new([3, 17, 15]);
+    let product = |shift, transposed| Op::new(MatrixProduct { transposed, shift });
+    let values = b.conv(0, 48, 3, 1, 1, 1); // [48, 17, 15]
+    let rows = b.add(Op::new(Rearrange::Reshape), &[values], [51, 1, 240]);
+    let long = b.add(product(17, [false, true]), &[rows, rows], [51, 1, 1]);
+    let columns = b.add(Op::new(Rearrange::Reshape), &[values], [1530, 8, 1]);
+    let short = b.add(product(14, [true, false]), &[columns, columns], [1530, 1, 1]);
+    let short = b.add(Op::new(Rearrange::Reshape), &[short], [51, 30, 1]);
+    let window = Window { kernel: [30, 1], stride: [1; 2], pads: [0; 4] };
+    let short = b.add(Op::new(MaxPool { window, ignored: 0 }), &[short], [51, 1, 1]);
+    let sum = b.add(Op::new(Add), &[long, short], [51, 1, 1]);
+    b.conv(sum, 4, 1, 1, 0, 1);
+    b.bundle()
+}
+
+/// Sums of squares, by ciphertexts and value by value, of one image and of several: within a rounding and a thousandth, in one
+/// round each, and as planned; and nothing that passes comes again.
+#[test]
+fn rows_by_themselves_are_summed_and_rounded_once() {
+    alternate(squares, &[Kit::JAGUAR], 0, "squares");
+    let network = squares().model.network;
+    let images = inputs(3);
+    for count in [1, 2] {
+        let choices = Choices::standard(&network, Kit::JAGUAR).of_images(count);
+        let checks = verify(squares(), choices, Reveal::Logits, &images, HintPlace::Memory).unwrap();
+        for (id, node) in network.nodes.iter().enumerate() {
+            for layer in checks.iter().map(|check| &check.layers[id]) {
+                let most = if node.op.is::<MatrixProduct>() { 1.001 } else { f64::INFINITY };
+                assert!(layer.wrong == 0 && layer.max_ulps <= most, "{layer:?} of {count}, {}", node.name);
+            }
+        }
+    }
+    let service = service(squares());
+    let steps = service.network().nodes.iter().zip(&service.plan().steps);
+    let found: Vec<_> = steps
+        .filter(|(node, _)| node.op.is::<MatrixProduct>())
+        .map(|(_, step)| step.nonlinear.as_ref().unwrap().cost())
+        .collect();
+    // (Of each value 33 bits are opened, or 30.)
+    let opened = [33, 30].map(|bits| 12240 * bits / 8);
+    assert_eq!([found[0].up, found[1].up], opened);
+    assert!(found[0].prepare_up > 0 && found[0].bits_from_server == 0, "{found:?}");
+    assert!(found[1].prepare_up == 0 && found[1].bits_from_server == 30 * 12240, "{found:?}");
+    let cache = Scratch::new("squares");
+    let reports = queries(&service, &cache, &images[0], 2);
+    for report in &reports {
+        for ((row, step), node) in report.rows.iter().zip(&service.plan().steps).zip(&network.nodes) {
+            if node.op.is::<MatrixProduct>() {
+                let cost = step.nonlinear.as_ref().unwrap().cost();
+                assert_eq!((row.online.bytes_up, row.online.bytes_down), (cost.up, cost.down));
+                assert!(row.online.rounds <= 1);
+            }
+        }
+    }
+    nothing_repeats(&service, &cache);
+}
+
 /// ViT-Tiny's attention, three heads of 64 over 197 places, over TCP, for a batch of one and of two: every byte of the
 /// products is planned, and the answer is the reference's but for roundings.
 #[test]

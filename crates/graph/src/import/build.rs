@@ -444,9 +444,10 @@ pub(crate) fn non_negative(nodes: &[Node], node: NodeId) -> bool {
 
 fn non_negative_within(nodes: &[Node], node: NodeId, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
-    let Node { op, inputs, .. } = &nodes[node];
+    let Node { op, inputs, shape, .. } = &nodes[node];
     let depth = if inputs.len() == 1 { depth } else { depth / 2 };
-    op.is_non_negative(inputs, &|input| non_negative_within(nodes, input, depth))
+    op.sums_squares(inputs, *shape)
+        || op.is_non_negative(inputs, &|input| non_negative_within(nodes, input, depth))
 }
 
 /// All real numbers of a constant, refused if one is not finite.

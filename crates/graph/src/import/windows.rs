@@ -128,21 +128,56 @@ pub(crate) fn reduced(
     keep: bool,
     pool: impl Fn(Window) -> Op,
 ) -> Result<Activation, Reject> {
-    let sizes = x.view.sizes();
-    let kept: Vec<bool> = (0..sizes.len()).map(|d| !dims.contains(&d)).collect();
-    let (x, order, [outer, gone, inner]) = in_three(builder, call, x, &kept)?;
+    let kept = kept_of(x, dims);
+    let (node, order, [outer, gone, inner]) = in_three(builder, call, x, &kept, false)?;
     let [rows, columns] = match inner {
         1 => split(gone),
         _ => [gone, 1],
     };
     let shape = [outer, rows, columns * inner];
-    let node = reshaped(builder, &call.name, x, shape)?;
+    let node = reshaped(builder, &call.name, node, shape)?;
     let window = Window { kernel: [rows, columns], stride: [1, 1], pads: [0; 4] };
     let node = builder.push(&call.name, pool(window), vec![node], [0; 3])?;
-    let node = reshaped(builder, &call.name, node, [1, 1, outer * inner])?;
-    // From the node's order to the tensor's.
+    in_tensor_order(builder, call, node, x, &kept, &order, keep)
+}
+
+/// What an operation makes of each set of values that differ in these dimensions alone, a row by itself: its second factor comes
+/// transposed. A node `[1, 1, n]`, and the dimensions kept.
+pub(crate) fn reduced_with_itself(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dims: &[usize],
+    op: impl Into<Op>,
+) -> Result<Activation, Reject> {
+    let kept = kept_of(x, dims);
+    let (node, order, [outer, gone, _]) = in_three(builder, call, x, &kept, true)?;
+    let node = reshaped(builder, &call.name, node, [outer, 1, gone])?;
+    let node = builder.push(&call.name, op, vec![node; 2], [outer, 1, 1])?;
+    in_tensor_order(builder, call, node, x, &kept, &order, true)
+}
+
+/// Which dimensions stay.
+fn kept_of(x: &Activation, dims: &[usize]) -> Vec<bool> {
+    (0..x.view.sizes().len()).map(|d| !dims.contains(&d)).collect()
+}
+
+/// One value for each place of what is `kept` of `x`, which `node` has in this order of dimensions.
+fn in_tensor_order(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    node: NodeId,
+    x: &Activation,
+    kept: &[bool],
+    order: &[usize],
+    keep: bool,
+) -> Result<Activation, Reject> {
+    let sizes = x.view.sizes();
     let here: Vec<usize> = order.iter().map(|&d| sizes[d]).collect();
-    let in_order = View::vector(outer * inner, 2).reshaped(&here);
+    let count = here.iter().product();
+    let node = reshaped(builder, &call.name, node, [1, 1, count])?;
+    // From the node's order to the tensor's.
+    let in_order = View::vector(count, 2).reshaped(&here);
     let mut to: Vec<usize> = (0..order.len()).collect();
     to.sort_unstable_by_key(|&i| order[i]);
     let view = in_order.and_then(|view| view.transposed(&to)).and_then(|view| {
@@ -153,13 +188,14 @@ pub(crate) fn reduced(
     Ok(Activation::new(node, view))
 }
 
-/// Values as `[outer, gone, inner]`, where what is `kept` (by dimension) is outside and inside: a node whose order this is, and the kept
-/// dimensions in that order.
+/// Values as `[outer, gone, inner]`, where what is `kept` (by dimension) is outside and inside, or outside alone if what goes is to come
+/// `last`: a node whose order this is, and the kept dimensions in that order.
 fn in_three(
     builder: &mut Builder,
     call: &Call<'_>,
     x: &Activation,
     kept: &[bool],
+    last: bool,
 ) -> Result<(NodeId, Vec<usize>, [usize; 3]), Reject> {
     if let Some(Runs { runs, order }) = x.view.runs(kept) {
         let three = match runs[..] {
@@ -171,7 +207,7 @@ fn in_three(
             [(true, outer), (false, gone), (true, inner)] => Some([outer, gone, inner]),
             _ => None,
         };
-        if let Some(three) = three {
+        if let Some(three) = three.filter(|[_, _, inner]| !last || *inner == 1) {
             return Ok((x.node, order, three));
         }
     }

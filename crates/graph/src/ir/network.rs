@@ -73,7 +73,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether it takes one value twice: `x·x`.
+    /// Whether both of two inputs are one value: `x·x`.
     pub fn inputs_are_same(&self) -> bool {
         matches!(self.inputs[..], [first, second] if first == second)
     }
@@ -107,6 +107,16 @@ impl Network {
         }
         self.output.parts = without_names(self.output.parts);
         self
+    }
+
+    /// Whether both inputs of a node are one value that its protocol takes once.
+    pub fn takes_once(&self, id: NodeId) -> bool {
+        let node = &self.nodes[id];
+        let shapes = || node.inputs.iter().map(|&input| self.nodes[input].shape).collect::<Vec<_>>();
+        match node.op.work() {
+            Work::Interactive(operator) => node.inputs_are_same() && operator.takes_once(&shapes()),
+            Work::Input | Work::Linear(_) | Work::Local(_) => false,
+        }
     }
 
     /// How many nodes have signs of reduced precision, and so may err where others do not.

@@ -103,7 +103,8 @@ pub enum Joined {
     /// As pairs, value by value, of which the second has as many as the first or one for each channel; what is
     /// multiplied by itself comes once. For one input this says nothing.
     Pairs,
-    /// All of the first, then all of the second, also where they are one value.
+    /// All of the first, then all of the second, also where they are one value, unless that is taken once
+    /// ([`Interactive::takes_once`]).
     OneBehindTheOther,
 }
 
@@ -139,6 +140,11 @@ pub trait Interactive {
     /// How shares come in and go out.
     fn shares(&self) -> Shares;
 
+    /// Whether its protocol takes one value once, not joined with itself, where both of two inputs of these shapes are that value.
+    fn takes_once(&self, _: &[Shape]) -> bool {
+        self.shares().joined == Joined::Pairs
+    }
+
     /// What it says of signs that leave out low bits; `None` where it takes no signs.
     fn signs(&self) -> Option<&dyn Signs>;
 
@@ -161,7 +167,8 @@ pub struct Place<'a> {
     pub images: usize,
     /// The inputs' shapes, of one image.
     pub inputs: &'a [Shape],
-    /// Of two inputs, whether they are one value. The protocol takes it once then, and pairs otherwise.
+    /// Of two inputs, whether they are one value that the protocol takes once ([`Interactive::takes_once`]). Otherwise it takes both, as
+    /// [`Joined`] says.
     pub same: bool,
     /// The value's shape, of one image.
     pub shape: Shape,

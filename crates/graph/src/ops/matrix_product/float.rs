@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::matrices;
 use crate::float::{Demand, FloatOperands, FloatOperator};
-use crate::network::{self, NodeId};
+use crate::network::{self, NodeId, Shape};
 use crate::ops::operator::Known;
 use crate::ops::product::product_shift;
 
@@ -37,6 +37,11 @@ impl FloatOperator for MatrixProduct {
 
     fn is_non_negative(&self, inputs: &[NodeId], known: &dyn Fn(NodeId) -> bool) -> bool {
         inputs.iter().all(|&input| known(input))
+    }
+
+    /// Of vectors by themselves.
+    fn sums_squares(&self, inputs: &[NodeId], [_, rows, columns]: Shape) -> bool {
+        inputs[0] == inputs[1] && [rows, columns] == [1, 1]
     }
 
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::Matrices;
-use jaguar_mpc::{MatrixProductParams, Nonlinear};
+use jaguar_mpc::{MatrixProductParams, Nonlinear, SquaredRowsParams};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ use crate::ops::product::{most_product_shift, shifted};
 
 /// `A·B / 2^shift`, each sum of products rounded to a neighbour: of `[batch, n, k]` and `[batch, k, m]`, each of a
 /// scale of its own, `[batch, n, m]`. The sizes are the inputs' own. Attention has a batch of as many as there are
-/// heads.
+/// heads. A vector by itself, n = m = 1, is the sum of its values' squares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatrixProduct {
     /// Whether the first factor comes as `[batch, k, n]`, and the second as `[batch, m, k]`.
@@ -165,11 +165,22 @@ impl Interactive for MatrixProduct {
         None
     }
 
+    /// Rows by themselves are sums of squares.
+    fn takes_once(&self, inputs: &[Shape]) -> bool {
+        let of = <[Shape; 2]>::try_from(inputs).ok().and_then(|two| matrices(two, self.transposed));
+        of.is_some_and(|of| [of.rows, of.columns] == [1, 1])
+    }
+
     /// Each image's matrices are matrices of their own.
     fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
         let of = <[Shape; 2]>::try_from(at.inputs).ok().and_then(|two| matrices(two, self.transposed));
         let of = of.expect("a valid network's factors fit each other");
         let matrices = Matrices { batch: of.batch * at.images, ..of };
-        Arc::new(MatrixProductParams { out_bits: at.bits - self.shift, shift: self.shift, matrices })
+        let (out_bits, shift) = (at.bits - self.shift, self.shift);
+        if at.same {
+            let (rows, columns) = (matrices.batch, matrices.inner);
+            return Arc::new(SquaredRowsParams { out_bits, shift, rows, columns });
+        }
+        Arc::new(MatrixProductParams { out_bits, shift, matrices })
     }
 }

@@ -1,22 +1,23 @@
-//! Norms, each as operations that there are: the mean is a sum over windows and a layer of few values, the centred value a sum, its
-//! square a product, their mean again a sum and a layer, the inverse root a [power](crate::float::Power) in bands, and the scaling a
-//! product.
+//! Norms, each as operations that there are: the mean is a sum over windows and a layer of few values, the centred value a sum, the
+//! squares' sum a product of matrices (each row by itself), their mean a layer of few values, the inverse root a
+//! [power](crate::float::Power) in bands, and the scaling a product.
 //!
 //! ```text
 //! m = mean(x),   c = x − m,   v = mean(c·c) + ε,   y = c·v^(−1/2)
 //! ```
 //!
 //! What training found, the factor and the offset of each channel, becomes part of linear layers as any such map does. ε is of the
-//! architecture, but hidden in a layer too. Exporters that write a norm in primitive nodes arrive at the same operations one by one.
+//! architecture, but hidden in a layer too. Exporters that write a norm in primitive nodes arrive at the same operations one by one,
+//! but for the squares: there each is a value, and their mean a sum over windows.
 
 use super::float::Product;
 use super::onnx::product;
-use crate::float::AveragePool;
+use crate::float::{AveragePool, MatrixProduct};
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation};
 use crate::import::moves::{materialise, reshaped};
 use crate::import::tensor::{Tensor, wrap};
 use crate::import::view::View;
-use crate::import::windows::reduced_dims;
+use crate::import::windows::{reduced_dims, reduced_with_itself};
 use crate::network::Window;
 use crate::ops::add::onnx::plus;
 use crate::ops::curve::onnx::{NORM_BANDS, powered};
@@ -40,6 +41,22 @@ fn square(builder: &mut Builder, call: &Call<'_>, x: &Activation) -> Result<Acti
     let op = Product { gain: 1.0, offsets: [0.0; 2] };
     let shape = builder.shape(x.node);
     Ok(x.at(builder.push(&call.name, op, vec![x.node; 2], shape)?))
+}
+
+/// `mul·mean(x²) + add`, the mean over these dimensions: of each set of values the product with itself, and a layer of few values.
+fn squares_mean(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dims: &[usize],
+    [mul, add]: [f32; 2],
+) -> Result<Activation, Reject> {
+    let sizes = x.view.sizes();
+    let count: usize = dims.iter().map(|&d| sizes[d]).product();
+    let op = MatrixProduct { gain: 1.0, transposed: [false, true] };
+    let sums = reduced_with_itself(builder, call, x, dims, op)?;
+    let node = few(builder, call, sums.node, mul / count as f32, add)?;
+    Ok(sums.at(node))
 }
 
 /// The only value that a builder made.
@@ -78,8 +95,7 @@ fn scaled(
     dims: &[usize],
     of: [f32; 2],
 ) -> Result<Activation, Reject> {
-    let squares = square(builder, call, x)?;
-    let mean = means(builder, call, &squares, dims, of)?;
+    let mean = squares_mean(builder, call, x, dims, of)?;
     let inverse = powered(builder, call, &mean, -0.5, NORM_BANDS)?;
     only(product(builder, call, x, &inverse)?)
 }
@@ -254,10 +270,9 @@ fn squares(builder: &mut Builder, call: &Call<'_>) -> Result<Activation, Reject>
         return square(builder, call, x);
     }
     let dims = reduced_dims(&axes, x.view.rank())?;
-    let squares = square(builder, call, x)?;
     let sizes = x.view.sizes();
     let count: usize = dims.iter().map(|&d| sizes[d]).product();
-    let mut sums = means(builder, call, &squares, &dims, [count as f32, 0.0])?;
+    let mut sums = squares_mean(builder, call, x, &dims, [count as f32, 0.0])?;
     if call.attribute_int("keepdims", 1) == 0 {
         let kept = sizes.iter().enumerate().filter(|(d, _)| !dims.contains(d)).map(|(_, &size)| size);
         let view = sums.view.reshaped(&kept.collect::<Vec<_>>());

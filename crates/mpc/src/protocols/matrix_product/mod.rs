@@ -13,16 +13,17 @@
 //! 1. Each party draws its A and B, uniform.
 //! 2. C: a fresh secret s, a public key (p0, p1), keys of automorphisms, and encryptions x̂ of A_c and B_cᵀ under s,
 //!    with coefficients as in `tiling.rs` (Cheetah, USENIX Security 2022, section 3.1).
-//! 3. S: products Σ x̂·ŵ with its own numbers. Each has results at every K-th coefficient only, so K of them become one
-//!    (*packs*, see below). It adds an encryption of zero (p1·u + e1, p0·u + e0), rounds both halves to powers of two,
-//!    and masks the b half: A = ⌊2^a·a/q⌉, B = ⌊2^b·b/q⌉ + R, R uniform mod 2^b, at the results alone. Its share is −(R
-//!    >> 4).
+//! 3. S: products Σ x̂·ŵ with its own numbers. Each has results at every K-th coefficient only, so R ≤ K of them become
+//!    one (*packs*, see below). It adds an encryption of zero (p1·u + e1, p0·u + e0), rounds both halves to powers of
+//!    two, and masks the b half: A = ⌊2^a·a/q⌉, B = ⌊2^b·b/q⌉ + R, R uniform mod 2^b, at the results alone. Its share
+//!    is −(R >> 4).
 //! 4. C: its share is (16·B + 8 + A·s mod 2^a) >> 8. (a is 8 bits more than a share has, b 4.)
 //!
 //! *Packs.* With z = x + X^h·y the sum z + σ(x − X^h·y) of x and y, σ: X ↦ X^(N/h + 1), has 2·x at multiples of 2h, and
-//! 2·y at odd multiples of h: σ changes the sign of odd multiples of h, and keeps even ones. So with h = K/2, …, 2, 1
-//! all others cancel, and log2 K automorphisms make one ciphertext of K (Chen, Dai, Kim, Song, ACNS 2021, algorithm 2;
-//! for products BumbleBee, NDSS 2025). The factor K is taken away beforehand: ŵ is divided by it modulo the odd q.
+//! 2·y at odd multiples of h: σ changes the sign of odd multiples of h, and keeps even ones. So with h = K/2, K/4, …, K/R
+//! log2 R automorphisms make one ciphertext of R, with all results at multiples of K/R (Chen, Dai, Kim, Song, ACNS 2021,
+//! algorithm 2; for products BumbleBee, NDSS 2025). What lies between these means nothing, and is not sent of the b
+//! half. The factor R is taken away beforehand: ŵ is divided by it modulo the odd q.
 //!
 //! **Error.** Less than one ulp and no bias, as of a truncation, and ε of 2^-10 ulp where s ≥ 12 (4/2^s below). ε is
 //! what both cross terms are off by: their shares are made of the upper L − max(0, s − 12) bits, and each is off by
@@ -46,13 +47,14 @@
 //!   opened later moves by 2^-10 of a rounding by it, while each rounding's coin, which the client knows, moves it by
 //!   one: `docs/attacks.md`, *Rounding coins*.
 //!
-//! *Rows by numbers* are such matrices too: `rows.rs`.
+//! *Rows by numbers* are such matrices too: `rows.rs`; and rows by themselves: `squares.rs`.
 //!
 //! Exact figures: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`. One round trip offline, after
 //! all that draws correlations ([`Block::complete`], [`Block::settle`]), which many layers share; one online.
 
 mod kernel;
 pub(crate) mod rows;
+pub(crate) mod squares;
 mod tiling;
 mod triple;
 
@@ -64,7 +66,7 @@ use zeroize::Zeroizing;
 
 use self::kernel::add_products;
 use self::tiling::Layout;
-use self::triple::{Sent, Tools, Triple, client, making_bytes, server};
+use self::triple::{Sent, Tools, Triple, Words, client, making_bytes, server};
 use crate::block::{self, Block, Flights};
 use crate::cost::{self, Cost};
 use crate::error::{MpcError, check_range};
@@ -288,6 +290,50 @@ enum Material {
     Made(Triple),
 }
 
+impl Material {
+    /// What was made.
+    fn triple(&self) -> Result<&Triple, MpcError> {
+        match self {
+            Self::Made(triple) => Ok(triple),
+            Self::Planned(..) | Self::Sent(_) => {
+                Err(MpcError::misuse("block", "one that is not complete", "a complete one"))
+            }
+        }
+    }
+
+    /// The exchange of the triple, for what is `drawn` and the `factors` of its cross terms: what the client sends is no draw.
+    fn complete(
+        &mut self,
+        role: Role,
+        of: &Matrices,
+        drawn: impl FnOnce(&mut Prg) -> Triple,
+        factors: impl FnOnce(&Triple) -> Vec<Words>,
+        chan: &mut Channel,
+    ) -> Result<(), MpcError> {
+        let Self::Planned(cpu, layout) = &self else { return Ok(()) };
+        let tools = Tools::new(*cpu, Layout::clone(layout));
+        let tools = tools.ok_or_else(|| MpcError::misuse("layout", "a modulus", "one of fewer bits"))?;
+        let mut prg = Prg::from_os();
+        let mut triple = drawn(&mut prg);
+        let factors = factors(&triple);
+        *self = match role {
+            Role::Client => Self::Sent(Box::new(client(tools, triple, &factors, chan, &mut prg)?)),
+            Role::Server => {
+                server(&tools, of, &mut triple, &factors, chan, &mut prg)?;
+                Self::Made(triple)
+            }
+        };
+        Ok(())
+    }
+
+    fn settle(&mut self, of: &Matrices, chan: &mut Channel) -> Result<(), MpcError> {
+        if let Self::Sent(sent) = self {
+            *self = Self::Made(sent.receive(of, chan)?);
+        }
+        Ok(())
+    }
+}
+
 /// The run of all of it.
 struct Run {
     params: MatrixProductParams,
@@ -298,46 +344,20 @@ struct Run {
     opening: Opening,
 }
 
-impl Run {
-    fn triple(&self) -> Result<&Triple, MpcError> {
-        match &self.material {
-            Material::Made(triple) => Ok(triple),
-            Material::Planned(..) | Material::Sent(_) => {
-                Err(MpcError::misuse("block", "one that is not complete", "a complete one"))
-            }
-        }
-    }
-}
-
 impl Flights for Run {
     fn steps(&self) -> usize {
         Opening::STEPS
     }
 
-    /// The exchange of the triple: what the client sends is no draw.
     fn complete(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
-        let Material::Planned(cpu, layout) = &self.material else { return Ok(()) };
-        let of = self.params.matrices;
-        let tools = Tools::new(*cpu, Layout::clone(layout));
-        let tools = tools.ok_or_else(|| MpcError::misuse("layout", "a modulus", "one of fewer bits"))?;
-        let mut prg = Prg::from_os();
-        let mut triple = Triple::drawn(&of, self.counts, self.params.ring_bits(), &mut prg);
-        self.material = match self.opening.role {
-            Role::Client => Material::Sent(Box::new(client(tools, &of, triple, chan, &mut prg)?)),
-            Role::Server => {
-                server(&tools, &of, &mut triple, chan, &mut prg)?;
-                Material::Made(triple)
-            }
-        };
-        Ok(())
+        let (of, role) = (self.params.matrices, self.opening.role);
+        let drawn = |prg: &mut Prg| Triple::drawn(&of, self.counts, self.params.ring_bits(), prg);
+        let factors = |triple: &Triple| triple.factors(&of, role == Role::Client);
+        self.material.complete(role, &of, drawn, factors, chan)
     }
 
     fn settle(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
-        if let Material::Sent(sent) = &mut self.material {
-            let triple = sent.receive(&self.params.matrices, chan)?;
-            self.material = Material::Made(triple);
-        }
-        Ok(())
+        self.material.settle(&self.params.matrices, chan)
     }
 
     fn start(&mut self, values: &[u64]) {
@@ -358,7 +378,7 @@ impl Flights for Run {
     }
 
     fn step(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
-        self.triple()?;
+        self.material.triple()?;
         self.opening.step(chan, step)
     }
 

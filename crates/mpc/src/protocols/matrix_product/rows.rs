@@ -3,7 +3,7 @@
 //!
 //! A row is a matrix of 1 × m, its number one of 1 × 1: a product of matrices (`super`) with a batch of as many as
 //! there are rows. Its triple has a random number α_i and a random row β_ij, and γ_ij = α_i·β_ij, so α is masked and
-//! opened once a row, not once a value. Both cross terms are made of full ciphertexts (`tiling.rs`): T = K rows side by
+//! opened once a row, not once a value. Both cross terms are made of full ciphertexts (`tiling.rs`): T ≤ K rows side by
 //! side, or the numbers of T rows.
 //!
 //! ```text
@@ -11,13 +11,13 @@
 //! the client's numbers:  x̂[t] = α_t           ŵ_t[j·T − t] = β_tj, X^N = −1     (x̂·ŵ_t)[j·T] = α_t·β_tj
 //! ```
 //!
-//! T such responses become one pack, which has the products of T rows and nothing else in what is sent of it.
+//! R such responses become one pack, of whose b half the products of R rows are sent and nothing else.
 //!
 //! **Error, and who learns what**, as of a product of matrices: less than one ulp and no bias, and ε of 2^-10 ulp where
 //! s ≥ 12. What the parties see is what they see there, of other matrices.
 //!
 //! *Beside a product value by value*, which takes 2L COTs and L·(L + 1) bits a value offline: for 197 rows of 192 and L
-//! = 48 this takes 84 bytes a value offline instead of 294, and 6 each way online instead of 12. Few or short rows are
+//! = 48 this takes 78 bytes a value offline instead of 294, and 6 each way online instead of 12. Few or short rows are
 //! dearer, for keys and ciphertexts are of one size: [`RowProductParams::pays`]. Exact figures: [`Nonlinear::cost`].
 
 use std::ops::Range;
@@ -49,7 +49,7 @@ pub struct RowProductParams {
 }
 
 /// What a correlation takes beside bytes: about as long as so many on a link of some 20 MB/s.
-const COT: u64 = 1;
+pub(super) const COT: u64 = 1;
 
 impl RowProductParams {
     /// The numbers, and behind them the rows.

@@ -8,8 +8,9 @@
 //! x̂[i·M·K + j] = X[i, j]      ŵ[l·K − j] = W[j, l], X^N = −1      (x̂·ŵ)[(i·M + l)·K] = Σ_j X[i, j]·W[j, l]
 //! ```
 //!
-//! A *response* is the sum over blocks of k. It has results at multiples of K only; K responses make one *pack*
-//! ([`super::triple`]).
+//! A *response* is the sum over blocks of k. It has results at multiples of K only; R = 2^`pack_log2` ≤ K responses make
+//! one *pack*, the r-th with its results K/R·r behind those multiples ([`super::triple`]). More packs take a short a
+//! half each, a larger R keys of more automorphisms: [`Layout::new`] weighs them.
 //!
 //! *Small matrices of a batch* share a ciphertext: T of them with T·k ≤ K, side by side in its stretches of K. The t-th,
 //! X_t, meets the W of its own:
@@ -50,14 +51,31 @@ pub(super) struct Tiling {
     pub tile_rows: usize,
     pub tile_columns: usize,
     pub gap_log2: u32,
+    /// R, responses of a pack, as a power of two: K at most.
+    pub pack_log2: u32,
     /// T: of the batch, how many share a ciphertext. More than one only where `together·inner` is at most the gap.
     pub together: usize,
 }
 
 impl Tiling {
-    /// K: columns of a block of X, and responses of a pack.
+    /// K: columns of a block of X.
     pub fn gap(&self) -> usize {
         1 << self.gap_log2
+    }
+
+    /// R: responses of a pack.
+    pub fn packed(&self) -> usize {
+        1 << self.pack_log2
+    }
+
+    /// log2 K/R: how far the results of a pack's neighbours lie apart.
+    pub fn apart_log2(&self) -> u32 {
+        self.gap_log2 - self.pack_log2
+    }
+
+    /// Automorphisms that its packs take, each by log2 h as a bit.
+    fn automorphisms(&self) -> u32 {
+        (1 << self.gap_log2) - (1 << self.apart_log2())
     }
 
     pub fn row_blocks(&self) -> usize {
@@ -93,12 +111,12 @@ impl Tiling {
     }
 
     pub fn packs(&self) -> usize {
-        self.responses().div_ceil(self.gap())
+        self.responses().div_ceil(self.packed())
     }
 
     /// The numbers of a pack's responses.
     pub fn pack(&self, number: usize) -> std::ops::Range<usize> {
-        number * self.gap()..((number + 1) * self.gap()).min(self.responses())
+        number * self.packed()..((number + 1) * self.packed()).min(self.responses())
     }
 
     /// Of a response: which of the batch, which columns of W, which rows of X.
@@ -116,13 +134,14 @@ impl Tiling {
 
     /// The results of a pack in the order in which they are sent: the coefficient, and which of `[batch][n][m]`.
     pub fn results(&self, pack: usize) -> impl Iterator<Item = (usize, [usize; 3])> + '_ {
-        let first = pack * self.gap();
+        let first = pack * self.packed();
         self.pack(pack).flat_map(move |response| {
             let (batch, column, row) = self.place(response);
             let (rows, columns) = self.size(response);
             (0..rows).flat_map(move |i| {
                 (0..columns).map(move |l| {
-                    let coefficient = (i * self.tile_columns + l) * self.gap() + response - first;
+                    let behind = (response - first) << self.apart_log2();
+                    let coefficient = (i * self.tile_columns + l) * self.gap() + behind;
                     (coefficient, [batch, row * self.tile_rows + i, column * self.tile_columns + l])
                 })
             })
@@ -137,11 +156,11 @@ impl Tiling {
     /// Key switches of all packs: one for each two that are joined, and for each that is alone.
     fn switches(&self) -> u64 {
         let of = |responses: usize| {
-            let levels = (0..self.gap_log2).map(|level| responses.min(self.gap() >> (level + 1)));
+            let levels = (0..self.pack_log2).map(|level| responses.min(self.packed() >> (level + 1)));
             levels.sum::<usize>() as u64
         };
-        let (whole, rest) = (self.responses() / self.gap(), self.responses() % self.gap());
-        whole as u64 * of(self.gap()) + of(rest)
+        let (whole, rest) = (self.responses() / self.packed(), self.responses() % self.packed());
+        whole as u64 * of(self.packed()) + of(rest)
     }
 
     /// Bytes that its key switches count as.
@@ -149,9 +168,10 @@ impl Tiling {
         self.switches() * SWITCH
     }
 
-    /// Of all sensible ones the one of the least bytes, key switches counted as such.
-    fn best([batch, rows, inner, columns]: [usize; 4], n: usize, prices: &Prices) -> Self {
-        let mut best: Option<(u64, Self)> = None;
+    /// All sensible ones: for each K and R the one of the least bytes, with these bytes, key switches counted as such and
+    /// keys left out.
+    fn sensible([batch, rows, inner, columns]: [usize; 4], n: usize, prices: &Prices) -> Vec<(u64, Self)> {
+        let mut all = Vec::new();
         let largest = inner.saturating_mul(batch).min(n).next_power_of_two().min(n).ilog2();
         for gap_log2 in 0..=largest {
             let room = n >> gap_log2;
@@ -165,20 +185,61 @@ impl Tiling {
             let most = rows.min(room);
             let tile_rows = rows.div_ceil(rows.div_ceil(most));
             let widest = (room / tile_rows).min(columns);
-            for log2 in 0..=widest.ilog2() {
-                let tile_columns = columns.div_ceil(columns.div_ceil((widest >> log2).max(1)));
-                let tiling =
-                    Self { batch, rows, inner, columns, tile_rows, tile_columns, gap_log2, together };
-                let price = tiling.ciphertexts() as u64 * prices.ciphertext
-                    + tiling.packs() as u64 * prices.a_half
-                    + u64::from(gap_log2) * prices.key
-                    + tiling.switching();
-                if best.is_none_or(|(least, _)| price < least) {
-                    best = Some((price, tiling));
-                }
+            for pack_log2 in 0..=gap_log2 {
+                let tilings = (0..=widest.ilog2()).map(|log2| {
+                    let tile_columns = columns.div_ceil(columns.div_ceil((widest >> log2).max(1)));
+                    let tiling = Self {
+                        batch,
+                        rows,
+                        inner,
+                        columns,
+                        tile_rows,
+                        tile_columns,
+                        gap_log2,
+                        pack_log2,
+                        together,
+                    };
+                    let price = tiling.ciphertexts() as u64 * prices.ciphertext
+                        + tiling.packs() as u64 * prices.a_half
+                        + tiling.switching();
+                    (price, tiling)
+                });
+                all.extend(tilings.min_by_key(|(price, _)| *price));
             }
         }
-        best.expect("a gap of one is always possible").1
+        all
+    }
+
+    /// Of all sensible ones of each size those that take the least bytes together: keys are shared.
+    fn best(sizes: &[[usize; 4]], n: usize, prices: &Prices) -> Vec<Self> {
+        let each: Vec<_> = sizes.iter().map(|&sizes| Self::sensible(sizes, n, prices)).collect();
+        let mut best: (u64, Vec<Self>) = (u64::MAX, Vec::new());
+        let mut chosen = Vec::new();
+        Self::cheaper(&each, prices, (0, 0), &mut chosen, &mut best);
+        best.1
+    }
+
+    /// Goes through all that go with what is `chosen` and was paid for, bytes and automorphisms.
+    fn cheaper(
+        each: &[Vec<(u64, Self)>],
+        prices: &Prices,
+        (bytes, automorphisms): (u64, u32),
+        chosen: &mut Vec<Self>,
+        best: &mut (u64, Vec<Self>),
+    ) {
+        let Some((first, others)) = each.split_first() else {
+            let price = bytes + u64::from(automorphisms.count_ones()) * prices.key;
+            if price < best.0 {
+                *best = (price, chosen.clone());
+            }
+            return;
+        };
+        for (price, tiling) in first {
+            chosen.push(*tiling);
+            let paid = (bytes + price, automorphisms | tiling.automorphisms());
+            Self::cheaper(others, prices, paid, chosen, best);
+            chosen.pop();
+        }
     }
 }
 
@@ -189,7 +250,7 @@ struct Prices {
     key: u64,
 }
 
-/// The ring, and both cross terms in it.
+/// The ring, and the cross terms in it.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub parameters: RnsParameters,
@@ -201,32 +262,43 @@ pub(super) struct Layout {
     pub ring_bits: u32,
     /// r: of shares of the cross terms the upper r of L bits are made, and zeros below.
     pub made_bits: u32,
-    /// The client's A times the server's B, and the client's Bᵀ times the server's Aᵀ.
-    pub terms: [Tiling; 2],
+    /// The client's A times the server's B, and the client's Bᵀ times the server's Aᵀ; of rows by themselves one alone.
+    pub terms: Vec<Tiling>,
 }
 
 impl Layout {
     /// For matrices in which there is something. `None` where no ring on record has room for the noise.
     pub fn new(of: &Matrices, ring_bits: u32, made_bits: u32) -> Option<Self> {
+        let terms = [[of.batch, of.rows, of.inner, of.columns], [of.batch, of.columns, of.inner, of.rows]];
+        Self::of_terms(&terms, ring_bits, made_bits)
+    }
+
+    /// For cross terms of these sizes: how many side by side, n, k and m. In the first ring on record that has room, the
+    /// one of the least bytes.
+    pub fn of_terms(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
         RINGS.iter().find_map(|&(n, primes)| {
-            let poly = |bits: u32| pack::packed_len(n * primes, bits) as u64;
-            let prices = Prices {
-                ciphertext: poly(2 * ring_bits / primes as u32),
-                a_half: pack::packed_len(n, made_bits + A_MORE) as u64,
-                key: 2 * poly(2 * ring_bits / primes as u32),
-            };
-            let terms =
-                [[of.batch, of.rows, of.inner, of.columns], [of.batch, of.columns, of.inner, of.rows]];
-            let terms = terms.map(|sizes| Tiling::best(sizes, n, &prices));
-            // The fewest bits, and the largest digits that these have room for.
-            PRIME_BITS.into_iter().find_map(|prime_bits| {
-                let parameters = RnsParameters::search(n, prime_bits, primes).ok()?;
-                let digits = [prime_bits, prime_bits.div_ceil(2)];
-                digits.into_iter().find_map(|digit_bits| {
-                    let parameters = parameters.clone();
+            // Whole primes for a digit, or halves.
+            let layouts = [1, 2].into_iter().filter_map(|parts| {
+                let poly = |bits: u32| pack::packed_len(n * primes, bits) as u64;
+                let ciphertext = poly(2 * ring_bits / primes as u32);
+                let prices = Prices {
+                    ciphertext,
+                    a_half: pack::packed_len(n, made_bits + A_MORE) as u64,
+                    key: primes as u64 * parts * ciphertext,
+                };
+                let terms = Tiling::best(terms, n, &prices);
+                // The fewest bits that have room.
+                PRIME_BITS.into_iter().find_map(|prime_bits| {
+                    let parameters = RnsParameters::search(n, prime_bits, primes).ok()?;
+                    let digit_bits = prime_bits.div_ceil(parts as u32);
+                    let terms = terms.clone();
                     let layout = Self { parameters, prime_bits, digit_bits, ring_bits, made_bits, terms };
                     (8.0 * layout.deviation() <= 1.0).then_some(layout)
                 })
+            });
+            layouts.min_by_key(|layout| {
+                let switching: u64 = layout.terms.iter().map(Tiling::switching).sum();
+                (layout.upload_bytes() + layout.response_bytes()) as u64 + switching
             })
         })
     }
@@ -241,10 +313,11 @@ impl Layout {
         self.parameters.primes().len() * self.prime_bits.div_ceil(self.digit_bits) as usize
     }
 
-    /// Automorphisms that packs take, by the distance h of the two results that one tells apart: N/h + 1.
-    pub fn elements(&self) -> impl Iterator<Item = usize> {
-        let (n, most) = (self.n(), self.terms.map(|term| term.gap_log2).into_iter().max().unwrap_or(0));
-        (0..most).map(move |log2| (n >> log2) + 1)
+    /// Automorphisms that packs take: log2 of the distance h of the two results that one tells apart, and N/h + 1.
+    pub fn elements(&self) -> impl Iterator<Item = (u32, usize)> {
+        let n = self.n();
+        let all = self.terms.iter().fold(0, |all, term| all | term.automorphisms());
+        (0..n.ilog2()).filter(move |log2| all >> log2 & 1 == 1).map(move |log2| (log2, (n >> log2) + 1))
     }
 
     /// The standard deviation of a share's error, but for its own rounding, in units of its last place.
@@ -253,7 +326,7 @@ impl Layout {
         let of = |term: &Tiling| {
             // (Of the largest numbers that the server may draw.)
             let squares = (term.inner * term.tile_columns) as f64 * 4f64.powi(self.ring_bits as i32 - 1);
-            let levels = (4f64.powi(term.gap_log2 as i32) - 1.0) / 3.0;
+            let levels = (4f64.powi(term.pack_log2 as i32) - 1.0) / 3.0;
             let switched = Noise::of_digits(n, self.digits(), self.digit_bits).multiply(levels);
             let all = Noise::fresh().multiply(squares) + switched + Noise::fresh_public(n);
             let modulus: f64 = self.parameters.primes().iter().map(|&p| (p as f64).log2()).sum();
@@ -302,7 +375,8 @@ mod tests {
             let [batch, rows, inner, columns] = sizes;
             for n in [64, 4096] {
                 let prices = Prices { ciphertext: 50_000, a_half: 20_000, key: 100_000 };
-                let tiling = Tiling::best(sizes, n, &prices);
+                let tiling = Tiling::best(&[sizes], n, &prices)[0];
+                assert!(tiling.pack_log2 <= tiling.gap_log2);
                 assert!(tiling.tile_rows * tiling.tile_columns * tiling.gap() <= n, "{tiling:?}");
                 assert!(tiling.inner_blocks() * tiling.gap() >= inner);
                 assert!(tiling.together == 1 || tiling.together * inner <= tiling.gap(), "{tiling:?}");

@@ -7,6 +7,7 @@
 use jaguar_wire::memory_pair;
 
 use super::rows::{RowProductParams, Rows};
+use super::squares::SquaredRowsParams;
 use super::tiling::{A_MORE, B_MORE};
 use super::triple::{Keys, all, hide, masked, products, unmasked};
 use super::*;
@@ -149,6 +150,110 @@ fn online_neither_learns_anything_of_the_others_row() {
     }
 }
 
+/// Online, of a row of two by itself modulo four: all pairs with all shares of them, of either kind. By ciphertexts the client's share of γ is
+/// uniform; value by value its lowest bit is that of its own squares.
+#[test]
+fn online_neither_learns_anything_of_the_others_squares() {
+    const L: u32 = 2;
+    for encrypted in [true, false] {
+        let (free, step) = if encrypted { (L, 1) } else { (L - 1, 2) };
+        let all = 1usize << (4 * L + free);
+        let params = SquaredRowsParams { out_bits: 1, shift: 1, rows: all, columns: 2 };
+        let mut drawn: [[Vec<u64>; 2]; 2] = Default::default();
+        for mut random in 0..all {
+            let alpha = [0, 1].map(|_| [0, 1].map(|_| take(&mut random, L)));
+            let gamma = (0..2).map(|i| (alpha[0][i] + alpha[1][i]).pow(2)).sum::<u64>();
+            let own = if encrypted { 0 } else { alpha[0].iter().map(|a| a * a).sum() };
+            let client = (own + step * take(&mut random, free)) % 4;
+            for (party, drawn) in drawn.iter_mut().enumerate() {
+                drawn[0].extend(alpha[party]);
+                drawn[1].push(if party == 0 { client } else { gamma.wrapping_sub(client) % 4 });
+            }
+        }
+        let tried = [[0, 0], [1, 2], [3, 3], [2, 1], [0, 3]];
+        for x in tried {
+            for y in tried {
+                let inputs = [x, y];
+                let [mut client, mut server] = [0, 1].map(|party| {
+                    let opening =
+                        Opening { role: [Role::Client, Role::Server][party], bits: L, values: Vec::new() };
+                    let [a, c] = drawn[party].clone().map(Zeroizing::new);
+                    let material = Material::Made(Triple { a, b: Zeroizing::default(), c });
+                    let mut run = squares::Run { params, material, opening };
+                    run.start(&inputs[party].repeat(all));
+                    run
+                });
+                let sent = [client.opening.values.clone(), server.opening.values.clone()];
+                by_turns(&mut client, &mut server);
+                for party in [0, 1] {
+                    let view = |e: usize| {
+                        let ([a, c], theirs) = (&drawn[party], &sent[1 - party]);
+                        let seen = [a[2 * e], a[2 * e + 1], theirs[2 * e], theirs[2 * e + 1]];
+                        let view = seen.into_iter().fold(0, |view, part| view << L | part as usize);
+                        view << free | (c[e] >> (L - free)) as usize
+                    };
+                    let what = format!("party {party}, inputs {inputs:?}, encrypted: {encrypted}");
+                    assert_uniform((0..all).map(view), all, &what);
+                }
+                let squares = (0..2).map(|i| (x[i] + y[i]).pow(2)).sum::<u64>() % 4;
+                let (c, s) = (client.finish(), server.finish());
+                let up = c.iter().zip(&s).filter(|(c, s)| (*c + *s) % 2 != squares / 2).count();
+                assert_eq!(2 * up, all * (squares as usize % 2));
+            }
+        }
+    }
+}
+
+/// γ is Σ α² but for less than two units of what shares are made of, of random halves and of the largest.
+#[test]
+fn squared_rows_are_ones_but_for_their_last_places() {
+    for (out_bits, shift) in [(20, 14), (28, 20), (16, 2)] {
+        for (rows, columns) in [(1, 5000), (197, 192), (23, 33), (5, 4096)] {
+            for extreme in [false, true] {
+                let (ring, made) = (out_bits + shift, out_bits + shift.min(SLACK));
+                let layout = Layout::of_terms(&[[rows, 1, columns, 1]], ring, made).unwrap();
+                let of = sizes([rows, 1, columns, 1]);
+                let mask = u64::MAX >> (64 - ring);
+                let one = |role: Role, chan: &mut Channel| {
+                    let tools = Tools::new(Cpu::detect(), layout.clone()).unwrap();
+                    let mut prg = Prg::new([17 + role as u8; 32]);
+                    let mut a = Zeroizing::new(vec![0; rows * columns]);
+                    prg.fill_words(&mut a, ring);
+                    if extreme {
+                        let most = [1 << (ring - 1), mask, 0];
+                        a.iter_mut().enumerate().for_each(|(i, word)| *word = most[i % 3]);
+                    }
+                    let mut c = Zeroizing::new(vec![0; rows]);
+                    add_products(&of, &a, &a, &mut c);
+                    let mut triple = Triple { a, b: Zeroizing::default(), c };
+                    let mut factor = squares::factor(&triple, role);
+                    factor.iter_mut().for_each(|word| *word &= mask);
+                    if role == Role::Client {
+                        let mut sent = client(tools, triple, &[factor], chan, &mut prg).unwrap();
+                        return sent.receive(&of, chan).unwrap();
+                    }
+                    server(&tools, &of, &mut triple, &[factor], chan, &mut prg).unwrap();
+                    triple
+                };
+                let (mut a, mut b) = memory_pair();
+                let [client, server] = std::thread::scope(|scope| {
+                    let server = scope.spawn(|| one(Role::Server, &mut b));
+                    [one(Role::Client, &mut a), server.join().unwrap()]
+                });
+                let unit = 1i64 << (shift - shift.min(SLACK));
+                for row in 0..rows {
+                    let alpha =
+                        (row * columns..).take(columns).map(|i| client.a[i].wrapping_add(server.a[i]));
+                    let exact = alpha.fold(0u64, |sum, a| sum.wrapping_add(a.wrapping_mul(a)));
+                    let error = client.c[row].wrapping_add(server.c[row]).wrapping_sub(exact) << (64 - ring);
+                    let error = error as i64 >> (64 - ring);
+                    assert!(error.abs() < 2 * unit, "{error} of units of {unit}, {rows} of {columns}");
+                }
+            }
+        }
+    }
+}
+
 /// What hides a b half: all phases of a result and all masks, in shares of three bits. What is sent is uniform whatever
 /// the phase is, and the shares add up to one of the two numbers next to the phase, whatever the a half adds.
 #[test]
@@ -190,10 +295,11 @@ fn both(params: MatrixProductParams, extreme: bool) -> [Triple; 2] {
             add_products(&params.matrices, &triple.a, &triple.b, &mut triple.c);
         }
         let of = &params.matrices;
+        let factors = triple.factors(of, role == Role::Client);
         if role == Role::Client {
-            return client(tools, of, triple, chan, &mut prg).unwrap().receive(of, chan).unwrap();
+            return client(tools, triple, &factors, chan, &mut prg).unwrap().receive(of, chan).unwrap();
         }
-        server(&tools, of, &mut triple, chan, &mut prg).unwrap();
+        server(&tools, of, &mut triple, &factors, chan, &mut prg).unwrap();
         triple
     };
     std::thread::scope(|scope| {

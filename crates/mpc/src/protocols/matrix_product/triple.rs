@@ -44,7 +44,7 @@ impl Triple {
     }
 
     /// The parts of this party that cross terms take: A and Bᵀ of the client, B and Aᵀ of the server.
-    fn factors(&self, of: &Matrices, client: bool) -> [Words; 2] {
+    pub(super) fn factors(&self, of: &Matrices, client: bool) -> Vec<Words> {
         let (own, other, height) =
             if client { (&self.a, &self.b, of.inner) } else { (&self.b, &self.a, of.rows) };
         let width = other.len() / of.batch / height;
@@ -54,7 +54,7 @@ impl Triple {
                 values.iter().enumerate().for_each(|(column, &value)| to[column * height + row] = value);
             }
         }
-        [own.clone(), turned]
+        vec![own.clone(), turned]
     }
 
     /// Adds a share of a result of cross term `term` to C.
@@ -139,7 +139,7 @@ impl Tools {
         message
     }
 
-    /// The server's block of W, over 2^gap_log2: its numbers modulo 2^L of least absolute value.
+    /// The server's block of W, over 2^pack_log2: its numbers modulo 2^L of least absolute value.
     fn weights(&self, tiling: &Tiling, w: &[u64], batch: usize, column: usize, block: usize) -> Poly<Values> {
         let (n, gap, columns) = (self.n(), tiling.gap(), tiling.columns);
         let mut coefficients = Zeroizing::new(vec![0i64; n]);
@@ -159,7 +159,7 @@ impl Tools {
             }
         }
         let mut poly = self.ring.from_signed(&coefficients);
-        self.ring.divide_by_power(&mut poly, tiling.gap_log2);
+        self.ring.divide_by_power(&mut poly, tiling.pack_log2);
         self.ring.to_values(poly)
     }
 }
@@ -213,7 +213,7 @@ pub(super) fn making_bytes(layout: &Layout, of: &Matrices, threads: usize) -> [u
     let client = ahead * 4 * poly;
     let inputs: u64 = layout.terms.iter().map(|term| 2 * poly * term.ciphertexts() as u64).sum();
     let of_thread = |term: &Tiling| {
-        let responses = term.gap().min(term.responses()) as u64;
+        let responses = term.packed().min(term.responses()) as u64;
         (2 * responses + term.inner_blocks() as u64 + 6) * poly
     };
     let working = layout.terms.iter().map(of_thread).max().unwrap_or(0) * threads.max(1) as u64;
@@ -223,14 +223,14 @@ pub(super) fn making_bytes(layout: &Layout, of: &Matrices, threads: usize) -> [u
 
 /// The client's part, out of `prg`, which is secret.
 ///
-/// 1. Draws its A and B.
-/// 2. A fresh secret; sends a public key, keys of automorphisms, and encryptions of A and Bᵀ.
+/// 1. (It has drawn its A and B.)
+/// 2. A fresh secret; sends a public key, keys of automorphisms, and encryptions of its `factors`, A and Bᵀ.
 /// 3. (The server's.)
 /// 4. [`Sent::receive`] adds what it decrypts to its A·B.
 pub(super) fn client(
     tools: Tools,
-    of: &Matrices,
     triple: Triple,
+    factors: &[Words],
     chan: &mut Channel,
     prg: &mut Prg,
 ) -> Result<Sent, MpcError> {
@@ -239,15 +239,15 @@ pub(super) fn client(
     let key = secret.public_key(prg);
     let (own, p0) = key.parts();
     tools.send(chan, own, &[p0])?;
-    for element in layout.elements() {
+    for (_, element) in layout.elements() {
         let key = GaloisKey::new(&secret, element, layout.digit_bits, prg);
         let (own, parts) = key.switching_key().parts();
         tools.send(chan, own, &parts.collect::<Vec<_>>())?;
     }
-    for (tiling, x) in layout.terms.iter().zip(triple.factors(of, true)) {
+    for (tiling, x) in layout.terms.iter().zip(factors) {
         let noise = seed(prg);
         let encrypted = |number| {
-            let message = tools.plain.scale(ring, &tools.block(tiling, &x, number));
+            let message = tools.plain.scale(ring, &tools.block(tiling, x, number));
             let mut prg = Prg::derive(&noise, "jaguar matrix ciphertext", &[number as u64]);
             secret.encrypt(ring, &message, &mut prg)
         };
@@ -299,8 +299,8 @@ fn decrypt(
 /// What the server has of the client's key.
 pub(super) struct Keys {
     public: PublicKey,
-    /// By the logarithm of h: the automorphism that changes the sign of X^h, and X^h.
-    levels: Vec<(GaloisKey, Poly<Values>)>,
+    /// By the logarithm of h, of those that packs take: the automorphism that changes the sign of X^h, and X^h.
+    levels: Vec<(u32, GaloisKey, Poly<Values>)>,
 }
 
 impl Keys {
@@ -308,7 +308,7 @@ impl Keys {
         let Tools { layout, ring, .. } = tools;
         let seed = tools.receive_seed(chan)?;
         let public = PublicKey::from_parts(ring, seed, tools.receive_poly(chan)?);
-        let level = |(log2, element): (usize, usize)| {
+        let level = |(log2, element): (u32, usize)| {
             let seed = tools.receive_seed(chan)?;
             let parts: Result<Vec<_>, MpcError> =
                 (0..layout.digits()).map(|_| tools.receive_poly(chan)).collect();
@@ -316,9 +316,9 @@ impl Keys {
             let mut moved = vec![0i8; tools.n()];
             moved[1 << log2] = 1;
             let moved = ring.to_values(ring.from_signed(&moved));
-            Ok((GaloisKey::from_parts(ring, element, key), moved))
+            Ok((log2, GaloisKey::from_parts(ring, element, key), moved))
         };
-        let levels: Result<_, MpcError> = layout.elements().enumerate().map(level).collect();
+        let levels: Result<_, MpcError> = layout.elements().map(level).collect();
         Ok(Self { public, levels: levels? })
     }
 
@@ -328,19 +328,21 @@ impl Keys {
         Self { public, levels: Vec::new() }
     }
 
-    /// One ciphertext with the coefficients at multiples of K of all: of the t-th at K·i + t, times K.
+    /// One ciphertext with the coefficients at multiples of K of all: of the t-th at K·i + K/R·t, times R. (What is between these
+    /// means nothing.)
     fn pack(
         &self,
         ring: &Ring,
-        gap_log2: u32,
+        tiling: &Tiling,
         mut of: Vec<Option<Ciphertext<Values>>>,
     ) -> Option<Ciphertext<Values>> {
-        for log2 in (0..gap_log2 as usize).rev() {
-            let (key, moved) = &self.levels[log2];
-            for t in 0..1 << log2 {
+        for level in (0..tiling.pack_log2).rev() {
+            let own = |(log2, ..): &&(u32, GaloisKey, Poly<Values>)| *log2 == level + tiling.apart_log2();
+            let (_, key, moved) = self.levels.iter().find(own).expect("a key for each level of a pack");
+            for t in 0..1 << level {
                 let Some(mut sum) = of[t].take() else { continue };
                 let mut difference = sum.duplicate();
-                if let Some(mut other) = of[t + (1 << log2)].take() {
+                if let Some(mut other) = of[t + (1 << level)].take() {
                     other.multiply_assign(ring, moved);
                     sum.add_assign(ring, &other);
                     ring.sub_assign(&mut difference.a, &other.a);
@@ -363,27 +365,29 @@ pub(super) struct Pack {
 
 /// The server's part, out of `prg`, which is secret.
 ///
-/// 1. Draws its A and B.
+/// 1. (It has drawn its A and B, of which the `factors` are.)
 /// 2. (The client's.)
 /// 3. Sends packs of the products, each with a fresh encryption of zero and a uniform mask R, and adds −R to its A·B.
 pub(super) fn server(
     tools: &Tools,
     of: &Matrices,
     triple: &mut Triple,
+    factors: &[Words],
     chan: &mut Channel,
     prg: &mut Prg,
 ) -> Result<(), MpcError> {
     let Tools { layout, ring, .. } = tools;
     let keys = Keys::receive(tools, chan)?;
-    let mut inputs: [Vec<Ciphertext<Values>>; 2] = Default::default();
-    for (inputs, tiling) in inputs.iter_mut().zip(&layout.terms) {
+    let mut inputs: Vec<Vec<Ciphertext<Values>>> = Vec::new();
+    for tiling in &layout.terms {
+        let mut own = Vec::new();
         for _ in 0..tiling.ciphertexts() {
             let seed = tools.receive_seed(chan)?;
             let b = tools.receive_poly(chan)?;
-            inputs.push(SeededCiphertext { seed, b }.expand(ring));
+            own.push(SeededCiphertext { seed, b }.expand(ring));
         }
+        inputs.push(own);
     }
-    let factors = triple.factors(of, false);
     for (term, tiling) in layout.terms.iter().enumerate() {
         let fresh = seed(prg);
         // (Not kept while the next term is made.)
@@ -418,7 +422,7 @@ pub(super) fn products(
     let Tools { ring, .. } = tools;
     let blocks = tiling.inner_blocks();
     let (mut made_for, mut weights): (_, Vec<Poly<Values>>) = (None, Vec::new());
-    let mut responses: Vec<Option<Ciphertext<Values>>> = (0..tiling.gap()).map(|_| None).collect();
+    let mut responses: Vec<Option<Ciphertext<Values>>> = (0..tiling.packed()).map(|_| None).collect();
     for (response, to) in tiling.pack(pack).zip(&mut responses) {
         let (batch, column, row) = tiling.place(response);
         // Neighbours differ in rows alone, mostly.
@@ -434,7 +438,7 @@ pub(super) fn products(
         *to = Some(sum);
     }
     let empty = || Ciphertext { a: ring.zero(), b: ring.zero() };
-    keys.pack(ring, tiling.gap_log2, responses).unwrap_or_else(empty)
+    keys.pack(ring, tiling, responses).unwrap_or_else(empty)
 }
 
 /// Both halves as they leave the ring: the a half under a fresh encryption of zero, the b half under a uniform mask.
