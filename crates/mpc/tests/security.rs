@@ -545,7 +545,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 23] = [
+const RECORDED: [&str; 25] = [
     "relu c3c5a1963e9ec74e",
     "relu6 c8830adb46ef0b66",
     "extend 6643fcf405373417",
