@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "075647582a57012a83865fb9d42f7fef4dbc8964762211f3bbe3ecc67be47a75",
-            "2d8f56695a831cb344f12521ce8770c15212982f3ecc8cdcc37cae671074a801",
+            "24983807dacc3a42eff697841aea816a4aeb568eac475a777165e7705be29092",
+            "2a85ac8b08915742f5c0d5445263ab23ff602807628da654f00218963ef6da62",
         ],
     ),
     (
         "cheetah",
         [
-            "2d2d04decb0f4d378bbdfbdbab4b6a2dbf52c9cf453217c6d47a6e287476965c",
-            "c5047d766902be3bfe231c9b4501b2b028811c25feccc7677c9dcc6f842a0e87",
+            "87b5aa991c8fab31621b29bb6cd091ce898ace25c2ba5b97e47238d2459786ac",
+            "d3eaa2d6e689b2baa4c3cdcf1d33e61673442df604d7b9638c6571028942e5a8",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "d85265586ca4231eeb65bfa98c963fabde34a66f5e911ebef53e3d868b00b25c",
-            "aa93838009f8133928444602d927d37829b8111cd685fe813188ffd14e0f2d3a",
+            "65a35977f91eb8a2cd61dfeeba1811a1211a479d06ca6f34d1a224d6bcc494b3",
+            "68d1f51d293ed6b01c523633ced34c1505b8161a67ea4df593e20c6057b9662f",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "ac1455fbc6da3ab25065762d7536c618f6bc6314a15cf5c45bca9303fab06b0b",
-            "5e356da19854ab3ae02eee5c9f0bd67da6f9fbfe5f7f434d64d11bcb46572e16",
+            "8ea69fe967bc3b31056c9a7fff2000403f991bd66baa2fd66d53956a42bb54f2",
+            "e807839698567dbd6114ca1b2a929e030a72ba849a25d98225ea662a79458fef",
         ],
     ),
     (
         "fregata-hme",
         [
-            "7eae9d0a16a864507698c2365a66e5cf4e15f257c526fabe44e2005daba0c515",
-            "d9f0d5540b3dc27a76b888caeec36087678eee9a44ae9bb0621800a4ab6dc228",
+            "0ef294668d8d1d7dc1932e57f2ab71ef5aa73fdd9c27635a18628e4a2d64b81a",
+            "1d3a662145fd33bf80cd191dd1b31ceb2ab3f75cd40b1cb1a7b6738cab044de9",
         ],
     ),
     (
         "hyena",
         [
-            "3d8ea8dbe8864f0b72e0f558c6ccc96523a500c9b22e5a3cc95b5bf48f626cba",
-            "01d8c08367ebf4503157b1d2ab241628eca71b8af6fdbd22fe8cdb7e5849269a",
+            "09389558f4bfe35bd9d06b0a2c3f885ad9d29f62056cdfb3d9bb4ae4c5b46197",
+            "9c564fb7081d1c51a0d7da629132528dcd9a0472654b6a4f501705e93396f747",
         ],
     ),
     (
         "hyena-padded",
         [
-            "a3d5a9f1379af019b64ab7f6bff77ea72696248ecc7d4267b4895f9573dfea02",
-            "a70da9f115c17a15746beb4593880aa84a6e4d28e20b27507a1716036904bcdd",
+            "a8ebeec05496888ae1213d711f85c9351445c6fc0980cb09135e48649746d8c4",
+            "e58ae012feb20c2590c8f2c30ad3b0672c047acdfe2ae70b004b0e47f9908ab0",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "04163e46c3cdce238d67264088b750c9f97565b8322c48ecb360c3f2e1cc30a6",
-            "e97e1eb8ffd2faf7b397c7f053c9ebeba3df74045f122c54881615dfb22ff36c",
+            "08f01fbabd5b8159d1c8f65bf6b4b8ed2bfb535f69e7a7c0e71a46017522ac9d",
+            "2d4cd29fef99c8b9f68d04542a39a2c05067fed813047a28cf4a905b62276130",
         ],
     ),
     (
         "cirencode",
         [
-            "2e18264b3b0d7d0848e20223d28d74e7ad6b91337b5b94db6b7d1750c1eaadc9",
-            "3a48c0ae576c11f143db2ef98213c007660f4da0158577d6abce99f75aec1aae",
+            "14c6c9a7e3e28c74c864d9f7836421cffc548046223e68742e96021ee5dec9e6",
+            "255ee4eaeea16afa6af2b1a26362b9206c9ff2fe63deb831d27b37ccbfcbac2f",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "067774f65145e4747775fe17ef7b9666226a0ac3071baac6c3fe5a0ab75e4eac",
-            "2f041b67ec00c148da1176ed9b6032bb494cbed848ec297f3a5ffedfcfcd69be",
+            "3dc334ae5cf6e39555e1eabbe9ee480fea79a475780300e6b8ec55a0c95d32d4",
+            "3052ca9d2a7abf46b1f740b6dd3c493229e4af2d36db294df493be5b606b577a",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "aa5673432d59eb77794b66a3dccff2f860bdf962263d258fb231da7d4d161705",
-            "abf36d86f93bff97a9e7cffa879f57a7145c2d37d59de11d9758b9473991dd58",
+            "bc16bd0adedb6216a0b613589137204a16d670de606c89ea81d3b57e4fda5c24",
+            "e7371370fbf148ba32bb69689ad5f3ad741dffbe6dd9c5f9b920b04e8243b542",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "05c1c9973a289ba6f44a514192c4228a9ceeec022e0dc7d7433a6ee4e490c37a",
-            "a846c17b932ada213804ed0f36801a1e9c250893edb7c4bf87a720d78900866c",
+            "bac9f630abc6083a5d80b849cdfac5191f28f44e6156c7aaa79c54817b569ecc",
+            "41454b968b025a79094415b3054d911bc779d6699bfe135c93d5c29d8754e810",
         ],
     ),
     (
         "guard bits",
         [
-            "9216c62272f0236a3bfd35b1db9a10ab33db69bcf6f69443440fe71df83dbb6d",
-            "29e402f13a91c4b6c6b68ff6c8a548c0b19808d7b5d924ed73761e8c0b3a3eb4",
+            "e28b23c8b70c6e9d99cb4b119f2bf851f546db9e0a6290b33be8f5acefcd7b2c",
+            "cc3b41f9313946742a9e273076205574532dcebd41c5185f2ef9c622d896fc2a",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "135b1880a395fe7d9599e32334317bd74ffbf2eb273f178caf6f91b1804a9c25",
-            "62ee3ea14cd520770d468505596429e1e97ca1665dd2885cc80bc5a1ae3a6690",
+            "552ffc1c4862d8ad6708c2b7874e50e36c133750691403477652ddda943ed180",
+            "bc485b35c9310622c3e0ede0b2eeec066b50c2cd933ce48af8b4a607ddb4790e",
         ],
     ),
     (
         "other LPN instances",
         [
-            "a6114e7accd7f23a3ce9d7bb34ddcb7580bb042cc0962927aced2c77a7128ae0",
-            "178d3b00413fb6bb9f8a1d9e0d19408c5d0d3eb0493c3834b853f19917a22a38",
+            "1fae46c0cb7dcaf23feefda1a0fbedd620e3b1eebfb37275fa1dd25a394d6b57",
+            "3dc67f6dfa3033de75cb49d4e1448354f744fdc3bbc9784993b4865e8595d106",
         ],
     ),
     (
         "stationary noise",
         [
-            "9a23ea9f95662ae75e92fdd1364c2e599006d78a1858e23a78d1afe4ab1288e8",
-            "d615e434c5cbdec56caeb280e33db57298d14792a181a76b74ffbd5ea5c3ad05",
+            "fc8eaf64842a64d1d3947a305084f782f6b52b2728f9a9949810f62ca77fbb8a",
+            "0fe8bbdea2d0de44171f017af22fd896ee818c9318b6f4033fcc07f58e489338",
         ],
     ),
 ];
