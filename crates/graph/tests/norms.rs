@@ -3,7 +3,7 @@
 
 use jaguar_graph::float::Graph;
 use jaguar_graph::import::{Options as ImportOptions, import_model};
-use jaguar_graph::network::{Curve, Model, Op, Operators, Product};
+use jaguar_graph::network::{Curve, MatrixProduct, Model, Op, Operators, Product};
 use jaguar_graph::onnx::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
@@ -276,11 +276,13 @@ fn integers_are_as_good_as_their_bits() {
 #[test]
 fn norms_become_what_they_are_made_of() {
     for (norm, layers) in NORMS.iter().zip([4, 4, 4, 2, 3, 3, 2, 2]) {
-        let (graph, bands) = (norm.graph(), if norm.operator == "LRN" { 2 } else { 3 });
+        let graph = norm.graph();
         let count = |name: &str| graph.nodes.iter().filter(|node| node.op.name() == name).count();
-        let found = ["Curve", "Relu6", "Product", "Linear"].map(count);
+        // Of LRN's windows, which overlap, squares are values of their own.
+        let [bands, values, rows] = if norm.operator == "LRN" { [2, 2, 0] } else { [3, 1, 1] };
+        let found = ["Curve", "Relu6", "Product", "MatrixProduct", "Linear"].map(count);
         // (One layer is the model's own. Another is the factors', where there are any.)
-        assert_eq!(found, [bands, bands, 2, layers], "{}", norm.operator);
+        assert_eq!(found, [bands, bands, values, rows, layers], "{}", norm.operator);
         // Sums over windows and moves apart, everything but the products, what is centred and the factors is of few values.
         let all = CHANNELS * PLACES;
         let many = graph.nodes.iter().filter(|node| node.shape.iter().product::<usize>() == all);
@@ -296,7 +298,8 @@ fn curves_tell_nothing_of_factors_or_epsilon() {
         let graph =
             import_model(model, "norm", &ImportOptions::new(&Operators::standard())).expect("imports");
         let nodes = quantised(&graph, 8).network.nodes.into_iter();
-        nodes.map(|node| node.op).filter(|op| op.is::<Curve>() || op.is::<Product>()).collect()
+        let own = |op: &Op| op.is::<Curve>() || op.is::<Product>() || op.is::<MatrixProduct>();
+        nodes.map(|node| node.op).filter(own).collect()
     };
     let model = NORMS[1].model();
     let mut other = model.clone();
