@@ -775,13 +775,12 @@ fn matrix_product(params: MatrixProductParams, bits: u32, extreme: bool) {
 /// What the page says of ViT-Tiny's two.
 #[test]
 fn products_of_matrices_take_what_the_page_says() {
-    let mib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
     for ([inner, columns], said) in
         [([64, 197], ["2.62", "2.87", "0.38"]), ([197, 64], ["4.18", "0.87", "0.77"])]
     {
         let matrices = Matrices { batch: 3, rows: 197, inner, columns, transposed: [false; 2] };
         let cost = MatrixProductParams { out_bits: 26, shift: 16, matrices }.cost();
-        assert_eq!([cost.prepare_up, cost.prepare_down, cost.up].map(mib), said);
+        assert_eq!(mib(&cost)[..3], said);
         assert_eq!((cost.up, cost.client_rounds, cost.server_rounds), (cost.down, 1, 1));
     }
 }
@@ -890,20 +889,19 @@ fn sums_of_squares_are_rounded_once() {
     assert_eq!(SquaredRowsParams { out_bits: 16, shift: 4, rows: 0, columns: 7 }.cost(), Cost::default());
 }
 
+/// MiB as pages have them: before the input up and down, then online.
+fn mib(cost: &Cost) -> [String; 4] {
+    [cost.prepare_up, cost.prepare_down, cost.up, cost.down]
+        .map(|bytes| format!("{:.2}", bytes as f64 / f64::from(1 << 20)))
+}
+
 /// What the page says of a norm's squares in ViT-Tiny.
 #[test]
 fn sums_of_squares_take_what_the_page_says() {
     let norm = SquaredRowsParams { out_bits: 28, shift: 20, rows: 197, columns: 192 }.cost();
     let each = priced(37_824, SquareParams(ProductParams { out_bits: 28, shift: 20, offsets: [0; 2] }));
-    let mib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
-    assert_eq!(
-        [norm.prepare_up, norm.prepare_down, norm.up, norm.down].map(mib),
-        ["1.27", "0.31", "0.22", "0.22"]
-    );
-    assert_eq!(
-        [each.prepare_up, each.prepare_down, each.up, each.down].map(mib),
-        ["0.00", "5.09", "0.22", "0.22"]
-    );
+    assert_eq!(mib(&norm), ["1.27", "0.31", "0.22", "0.22"]);
+    assert_eq!(mib(&each), ["0.00", "5.09", "0.22", "0.22"]);
     assert_eq!((norm.client_rounds, norm.server_rounds, norm.bits_from_server), (1, 1, 0));
 }
 
@@ -913,15 +911,8 @@ fn products_of_rows_take_what_the_page_says() {
     let product = ProductParams { out_bits: 28, shift: 20, offsets: [0; 2] };
     let rows = |rows: usize, columns: usize| RowProductParams { product, rows, columns };
     let (norm, each) = (rows(197, 192).cost(), priced(37_824, product));
-    let mib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
-    assert_eq!(
-        [norm.prepare_up, norm.prepare_down, norm.up, norm.down].map(mib),
-        ["1.81", "1.01", "0.22", "0.22"]
-    );
-    assert_eq!(
-        [each.prepare_up, each.prepare_down, each.up, each.down].map(mib),
-        ["0.00", "10.61", "0.43", "0.43"]
-    );
+    assert_eq!(mib(&norm), ["1.81", "1.01", "0.22", "0.22"]);
+    assert_eq!(mib(&each), ["0.00", "10.61", "0.43", "0.43"]);
     assert_eq!((norm.client_rounds, norm.server_rounds, norm.bits_from_server), (1, 1, 0));
     assert!(norm.client_memory < each.client_memory);
     for (pays, params) in [

@@ -358,19 +358,16 @@ impl Context {
         self.join(|| change(a), || change(b));
     }
 
-    /// The sum, modulo the first primes, so many.
-    pub(crate) fn sum(&self, limbs: usize, x: &Poly<Values>, y: &Poly<Values>) -> Poly<Values> {
+    /// The sum or the difference, as `combine` makes it in its first operand, modulo so many of the first primes.
+    pub(crate) fn combined(
+        &self,
+        limbs: usize,
+        [x, y]: [&Poly<Values>; 2],
+        combine: impl Fn(Kernel, &Modulus, &mut [u64], &[u64]) + Send + Sync,
+    ) -> Poly<Values> {
         self.make(limbs, 0, |prime, i, limb| {
             limb.copy_from_slice(x.limb(i));
-            slices::add(self.kernel, self.modulus(prime), limb, y.limb(i));
-        })
-    }
-
-    /// The difference x - y, as [`sum`](Self::sum).
-    pub(crate) fn difference(&self, limbs: usize, x: &Poly<Values>, y: &Poly<Values>) -> Poly<Values> {
-        self.make(limbs, 0, |prime, i, limb| {
-            limb.copy_from_slice(x.limb(i));
-            slices::sub(self.kernel, self.modulus(prime), limb, y.limb(i));
+            combine(self.kernel, self.modulus(prime), limb, y.limb(i));
         })
     }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jaguar_ring::modular::slices;
+use jaguar_ring::Kernel;
+use jaguar_ring::modular::{Modulus, slices};
 
 use crate::ciphertext::{check_scale, round_constant};
 use crate::circuits::{Matrix, Step};
@@ -71,15 +72,14 @@ impl KeyedEvaluator {
         operation: &'static str,
         x: &Ciphertext,
         y: &Ciphertext,
-        combine: impl Fn(&Context, usize, &Poly<Values>, &Poly<Values>) -> Poly<Values> + Sync,
+        combine: fn(Kernel, &Modulus, &mut [u64], &[u64]),
     ) -> Result<Ciphertext, Error> {
         if (x.scale - y.scale).abs() > x.scale * SCALE_TOLERANCE {
             return Err(Error::Scales { operation, first: x.scale, second: y.scale });
         }
         let (context, level) = (&self.context, x.level.min(y.level));
-        let limbs = context.params().limbs(level);
-        let (a, b) =
-            context.join(|| combine(context, limbs, &x.a, &y.a), || combine(context, limbs, &x.b, &y.b));
+        let half = |both| context.combined(context.params().limbs(level), both, combine);
+        let (a, b) = context.join(|| half([&x.a, &y.a]), || half([&x.b, &y.b]));
         Ok(Ciphertext { a, b, level, scale: x.scale })
     }
 
@@ -372,11 +372,11 @@ impl circuits::Evaluator for KeyedEvaluator {
     }
 
     fn add(&self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, Error> {
-        self.combined("add", a, b, Context::sum)
+        self.combined("add", a, b, slices::add)
     }
 
     fn subtract(&self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, Error> {
-        self.combined("subtract", a, b, Context::difference)
+        self.combined("subtract", a, b, slices::sub)
     }
 
     fn add_constant(&self, ct: &Ciphertext, constant: Complex) -> Result<Ciphertext, Error> {

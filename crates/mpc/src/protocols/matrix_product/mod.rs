@@ -159,15 +159,7 @@ impl Nonlinear for MatrixProductParams {
         let kept = ((first + second + made) * size_of::<u64>()) as u64;
         cost::in_one_round(
             made,
-            Cost {
-                client_memory: kept,
-                server_memory: kept,
-                prepare_up: layout.upload_bytes() as u64,
-                prepare_down: layout.response_bytes() as u64,
-                up: opened,
-                down: opened,
-                ..Cost::default()
-            },
+            Cost { client_memory: kept, server_memory: kept, up: opened, down: opened, ..layout.cost() },
         )
     }
 

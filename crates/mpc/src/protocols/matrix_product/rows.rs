@@ -48,9 +48,6 @@ pub struct RowProductParams {
     pub columns: usize,
 }
 
-/// What a correlation takes beside bytes: about as long as so many on a link of some 20 MB/s.
-pub(super) const COT: u64 = 1;
-
 impl RowProductParams {
     /// The numbers, and behind them the rows.
     pub(super) fn matrices(&self) -> MatrixProductParams {
@@ -63,12 +60,7 @@ impl RowProductParams {
     /// input, with correlations and key switches counted as bytes.
     pub fn pays(&self) -> bool {
         let Ok((counts, Some(layout))) = self.matrices().sizes() else { return false };
-        let cost = self.matrices().cost();
-        let each = Elementwise { count: counts[2], params: self.product };
-        let other = each.cost();
-        let switches = layout.terms.iter().map(|term| term.switching()).sum::<u64>();
-        let bytes = |cost: &Cost| cost.prepare_up + cost.prepare_down;
-        bytes(&cost) + switches < bytes(&other) + COT * other.bits_from_server
+        layout.pays(&Elementwise { count: counts[2], params: self.product }.cost())
     }
 }
 

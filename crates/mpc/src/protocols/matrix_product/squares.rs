@@ -31,8 +31,7 @@ use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
 use super::kernel::add_products;
-use super::rows::COT;
-use super::tiling::{Layout, Tiling};
+use super::tiling::Layout;
 use super::triple::{Triple, Words, making_bytes};
 use super::{Material, MatrixProductParams, SLACK, completed};
 use crate::block::{self, Block, Flights, ranges};
@@ -112,9 +111,7 @@ impl SquaredRowsParams {
     fn encrypted(&self) -> Option<Layout> {
         let other = self.one_by_one(self.count().ok()?);
         let layout = self.layout()?;
-        let switches: u64 = layout.terms.iter().map(Tiling::switching).sum();
-        let bytes = (layout.upload_bytes() + layout.response_bytes()) as u64;
-        (bytes + switches < other.prepare_down + COT * other.bits_from_server).then_some(layout)
+        layout.pays(&other).then_some(layout)
     }
 
     /// Whether the pairs are made by ciphertexts.
@@ -135,11 +132,7 @@ impl Nonlinear for SquaredRowsParams {
     fn cost(&self) -> Cost {
         let Ok(count) = self.count() else { return Cost::default() };
         let prepared = match self.encrypted() {
-            Some(layout) => Cost {
-                prepare_up: layout.upload_bytes() as u64,
-                prepare_down: layout.response_bytes() as u64,
-                ..Cost::default()
-            },
+            Some(layout) => layout.cost(),
             None => self.one_by_one(count),
         };
         let opened = pack::packed_len(count, self.rounding().ring_bits()) as u64;
@@ -149,7 +142,7 @@ impl Nonlinear for SquaredRowsParams {
     }
 
     fn answered(&self) -> u64 {
-        self.encrypted().map_or(0, |layout| layout.response_bytes() as u64)
+        self.encrypted().map_or(0, |layout| layout.cost().prepare_down)
     }
 
     fn making_bytes(&self, threads: usize) -> [u64; 2] {

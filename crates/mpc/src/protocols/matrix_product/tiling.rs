@@ -26,7 +26,11 @@ use jaguar_ring::he::params::RnsParameters;
 use jaguar_ring::he::rns::Noise;
 use jaguar_wire::pack;
 
+use crate::cost::Cost;
 use crate::semantics::Matrices;
+
+/// What a correlation takes beside bytes: about as long as so many on a link of some 20 MB/s.
+const COT: u64 = 1;
 
 /// Bits of the a half of a pack beyond those of a share, and of its b half.
 pub(super) const A_MORE: u32 = 8;
@@ -296,11 +300,26 @@ impl Layout {
                     (8.0 * layout.deviation() <= 1.0).then_some(layout)
                 })
             });
-            layouts.min_by_key(|layout| {
-                let switching: u64 = layout.terms.iter().map(Tiling::switching).sum();
-                (layout.upload_bytes() + layout.response_bytes()) as u64 + switching
-            })
+            layouts.min_by_key(Self::price)
         })
+    }
+
+    /// What passes before the input.
+    pub fn cost(&self) -> Cost {
+        let [prepare_up, prepare_down] =
+            [self.upload_bytes(), self.response_bytes()].map(|bytes| bytes as u64);
+        Cost { prepare_up, prepare_down, ..Cost::default() }
+    }
+
+    /// Bytes before the input, and key switches counted as bytes.
+    fn price(&self) -> u64 {
+        let switching: u64 = self.terms.iter().map(Tiling::switching).sum();
+        (self.upload_bytes() + self.response_bytes()) as u64 + switching
+    }
+
+    /// Whether it is cheaper than another way, which takes correlations.
+    pub fn pays(&self, other: &Cost) -> bool {
+        self.price() < other.prepare_up + other.prepare_down + COT * other.bits_from_server
     }
 
     /// N: coefficients of a polynomial.

@@ -406,6 +406,7 @@ fn a_watched_layer_ends_at_any_operation() {
     let operations = asked.load(Ordering::Relaxed);
     // An operation that is not watched is missing here.
     assert_eq!(operations, 209);
+    let mut twice = 0;
     for before in 0..operations {
         asked.store(0, Ordering::Relaxed);
         most.store(before, Ordering::Relaxed);
@@ -414,7 +415,10 @@ fn a_watched_layer_ends_at_any_operation() {
         // Each piece of work that is beside another one's asks once more.
         let asked = asked.load(Ordering::Relaxed);
         assert!(asked == before + 1 || asked == before + 2, "{asked} with a stop at {before}");
+        twice += asked - before - 1;
     }
+    // (Of so many a part of the polynomial is beside another one.)
+    assert_eq!(twice, 65);
     // What fails otherwise is the same error.
     most.store(usize::MAX, Ordering::Relaxed);
     let high = Shape { level: 1, scale: 42f64.exp2() };
