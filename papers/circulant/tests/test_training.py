@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from circulant import sensitivity
 from circulant.blocks import Kind, expand, fit
 from circulant.cli import main
 from circulant.compare import merged, rank_correlation, rises
 from circulant.convert import convert, each_block_layer, uniform
-from circulant.data import DataError, Split, fashion_mnist, read_idx
+from circulant.data import CIFAR10, DataError, Split, _augmented, fashion_mnist, read, read_idx
 from circulant.front import Point, pareto
 from circulant.layers import BlockLinear, GroupedBatchNorm2d
 from circulant.training import (
@@ -69,7 +70,7 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def splits(data_folder: Path) -> tuple[Split, Split]:
-    return fashion_mnist(data_folder, "train"), fashion_mnist(data_folder, "t10k")
+    return fashion_mnist(data_folder, True), fashion_mnist(data_folder, False)
 
 
 SMALL = Architecture("resnet18", 0.125)
@@ -92,6 +93,57 @@ def test_pictures_are_padded_and_normalised(splits: tuple[Split, Split], data_fo
     assert image.shape == (32, 32)
     assert torch.allclose(image[2:30, 2:30] * 255, torch.from_numpy(raw[7].astype(np.float32)), atol=1e-3)
     assert image[:2].abs().max() < 1e-6 and image[:, 30:].abs().max() < 1e-6
+
+
+@pytest.fixture()
+def cifar_folder(tmp_path: Path) -> Path:
+    """Six training pictures in each file and four of the test, of random pixels."""
+    rng = np.random.default_rng(3)
+    for name, count in [(f"data_batch_{k}", 6) for k in range(1, 6)] + [("test_batch", 4)]:
+        Image.fromarray(rng.integers(0, 256, (count, 1024, 3), np.uint8)).save(tmp_path / f"{name}.png")
+    (tmp_path / "train_lables.json").write_text(json.dumps([k % 10 for k in range(30)]))
+    (tmp_path / "test_lables.json").write_text("[3, 8, 8, 0]")
+    return tmp_path
+
+
+def test_cifar_is_read_in_order_and_normalised(cifar_folder: Path) -> None:
+    data, test = read(cifar_folder, train=True), read(cifar_folder, train=False)
+    assert (len(data), data.source, test.labels.tolist()) == (30, CIFAR10, [3, 8, 8, 0])
+    with Image.open(cifar_folder / "data_batch_2.png") as image:
+        # The second file's first picture is the seventh; its pixel (row 5, column 9) is number 5 * 32 + 9.
+        pixel = torch.tensor(image.getpixel((5 * 32 + 9, 0)))
+    found = data.images[6, :, 5, 9] * torch.tensor(CIFAR10.std) + torch.tensor(CIFAR10.mean)
+    assert torch.allclose(found * 255, pixel.float(), atol=1e-3)
+    moved = next(data.shuffled(30, 1, 0, True))[0]
+    assert moved.shape == (30, 3, 32, 32) and data.first(2).source == CIFAR10
+
+
+def test_a_shift_repeats_the_edge() -> None:
+    images = torch.arange(2 * 3 * 32 * 32).float().reshape(2, 3, 32, 32)
+    moved = _augmented(images, torch.tensor([[-3, 0], [0, 4]]), torch.tensor([False, True]))
+    assert torch.equal(moved[0, :, 3:], images[0, :, :-3])
+    assert torch.equal(moved[0, :, :3], images[0, :, :1].expand(3, 3, 32))
+    assert torch.equal(moved[1, :, :, 4:], images[1, :, :, 4:].flip(2))
+    assert torch.equal(moved[1, :, :, :4], images[1, :, :, 31:].expand(3, 32, 4))
+
+
+def test_cifar_that_is_wrong_is_refused(cifar_folder: Path) -> None:
+    labels = cifar_folder / "test_lables.json"
+    for content, says in (
+        ("[3, 8, 8]", "shape"),
+        ("[3, 8, 8, 10]", "classes 3 to 10"),
+        ("[", "test_lables"),
+        ("[0.5]", "integers"),
+    ):
+        labels.write_text(content)
+        with pytest.raises(DataError, match=says):
+            read(cifar_folder, train=False)
+    Image.new("RGB", (32, 32)).save(cifar_folder / "test_batch.png")
+    with pytest.raises(DataError, match="expected RGB of"):
+        read(cifar_folder, train=False)
+    (cifar_folder / "data_batch_3.png").write_bytes(b"none")
+    with pytest.raises(DataError, match="data_batch_3"):
+        read(cifar_folder, train=True)
 
 
 def test_batches_depend_on_seed_epoch_and_step_only(splits: tuple[Split, Split]) -> None:
@@ -118,7 +170,7 @@ def test_pictures_held_back_are_the_last(splits: tuple[Split, Split]) -> None:
 
 def test_files_that_are_wrong_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="apt-get install dataset-fashion-mnist"):
-        fashion_mnist(tmp_path, "train")
+        fashion_mnist(tmp_path, True)
     path = tmp_path / "x.gz"
     path.write_bytes(b"no gzip")
     with pytest.raises(DataError, match="not a gzipped idx file"):

@@ -15,7 +15,7 @@ from . import sensitivity as sensitivities
 from .blocks import SIZES, Kind
 from .compare import Comparison, compare, correlations, merged, rises
 from .convert import convert, uniform
-from .data import CLASSES, Split, fashion_mnist, folder
+from .data import Split, folder, read
 from .export import export, export_products, write_samples
 from .front import plot, points_of
 from .fuse import FusedMobileNetV2, fold
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--threads", type=_count, default=1, help="of the processor (default 1)")
         return added
 
-    one = command("train", _train, "Train a dense network on Fashion-MNIST.")
+    one = command("train", _train, "Train a dense network.")
     _network(one)
     _training(one, epochs=30, rate=0.1)
 
@@ -165,7 +165,7 @@ def _kind(parser: argparse.ArgumentParser) -> None:
 
 
 def _data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", help="folder of the idx files (default: CIRCULANT_DATA, else Debian's)")
+    parser.add_argument("--data", help="folder of Fashion-MNIST or CIFAR-10 (default: CIRCULANT_DATA, else Debian's)")
 
 
 def _device(parser: argparse.ArgumentParser) -> None:
@@ -213,16 +213,16 @@ def _options(args: argparse.Namespace) -> Options:
 
 def _splits(args: argparse.Namespace) -> tuple[Split, Split]:
     where = folder(args.data)
-    data = fashion_mnist(where, "train")
+    data = read(where, train=True)
     if args.hold_back is None:
-        return data.first(args.samples), fashion_mnist(where, "t10k")
+        return data.first(args.samples), read(where, train=False)
     kept, held = data.apart(args.hold_back)
     return kept.first(args.samples), held
 
 
 def _train(args: argparse.Namespace) -> None:
     data, test = _splits(args)
-    architecture = Architecture(args.network, args.width)
+    architecture = Architecture(args.network, args.width, inputs=data.source.channels)
     torch.manual_seed(args.seed)
     network = architecture.build().to(device_named(args.device))
     watched = test.first(args.test_samples)
@@ -248,7 +248,7 @@ def _sensitivity(args: argparse.Namespace) -> None:
     architecture, network = _dense(args.model)
     network.to(device_named(args.device))
     kind = Kind(args.kind)
-    data = fashion_mnist(folder(args.data), "train")
+    data = read(folder(args.data), train=True)
     samples = data.first(args.samples)
     importance = sensitivities.fisher(network, samples, args.batch)
     forms = {
@@ -348,22 +348,22 @@ def _sizes(path: Path) -> dict[str, int]:
 
 
 def _export(args: argparse.Namespace) -> None:
-    _, network = load_network(args.model)
+    architecture, network = load_network(args.model)
     if args.fuse:
         if not isinstance(network, MobileNetV2):
             raise UsageError("--fuse is for MobileNetV2")
         fused = FusedMobileNetV2(fold(network))  # type: ignore[arg-type]
         print(f"{fused.fused} of {len(fused.joints)} pairs of linear layers are one layer now")
         network = fused
-    blocks = export(network, args.out)
+    blocks = export(network, args.out, (1, architecture.inputs, 32, 32))
     print(f"{args.out}: {len(blocks)} layers with blocks, checked bit for bit")
     if args.products is not None:
         if not isinstance(network, ViT):
             raise UsageError("--products is for vit")
-        products = export_products(network, args.products, fashion_mnist(folder(args.data), "t10k").first(4))
+        products = export_products(network, args.products, read(folder(args.data), train=False).first(4))
         print(f"{args.products}: {len(products)} products")
     if args.samples is not None:
-        count = write_samples(fashion_mnist(folder(args.data), "t10k").first(args.count), args.samples, CLASSES)
+        count = write_samples(read(folder(args.data), train=False).first(args.count), args.samples)
         print(f"{args.samples}: {count} pictures in folders by class")
 
 
@@ -372,7 +372,7 @@ def _front(args: argparse.Namespace) -> None:
     points = points_of(results, args.measure)
     unit = "bytes" if args.measure in ("bytes", "online-bytes", "hint") else "seconds"
     network = results["architecture"]
-    title = f"{network['network']}, width {network['width']}, Fashion-MNIST"
+    title = f"{network['network']}, width {network['width']}, {results['data']['name']}"
     plot(points, args.out, f"linear layers: {args.measure} ({unit})", title)
     print(f"{args.out}: {len(points)} networks")
 
@@ -392,7 +392,7 @@ def _compare(args: argparse.Namespace) -> None:
         checkpoint_steps=args.checkpoint_steps,
     )
     comparison = Comparison(
-        architecture=Architecture(args.network, args.width),
+        architecture=Architecture(args.network, args.width, inputs=data.source.channels),
         costs=read_costs(args.costs),
         measures=args.measures,
         blocks=args.blocks,

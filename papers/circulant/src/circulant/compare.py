@@ -112,6 +112,7 @@ class Comparison:
                 "kind": str(self.kind),
             },
             "data": {
+                "name": data.source.name,
                 "train": len(data),
                 "tuning": self.tuning_samples or len(data),
                 "test": len(test),

@@ -193,13 +193,13 @@ def _as_rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
     return weight.T if transposed else weight
 
 
-def write_samples(data: Split, folder: Path, names: tuple[str, ...]) -> int:
-    """Samples as `jaguar` takes them: `folder/CLASS/NUMBER.npy`, `[1, 32, 32]` floats, preprocessed. Returns how many.
+def write_samples(data: Split, folder: Path) -> int:
+    """Samples as `jaguar` takes them, `folder/CLASS/NUMBER.npy` of `[channels, 32, 32]` floats. Returns how many.
 
     They are normalised already, as `data` does it: no preprocessing flags are needed.
     """
     for number, (image, label) in enumerate(zip(data.images, data.labels, strict=True)):
-        inside = folder / names[int(label)].replace(" ", "-")
+        inside = folder / data.source.classes[int(label)].replace(" ", "-")
         inside.mkdir(parents=True, exist_ok=True)
         np.save(inside / f"{number:05}.npy", image.numpy())
     return len(data)
