@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use jaguar::bundle::Bundle;
-use jaguar::compile::samples::labelled::{Labelled, labelled};
+use jaguar::compile::samples::labelled::{Found, Labelled, labelled};
 use jaguar::float::Graph;
 use jaguar::import::{self, import_file};
 use jaguar::network::Model;
@@ -18,6 +18,7 @@ use jaguar::reports::terminal::{in_one_line, say};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::one_round::{self, Unencrypted};
 use crate::progress::Steps;
 use crate::{kit, protocol};
 
@@ -87,23 +88,23 @@ struct Answer {
 }
 
 /// How many pictures are in memory at once, by thread.
-const AT_ONCE: usize = 4;
+pub const AT_ONCE: usize = 4;
+
+/// A row of the table: what it is of, and what was found.
+pub type Measured<'a> = (&'static str, &'a Score);
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar::reports::terminal::set_threads(args.threads)?;
+    for protocol in kit::ONE_ROUND {
+        if let Some(model) = protocol.open(&args.model)? {
+            return one_round(args, &*model, protocol.name());
+        }
+    }
     let bundle = Bundle::read(&args.model, kit::kit().operators())?;
     let model = &bundle.model;
     let classes = classes(model).with_context(|| args.model.display().to_string())?;
-    let tops = tops(&args.top, classes).map_err(|error| match error {
-        AccuracyError::Top { k, classes } => anyhow::anyhow!("--top {k}: the model has {classes} classes"),
-        other => other.into(),
-    })?;
-    let found = labelled(&args.data, &model.network.output.labels, classes)?;
-    found.skipped.iter().for_each(|skipped| eprintln!("note: {skipped}"));
-    let (mut labelled, labels_by) = (found.pictures, found.by);
-    if let Some(limit) = args.limit {
-        labelled = spread(labelled, limit);
-    }
+    let (found, tops) = asked(args, &model.network.output.labels, classes)?;
+    let (labelled, labels_by) = (found.pictures, found.by);
     let mut steps = Steps::default();
     let graph = match &args.float {
         None => None,
@@ -176,30 +177,67 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// The pictures that are asked for, and how many first places count.
+fn asked(args: &Args, labels: &[String], classes: usize) -> Result<(Found, Vec<usize>)> {
+    let tops = tops(&args.top, classes).map_err(|error| match error {
+        AccuracyError::Top { k, classes } => anyhow::anyhow!("--top {k}: the model has {classes} classes"),
+        other => other.into(),
+    })?;
+    let mut found = labelled(&args.data, labels, classes)?;
+    found.skipped.iter().for_each(|skipped| eprintln!("note: {skipped}"));
+    if let Some(limit) = args.limit {
+        found.pictures = spread(found.pictures, limit);
+    }
+    Ok((found, tops))
+}
+
+/// Of a model of one round, which has the float network in itself and runs no backend.
+fn one_round(args: &Args, model: &dyn Unencrypted, protocol: &str) -> Result<()> {
+    let other = [
+        ("--private", args.private > 0),
+        ("--float", args.float.is_some()),
+        ("--backends", args.backends.are_given()),
+    ];
+    for (option, given) in other {
+        ensure!(!given, "{option} is for interactive models; {} is one for {protocol}", args.model.display());
+    }
+    ensure!(model.classes() > 1, "{}: a single output tells no classes apart", args.model.display());
+    let (found, tops) = asked(args, model.labels(), model.classes())?;
+    one_round::accuracy::run(model, found, &tops, args.json)
+}
+
 fn show(answer: &Answer, tops: &[usize]) {
     say!("model {}, {} classes, labels by {}", answer.model, answer.classes, answer.labels_by);
+    let rows: Vec<Measured<'_>> = [
+        ("float", answer.float.as_ref()),
+        ("integer", Some(&answer.integer)),
+        ("private", answer.private.as_ref()),
+        ("integer, on those", answer.integer_on_those.as_ref()),
+    ]
+    .into_iter()
+    .filter_map(|(name, found)| Some((name, found?)))
+    .collect();
+    say!("{}", table(&rows, tops, "class of the integer network"));
+    say!("(in brackets: where it lies with 95 % confidence, were the pictures drawn by chance)");
+}
+
+/// How often the right class was among the first of each, and how often it was that of the network which `same` names.
+pub fn table(rows: &[Measured<'_>], tops: &[usize], same: &str) -> String {
     let names: Vec<String> = tops.iter().map(|k| format!("top-{k}")).collect();
     let mut header = vec!["", "pictures"];
     header.extend(names.iter().map(String::as_str));
-    header.push("class of the integer network");
+    header.push(same);
     let mut table = plain(&header, 1);
-    for (name, found) in [
-        ("float", &answer.float),
-        ("integer", &Some(answer.integer.clone())),
-        ("private", &answer.private),
-        ("integer, on those", &answer.integer_on_those),
-    ] {
-        let Some(found) = found else { continue };
-        let mut row = vec![name.to_owned(), found.pictures.to_string()];
+    for (name, found) in rows {
+        let mut row = vec![(*name).to_owned(), found.pictures.to_string()];
         row.extend(found.top.iter().map(|(k, part)| {
             let [low, high] = found.interval[k].map(|part| 100.0 * part);
             format!("{:.2} % ({low:.1} to {high:.1})", 100.0 * part)
         }));
-        row.push(format!("{:.2} %", 100.0 * found.same_class_as_integer));
+        row.push(format!("{:.2} %", 100.0 * found.same_class));
         table.add_row(row);
     }
-    say!("{}", trimmed(&table));
-    say!("(in brackets: where it lies with 95 % confidence, were the pictures drawn by chance)");
+    trimmed(&table)
 }
 
 /// The float graph, which must be the one that the model comes from as far as shapes tell.

@@ -110,7 +110,12 @@ pub struct Backends {
 pub struct Group(Vec<BackendId>);
 
 impl Backends {
-    /// Them, the first choice first.
+    /// Whether any are named.
+    pub fn are_given(&self) -> bool {
+        !self.backends.is_empty()
+    }
+
+    /// Those that are named, or the standard ones, the first choice first.
     pub fn named(&self) -> Vec<BackendId> {
         match self.backends.as_slice() {
             [] => kit::standard(),

@@ -1,5 +1,6 @@
 //! `--protocol convfhe` of the command `jaguar`, which takes this module into its kit (`crates/cli/src/kit.rs`).
 
+mod accuracy;
 mod compile;
 mod predict;
 mod serve;
@@ -10,7 +11,7 @@ use anyhow::Result;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use jaguar_convfhe::{party, session};
 
-use crate::one_round::protocol::{OneRound, Request, Serving, Source, Which};
+use crate::one_round::protocol::{OneRound, Request, Serving, Source, Unencrypted, Which};
 use crate::progress::Steps;
 
 /// The group of this protocol's options in `--help`.
@@ -63,6 +64,10 @@ impl OneRound for Convfhe {
 
     fn serve(&self, model: &Path, cache: Option<PathBuf>, options: &ArgMatches) -> Result<Box<dyn Serving>> {
         Ok(Box::new(serve::serve(&serve::Storage::from_arg_matches(options)?, model, cache)?))
+    }
+
+    fn open(&self, model: &Path) -> Result<Option<Box<dyn Unencrypted>>> {
+        Ok(accuracy::open(model)?.map(|open| Box::new(open) as Box<dyn Unencrypted>))
     }
 
     fn secrets(&self, cache: &Path) -> Vec<PathBuf> {

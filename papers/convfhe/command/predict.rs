@@ -214,7 +214,7 @@ pub fn predict(request: &Request<'_>, later: &Later) -> Result<()> {
 }
 
 /// What is encrypted of an input.
-fn tensor(facing: &Facing, first: Option<&Graph>, source: &samples::Source) -> Result<Vec<f32>> {
+pub(super) fn tensor(facing: &Facing, first: Option<&Graph>, source: &samples::Source) -> Result<Vec<f32>> {
     let axes = Axes { dims: &facing.layout_dims, channels_last: facing.channels_last };
     let tensor = source.tensor(&facing.image, facing.shape, axes)?;
     match first {

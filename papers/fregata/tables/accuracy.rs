@@ -108,7 +108,7 @@ pub fn measure_all(args: &Pictures, models: &[PathBuf], backend: BackendId) -> R
             weight_bits: model.network.weight_bits,
             float: Score::new(&float, &integer, &[1]),
             integer: Score::new(&integer, &integer, &[1]),
-            same_class_as_float: beside_float.same_class_as_integer,
+            same_class_as_float: beside_float.same_class,
             private,
         })
     };
@@ -138,7 +138,7 @@ pub fn table(found: &[Found]) -> Table {
             top(&one.integer),
             percent(one.same_class_as_float),
             one.private.as_ref().map_or("-".into(), |score| score.pictures.to_string()),
-            one.private.as_ref().map_or("-".into(), |score| percent(score.same_class_as_integer)),
+            one.private.as_ref().map_or("-".into(), |score| percent(score.same_class)),
         ]
     };
     Table {
@@ -194,7 +194,7 @@ mod tests {
             weight_bits: 15,
             float: Score::new(&float, &integer, &[1]),
             integer: Score::new(&integer, &integer, &[1]),
-            same_class_as_float: Score::new(&integer, &float, &[1]).same_class_as_integer,
+            same_class_as_float: Score::new(&integer, &float, &[1]).same_class,
             private: Some(Score::new(&float[..2], &integer[..2], &[1])),
         };
         let row = &table(&[found]).rows[0];

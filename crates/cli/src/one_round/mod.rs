@@ -1,5 +1,6 @@
 //! `--protocol`: layer by layer, or by one of the kit's protocols of one round.
 
+pub mod accuracy;
 mod belongs;
 pub mod protocol;
 
@@ -11,7 +12,7 @@ use clap::{ArgMatches, Command, Error, FromArgMatches};
 use crate::kit;
 
 pub use belongs::{DEFAULT, check, misplaced};
-pub use protocol::{OneRound, Request, Source, Which};
+pub use protocol::{Answered, OneRound, Request, Source, Unencrypted, Which};
 
 /// How server and client compute.
 #[derive(Clone, Copy, Default)]

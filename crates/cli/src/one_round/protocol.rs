@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{ArgMatches, Command};
 use jaguar::EngineError;
-use jaguar::compile::InputMap;
+use jaguar::compile::{InputMap, samples};
 use jaguar::float::Graph;
 use jaguar::machine::Imitated;
 use jaguar::net::Bound;
@@ -62,8 +62,47 @@ pub trait OneRound: Sync {
     /// When either cannot be read, or this machine is too small.
     fn serve(&self, model: &Path, cache: Option<PathBuf>, options: &ArgMatches) -> Result<Box<dyn Serving>>;
 
+    /// A compiled model without its encryption, for `jaguar accuracy`; none where the file is no model of this protocol.
+    ///
+    /// # Errors
+    /// When it is one, and cannot be used.
+    fn open(&self, model: &Path) -> Result<Option<Box<dyn Unencrypted>>>;
+
     /// Files below the cache folder that their owner alone may read.
     fn secrets(&self, cache: &Path) -> Vec<PathBuf>;
+}
+
+/// A compiled model without its encryption.
+pub trait Unencrypted: Sync {
+    /// The network's name, and the model's public name.
+    fn name(&self) -> String;
+
+    /// Names of the classes; none if it has none.
+    fn labels(&self) -> &[String];
+
+    /// How many classes it tells apart.
+    fn classes(&self) -> usize;
+
+    /// An input as it would be encrypted.
+    ///
+    /// # Errors
+    /// When the network does not take it.
+    fn tensor(&self, source: &samples::Source) -> Result<Vec<f32>>;
+
+    /// What these inputs give, on all threads.
+    ///
+    /// # Errors
+    /// When one is no input of the network.
+    fn answers(&self, tensors: &[Vec<f32>]) -> Result<Vec<Answered>>;
+}
+
+/// What an input gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answered {
+    /// Logits as an encrypted answer would have them, before its noise; none where the input leaves what calibration allows.
+    pub encrypted: Option<Vec<f64>>,
+    /// By the float network.
+    pub float: Vec<f64>,
 }
 
 /// What a compilation takes.

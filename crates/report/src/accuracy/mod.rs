@@ -68,7 +68,7 @@ pub struct Ranking {
 
 impl Ranking {
     /// Of `class` among these logits; of equal ones the first comes first.
-    pub(crate) fn new<T: PartialOrd + Copy>(logits: &[T], class: usize) -> Self {
+    pub fn new<T: PartialOrd + Copy>(logits: &[T], class: usize) -> Self {
         let before = |(i, v): (usize, &T)| *v > logits[class] || (*v == logits[class] && i < class);
         let rank = logits.iter().enumerate().filter(|&(i, v)| before((i, v))).count();
         Self { rank, first: argmax(logits) }
@@ -84,21 +84,21 @@ pub struct Score {
     pub top: BTreeMap<usize, f64>,
     /// By k: where that part lies with 95 % confidence, were the pictures drawn by chance ([`interval`]).
     pub interval: BTreeMap<usize, [f64; 2]>,
-    /// For which part the class is the one of the integer network.
-    pub same_class_as_integer: f64,
+    /// For which part the class is that of the network that they stand beside.
+    pub same_class: f64,
 }
 
 impl Score {
-    /// Of `places` beside the integer network's, of the same pictures.
-    pub fn new(places: &[Ranking], integer: &[Ranking], tops: &[usize]) -> Self {
+    /// Of `places` beside another network's, of the same pictures.
+    pub fn new(places: &[Ranking], beside: &[Ranking], tops: &[usize]) -> Self {
         let part = |n: usize| n as f64 / places.len().max(1) as f64;
         let within = |k: usize| places.iter().filter(|p| p.rank < k).count();
-        let same = places.iter().zip(integer).filter(|(a, b)| a.first == b.first).count();
+        let same = places.iter().zip(beside).filter(|(a, b)| a.first == b.first).count();
         Self {
             pictures: places.len(),
             top: tops.iter().map(|&k| (k, part(within(k)))).collect(),
             interval: tops.iter().map(|&k| (k, interval(within(k), places.len()))).collect(),
-            same_class_as_integer: part(same),
+            same_class: part(same),
         }
     }
 }

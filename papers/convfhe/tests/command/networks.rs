@@ -114,3 +114,50 @@ fn a_network_that_cannot_be_cut_is_refused() {
     fails(&own, "give another name");
     assert_eq!(std::fs::read(&source).unwrap(), before);
 }
+
+/// What `jaguar accuracy` computes without encryption is what the server answers: classes on which both agree, and how far logits are off
+/// where the float network is known.
+#[test]
+fn accuracy_is_that_of_encrypted_answers() {
+    let it = Site::new("accuracy");
+    let server = it.serve(&[]);
+    let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
+    let answers = lines(it.predict(&server.address, "client", &inputs));
+    let label = |answer: &Value| answer["label"].as_u64().unwrap();
+    // Two inputs with the class that comes out, and two with another.
+    let list = it.scratch.path("list.csv");
+    let told = answers.iter().zip(&inputs).enumerate().map(|(i, (answer, input))| {
+        let class = (label(answer) + u64::from(i >= 2)) % tiny::CLASSES as u64;
+        format!("{input},{class}\n")
+    });
+    std::fs::write(&list, told.collect::<String>()).unwrap();
+    let asked = ["accuracy", &it.model, "--data", &list, "--top", "1", "--json"];
+    let found = lines(Process::start(jaguar(&asked))).remove(0);
+    assert_eq!(found["encrypted"]["pictures"], 4);
+    assert_eq!(found["encrypted"]["top"]["1"], 0.5);
+    assert_eq!(found["encrypted"]["same_class"], 1.0);
+    assert_eq!((&found["outside"], &found["failed"]), (&0.into(), &0.into()));
+    let graph =
+        import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::new(&Operators::standard()))
+            .unwrap();
+    let off = answers.iter().enumerate().map(|(i, answer)| {
+        let want = graph.forward(Cpu::detect(), &value(i)).unwrap();
+        let ends = want.iter().fold([f32::INFINITY, f32::NEG_INFINITY], |[l, h], v| [l.min(*v), h.max(*v)]);
+        let worst =
+            logits(answer).iter().zip(&want).map(|(a, b)| (a - f64::from(*b)).abs()).fold(0.0, f64::max);
+        worst / f64::from(ends[1] - ends[0])
+    });
+    // The noise of encryption is not in it.
+    let (largest, seen) = (found["largest_error"].as_f64().unwrap(), off.fold(0.0, f64::max));
+    assert!((largest - seen).abs() < 1.0 / 128.0, "{largest} computed, {seen} answered");
+    let text = Process::start(jaguar(&asked[..6])).finish(WATCHDOG).succeeded();
+    assert!(text.contains("in one round") && text.contains("50.00 %"), "{text}");
+    assert_fails(
+        &[&asked[..4], &["--private", "1"]].concat(),
+        &["--private is for interactive models", "convfhe"],
+    );
+    // A model of another format is no interactive one either.
+    let old = std::fs::read_to_string(&it.model).unwrap().replacen("\"format\":", "\"format\":9", 1);
+    std::fs::write(&it.model, old).unwrap();
+    assert_fails(&asked[..4], &["its format is 9"]);
+}

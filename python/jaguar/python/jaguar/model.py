@@ -96,7 +96,7 @@ class Score:
     #: By k: where that part lies with 95 % confidence, were the inputs drawn by chance (Wilson's interval).
     interval: dict[int, tuple[float, float]]
     #: For which part the class is that of the integer network.
-    same_class_as_integer: float
+    same_class: float
 
 
 def _score(found: dict[str, Any] | None) -> Score | None:
@@ -104,7 +104,7 @@ def _score(found: dict[str, Any] | None) -> Score | None:
         return None
     interval = {int(k): (float(low), float(high)) for k, (low, high) in found["interval"].items()}
     top = {int(k): float(part) for k, part in found["top"].items()}
-    return Score(found["pictures"], top, interval, found["same_class_as_integer"])
+    return Score(found["pictures"], top, interval, found["same_class"])
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,7 +143,7 @@ class Accuracy:
                     f"top-{k} {100 * part:.2f} % ({100 * score.interval[k][0]:.1f} to {100 * score.interval[k][1]:.1f})"
                     for k, part in score.top.items()
                 ]
-                same = f"class of the integer network {100 * score.same_class_as_integer:.2f} %"
+                same = f"class of the integer network {100 * score.same_class:.2f} %"
                 lines.append(f"{name:18} {score.inputs:6} inputs  {'  '.join(parts)}  {same}")
         lines.append("(in brackets: where it lies with 95 % confidence, were the inputs drawn by chance)")
         return "\n".join(lines)
