@@ -44,6 +44,18 @@ the errors' values, uniform vectors, are new in each. Why nothing that is known 
   equations and monomials both grow with the square of the number of columns, so the threshold k < b·sqrt(t) stays.
 - *Linear algebra alone* (Metzner, Kapturowski 1990) finds the rows from as many columns as there are errors, **if the matrix is
   the same**. It is not; and m·life is at most an eighth of t all the same.
+- *The chain*. The secret of an iteration, and the values of its errors, are rows of the one before, which nobody sees. With
+  fresh noise a hybrid for each iteration takes care of that: its errors' rows serve nothing else. In a life they serve again, so
+  no row of hybrids leads from independent secrets to these, and the assumption is about the whole life. What can be said:
+  (1) No linear test gains. A test of rows seen, followed down the chain, is a vector w_i of all n rows for each iteration: w_i
+  has the part of w_{i+1}·A_{i+1} at the rows that make the secret, and what w_{i+1} has at the places alpha at the rows
+  that make values. It has a bias only where w_1·A_1 = 0 and alpha misses w_1. These are up to (life - 1)·t rows in k
+  columns that alpha may add in; as long as they are independent (hence life - 1 < k/t, which is 35 to 81) one choice at most makes
+  w_1·A_1 zero. Either w_1 is not zero: then it is a test of one iteration with a secret of its own and all rows seen, and
+  the bias is no more than that one's. Or it is, and then so are w_2·A_2 and w_2 at alpha, and the same holds for w_2.
+  (2) Algebra has fewer equations. Secrets eliminated, a life gives life·(n - k) - k - t linear checks on its errors, all rows
+  that are not seen and all sums of bins included; the lines have life·(n - k), every row seen and secrets independent.
+  `lpn_demo.py` counts both on small lives: the first exactly, over all tests.
 Values that stayed would be fatal, whatever the matrices: two iterations then have n unknown errors and 2k unknown secrets in 2n
 equations. `lpn_demo.py` breaks this, and one matrix for all; and shows that what is in use withstands both. A life is a target
 of its own: of 2^10 iterations there are 2^10 / life.
@@ -525,7 +537,7 @@ def hybrid(part: Part) -> float:
 def unlucky(lpn: Lpn) -> float:
     """`enumeration`, the combination with the fewest errors being known, for the weakest instance in 2^UNLIKELY."""
     likely, errors = 0, 0
-    while likely * (2**lpn.m - 1) << UNLIKELY <= 1 << lpn.t:
+    while likely * (2**lpn.m - 1) * lpn.life << UNLIKELY <= 1 << lpn.t:
         likely += math.comb(lpn.t, errors)
         errors += 1
     return min(enumeration(part, errors - 1) for choice in SETS for part in parts(lpn, choice))

@@ -7,6 +7,7 @@ Every seed is fixed: a run prints the same each time. `test_lpn.py` runs the sho
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import sys
@@ -319,6 +320,101 @@ def stationary(say: Callable[[str], None] = print) -> int:
     return failures
 
 
+def checks_of_a_chain(shape: Lpn, rng: random.Random) -> tuple[int, int]:
+    """A life as the protocol has it, in one column: the next secret and the values of the next errors are rows that an iteration
+    makes and does not hand out. Returns how many linear checks the rows handed out give on the errors of all n rows of all
+    iterations, and how many errors these determine."""
+    k, t, b, n, life = shape.k, shape.t, shape.b, shape.n, shape.life
+    # Errors lowest, so that what is left when secrets and values are eliminated has them only.
+    secret, value = life * n, life * n + life * k
+
+    def bit(at: int) -> int:
+        return 2 << at
+
+    rows = []
+    for number in range(life):
+        for i in range(n):
+            word = bit(number * n + i)
+            for place in rng.sample(range(k), shape.weight):
+                word ^= bit(secret + number * k + place)
+            behind = i - (n - k - t)
+            if behind < 0:
+                # What it is equal to is known; here it makes no difference.
+                rows.append(word)
+            elif number + 1 < life:
+                rows.append(word ^ bit(secret + (number + 1) * k + behind if behind < k else value + number * t + behind - k))
+        for j in range(t if number > 0 else 0):
+            rows.append(sum(bit(number * n + j * b + i) for i in range(b)) ^ bit(value + (number - 1) * t + j))
+    pivots = reduced(rows, 1)
+    checks = sum(length - 2 < secret for length in pivots)
+    return checks, sum(reduce(bit(i), 1, pivots) == 0 for i in range(secret))
+
+
+def biases_of_a_chain(k: int, t: int, b: int, stay: bool, rng: random.Random) -> tuple[float, float] | None:
+    """The largest bias of any linear test on the rows that a life of two iterations hands out, in one column, and that of any test
+    on all n rows of one iteration with a secret and values of its own. Both exactly, by counting. `stay`: the second iteration
+    has the values of the first, which the protocol does not do. None if rows that make values are not independent."""
+    n, seen = t * b, t * b - k - t
+    matrices = [[rng.randrange(1, 1 << k) for _ in range(n)] for _ in range(2)]
+    if len(reduced(matrices[0][seen + k :], 0)) < t:
+        return None
+    places = list(itertools.product(range(b), repeat=t))
+
+    def made(matrix: list[int], secret: int, errors: int) -> int:
+        return errors ^ sum(((row & secret).bit_count() & 1) << i for i, row in enumerate(matrix))
+
+    def at(places: tuple[int, ...], values: int) -> int:
+        return sum((values >> j & 1) << j * b + place for j, place in enumerate(places))
+
+    counts = [0] * (1 << 2 * seen)
+    for alpha, secret, values in itertools.product(places, range(1 << k), range(1 << t)):
+        first = made(matrices[0], secret, at(alpha, values))
+        behind = first >> seen
+        second = made(matrices[1], behind & (1 << k) - 1, at(alpha, values if stay else behind >> k))
+        counts[first & (1 << seen) - 1 | (second & (1 << seen) - 1) << seen] += 1
+    step = 1
+    while step < len(counts):
+        for low in range(0, len(counts), 2 * step):
+            for i in range(low, low + step):
+                counts[i], counts[i + step] = counts[i] + counts[i + step], counts[i] - counts[i + step]
+        step *= 2
+    chain = max(abs(count) for count in counts[1:]) / counts[0]
+    # One iteration: what cancels its secret, and the share of the places that it misses.
+    alone = 0.0
+    for matrix in matrices:
+        columns = [sum((row >> j & 1) << i for i, row in enumerate(matrix)) for j in range(k)]
+        for test in range(1, 1 << n):
+            if all((test & column).bit_count() & 1 == 0 for column in columns):
+                missed = math.prod(1 - (test >> j * b & (1 << b) - 1).bit_count() / b for j in range(t))
+                alone = max(alone, missed)
+    return chain, alone
+
+
+# Lives whose iterations make what the next one starts from; and k, t, b of some that are small enough to count all their tests.
+CHAINS = (Lpn(60, 12, 24, m=4, life=3), Lpn(40, 10, 16, m=4, life=4))
+COUNTED = ((4, 2, 6), (5, 2, 6), (4, 1, 10))
+
+
+def chains(say: Callable[[str], None] = print) -> int:
+    """That an iteration makes the next secret, and the next values, of rows of its own helps nobody. Returns what is not so."""
+    rng = random.Random(20251129)
+    failures = 0
+    for shape in CHAINS:
+        checks, found = checks_of_a_chain(shape, rng)
+        alone = shape.life * (shape.n - shape.k + 1)
+        # Rows of even weight: one vector of the first secret stays open.
+        predicted = shape.life * (shape.n - shape.k) - shape.k - shape.t + 1
+        say(f"k = {shape.k}, t = {shape.t}, b = {shape.b}, {shape.life} iterations, each of which starts the next: {checks} checks on "
+            f"their errors ({predicted} predicted), {found} errors determined; {alone} were all rows seen, and secrets independent")
+        failures += (checks != predicted) + (found > 0) + (checks >= alone)
+    for (k, t, b), stay in itertools.product(COUNTED, (False, True)):
+        pairs = [pair for _ in range(8) if (pair := biases_of_a_chain(k, t, b, stay, rng))]
+        say(f"k = {k}, t = {t}, b = {b}, two iterations, values {'stay' if stay else 'are new'}: the largest biases of all tests, and of "
+            "those of one iteration: " + ", ".join(f"{chain:.3f} / {alone:.3f}" for chain, alone in pairs))
+        failures += not pairs or any(chain > alone for chain, alone in pairs) != stay
+    return failures
+
+
 # Instances within reach: bits, and vectors of three bits. The second number: how many to break.
 BROKEN = ((Lpn(300, 65, 60), 24), (Lpn(300, 150, 26, m=3), 24))
 
@@ -330,7 +426,7 @@ def demonstrate() -> int:
         _, expected, wrong = tries(lpn, broken, 240719215 + number)
         # Guesses are independent: the deviation over so many instances is 20 %.
         failures += wrong + (not 0.5 < broken / expected < 2)
-    return failures + stands(2025) + by_algebra(ALGEBRA) + stationary()
+    return failures + stands(2025) + by_algebra(ALGEBRA) + stationary() + chains()
 
 
 if __name__ == "__main__":

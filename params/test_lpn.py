@@ -37,6 +37,9 @@ class Attacks(unittest.TestCase):
     def test_stationary_noise_falls_only_where_something_else_stays(self):
         self.assertEqual(lpn_demo.stationary(quiet), 0)
 
+    def test_a_life_that_starts_itself_gives_no_more_than_lives_that_do_not(self):
+        self.assertEqual(lpn_demo.chains(quiet), 0)
+
     def test_linearisation_follows_the_series(self):
         self.assertEqual(lpn_demo.by_algebra(lpn_demo.ALGEBRA[:3], quiet), 0)
 
@@ -177,6 +180,8 @@ class Record(unittest.TestCase):
                 )
                 # Far from where rank alone would find the rows, were the matrices the same.
                 self.assertTrue(life == 1 or entry["m"] > 1 and 8 * entry["m"] * life <= entry["t"])
+                # And far from where values made of rows could cancel each other along a chain.
+                self.assertLess(2 * (life - 1) * entry["t"], entry["k"])
 
     def test_claims_fail_for_weak_unrecorded_and_missing_instances(self):
         weak = "const MAIN: Self = Self { secret: 323_584, bins: 1024, log_bin: 12 };"
