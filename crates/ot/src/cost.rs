@@ -24,9 +24,9 @@ fn first_secrets(chain: &[Lpn]) -> (u64, u64) {
 
 /// What bins send, and levels of their trees.
 #[derive(Clone, Copy, Default)]
-struct Sent {
+pub(crate) struct Sent {
     blocks: u64,
-    levels: u64,
+    pub(crate) levels: u64,
 }
 
 impl Sent {
@@ -38,7 +38,7 @@ impl Sent {
         }
     }
 
-    fn bytes(self) -> u64 {
+    pub(crate) fn bytes(self) -> u64 {
         self.blocks * BLOCK
     }
 }
@@ -49,7 +49,7 @@ fn for_use(lpn: Lpn, iteration: u64) -> u64 {
 }
 
 /// What `count` correlations take: whole bins, and before each iteration but the first those that it starts from.
-fn sent(lpn: Lpn, count: u64) -> Sent {
+pub(crate) fn sent(lpn: Lpn, count: u64) -> Sent {
     let wanted = count.div_ceil(lpn.bin() as u64);
     let of_life: u64 = (0..lpn.life).map(|iteration| for_use(lpn, iteration)).sum();
     // The last of them may be all of an iteration: what that makes for the next one is not there yet.
@@ -87,13 +87,14 @@ pub fn extension_bytes(instances: Instances, before: Drawn, more: Drawn) -> u64 
 }
 
 /// Bytes that a party holds for a session at most: secrets of bits in both directions and of vectors in one (a client sends
-/// none), those of the next iteration in the making, what trees leave behind where noise is stationary, and lines in
-/// the making.
+/// none), those of the next iteration in the making, what trees are made of again where noise is stationary, and lines
+/// in the making.
 pub fn session_bytes(instances: Instances) -> u64 {
     let of = |width| {
         let lpn = *instances.chain(width).last().expect("not empty");
+        // A receiver's; a sender keeps a block.
         let kept =
-            if lpn.life > 1 { lpn.bins * (lpn.rows() * size_of::<Block>() + size_of::<u64>()) } else { 0 };
+            if lpn.life > 1 { lpn.bins * (lpn.log_bin * size_of::<Block>() + size_of::<u64>()) } else { 0 };
         2 * (lpn.bins_for(lpn.cost(0)) * lpn.bin()) as u64 * BLOCK + kept as u64
     };
     2 * of(Width::Bit) + of(Width::Vector) + (Room::MOST * size_of::<Line>()) as u64

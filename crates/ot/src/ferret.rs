@@ -18,8 +18,9 @@
 //! being a random vector with a bit (or four) for each lane: what vectors have, with more bits. Lines are made where nothing
 //! else uses the memory ([`Room`]), for the product with A passes over many rows five times.
 //!
-//! **Stationary noise**, where both parties ask for it ([`crate::Noise`]): trees are made in one iteration of several. Their last
-//! level is kept, and hashed under other keys in each of these iterations; there a bin takes one correlation and one message a lane.
+//! **Stationary noise**, where both parties ask for it ([`crate::Noise`]): trees are sent in one iteration of several. Each of these
+//! iterations makes them again of what was kept, and hashes their last level under keys of its own; there a bin takes one
+//! correlation and one message a lane.
 //!
 //! The trees of vectors spend bits of the same direction, one a level, and one vector a lane; the trees of lines of bits four
 //! bits more.
@@ -73,10 +74,11 @@ fn together(lanes: usize) -> usize {
     }
 }
 
-/// What the trees of some bins leave behind for iterations that have their errors in the same rows: nothing, where noise is fresh.
+/// What the trees of bins are made of again in iterations that have their errors in the same rows: nothing, where noise is fresh.
+/// (Their last levels would take 30 to 98 times as much, and save a quarter of an AES call an output.)
 struct Kept {
-    /// By bin: the last level of its tree.
-    nodes: Zeroizing<Vec<Block>>,
+    /// By bin: the sender's seed, or what the receiver has learned of each level.
+    roots: Zeroizing<Vec<Block>>,
     /// By bin, at the receiver: α, which is secret.
     paths: Zeroizing<Vec<u64>>,
 }
@@ -85,12 +87,10 @@ struct Kept {
 type KeptBin<'a> = Option<(&'a mut [Block], &'a mut u64)>;
 
 impl Kept {
-    fn new(lpn: Lpn) -> Self {
+    /// With `each` blocks a bin.
+    fn new(lpn: Lpn, each: usize) -> Self {
         let bins = if lpn.life > 1 { lpn.bins } else { 0 };
-        Self {
-            nodes: Zeroizing::new(vec![Block::ZERO; bins * lpn.rows()]),
-            paths: Zeroizing::new(vec![0; bins]),
-        }
+        Self { roots: Zeroizing::new(vec![Block::ZERO; bins * each]), paths: Zeroizing::new(vec![0; bins]) }
     }
 
     /// Of `count` bins from `first` on, one by one.
@@ -98,8 +98,9 @@ impl Kept {
         if lpn.life == 1 {
             return std::iter::repeat_with(|| None).take(count).collect();
         }
-        let nodes = self.nodes[first * lpn.rows()..].chunks_exact_mut(lpn.rows());
-        nodes.zip(&mut self.paths[first..]).take(count).map(Some).collect()
+        let each = self.roots.len() / lpn.bins;
+        let roots = self.roots[first * each..].chunks_exact_mut(each);
+        roots.zip(&mut self.paths[first..]).take(count).map(Some).collect()
     }
 }
 
@@ -158,33 +159,27 @@ pub(crate) struct Bins<'a> {
 
 /// What a bin is made from, and in.
 struct BinInMaking<'a> {
-    /// Of its own iteration: for hashes of nodes, and of leaves.
+    /// Of its own iteration: for hashes of leaves.
     key: &'a Key,
-    /// Levels of its tree: none, if it has no tree in this iteration.
+    /// Of the iteration that has sent its tree, which may be the same.
+    tree_key: &'a Key,
+    /// Levels of its tree: none, if none is sent in this iteration.
     levels: &'a [Block],
     errors: &'a [Block],
     kept: KeptBin<'a>,
     leaves: &'a mut [Block],
 }
 
-impl BinInMaking<'_> {
-    /// Makes the nodes that become rows: by `tree`, which returns α (at the sender: anything), and keeps them where that is asked
-    /// for; or takes those that were kept. Returns α.
-    fn nodes(&mut self, tree: impl FnOnce(&Key, &[Block], &mut [Block]) -> u64) -> u64 {
-        let nodes = ggm::nodes(self.leaves, self.errors.len());
-        match (&mut self.kept, self.levels) {
-            (Some((kept, path)), []) => {
-                nodes.copy_from_slice(kept);
-                **path
+/// What a tree is made of, and its α: the `new`, which are `kept` where that is asked for, or, without one, those that were kept.
+fn roots<'a>(kept: &'a mut KeptBin<'_>, new: Option<(&'a [Block], u64)>) -> (&'a [Block], u64) {
+    match (kept, new) {
+        (None, new) => new.expect("a tree in every iteration"),
+        (Some((roots, path)), new) => {
+            if let Some((new, alpha)) = new {
+                roots.copy_from_slice(new);
+                **path = alpha;
             }
-            (kept, levels) => {
-                let made = tree(self.key, levels, nodes);
-                if let Some((kept, path)) = kept {
-                    kept.copy_from_slice(nodes);
-                    **path = made;
-                }
-                made
-            }
+            (roots, **path)
         }
     }
 }
@@ -203,10 +198,15 @@ impl Bins<'_> {
         let Self { lpn, iteration, first, .. } = *self;
         let tree = |b: usize, leaves: &mut [Block], (kept, message): (KeptBin<'_>, T)| {
             // A new key for every bin of every iteration.
-            let number = (u128::from(iteration) << 32) + (first + b) as u128;
-            let key = &Key::new(Block(self.trees.0.wrapping_add(number)));
+            let key = |iteration: u64| {
+                let number = (u128::from(iteration) << 32) + (first + b) as u128;
+                Key::new(Block(self.trees.0.wrapping_add(number)))
+            };
+            let own = key(iteration);
+            let before = (!lpn.has_trees(iteration)).then(|| key(lpn.trees_of(iteration)));
             let [levels, errors] = self.spent[b];
-            make(BinInMaking { key, levels, errors, kept, leaves }, message);
+            let tree_key = before.as_ref().unwrap_or(&own);
+            make(BinInMaking { key: &own, tree_key, levels, errors, kept, leaves }, message);
         };
         let rows = |b: usize| self.matrix.rows(iteration, (first + b) * lpn.rows());
         let message = kept.into_iter().zip(message);
@@ -238,6 +238,9 @@ impl Bins<'_> {
 
 /// What sender and receiver do differently.
 pub(crate) trait Side {
+    /// Blocks that a bin's tree is made of again.
+    fn kept(lpn: Lpn) -> usize;
+
     /// Makes whole bins.
     fn make(
         &mut self,
@@ -282,6 +285,10 @@ impl Sender {
 }
 
 impl Side for Sender {
+    fn kept(_: Lpn) -> usize {
+        1
+    }
+
     fn make(
         &mut self,
         chan: &mut Channel,
@@ -292,7 +299,8 @@ impl Side for Sender {
     ) -> Result<(), OtError> {
         let (count, each) = (out.len() / bins.lpn.bin(), bins.lpn.message(bins.iteration));
         let mut seeds = Zeroizing::new(vec![Block::ZERO; count]);
-        if bins.lpn.has_trees(bins.iteration) {
+        let new = bins.lpn.has_trees(bins.iteration);
+        if new {
             self.prg.fill(bytemuck::cast_slice_mut(&mut seeds));
         }
         let mut message = vec![Block::ZERO; count * each];
@@ -300,13 +308,12 @@ impl Side for Sender {
         let parts = message.chunks_exact_mut(each).zip(seeds.iter());
         bins.each(room, out, kept, parts, |mut bin, (message, seed)| {
             if bin.errors.is_empty() {
-                return ggm::send(bin.key, delta, *seed, bin.levels, bin.leaves, message);
+                return ggm::send(bin.tree_key, delta, *seed, bin.levels, bin.leaves, message);
             }
             let (levels, last) = message.split_at_mut(bin.levels.len());
-            bin.nodes(|key, q, nodes| {
-                ggm::send_nodes(key, delta, *seed, q, nodes, levels);
-                0
-            });
+            let (seed, _) = roots(&mut bin.kept, new.then_some((std::slice::from_ref(seed), 0)));
+            let nodes = ggm::nodes(bin.leaves, bin.errors.len());
+            ggm::send_nodes(bin.tree_key, delta, seed[0], bin.levels, nodes, levels);
             ggm::send_rows(bin.key, clear, bin.errors, bin.leaves, last);
         });
         chan.send_ahead(bytemuck::cast_slice(&message))?;
@@ -338,6 +345,10 @@ impl Side for Sender {
 pub(crate) struct Receiver;
 
 impl Side for Receiver {
+    fn kept(lpn: Lpn) -> usize {
+        lpn.log_bin
+    }
+
     fn make(
         &mut self,
         chan: &mut Channel,
@@ -347,16 +358,21 @@ impl Side for Receiver {
         out: Out<'_>,
     ) -> Result<(), OtError> {
         let each = bins.lpn.message(bins.iteration);
-        let mut message = vec![Block::ZERO; out.len() / bins.lpn.bin() * each];
+        let new = bins.lpn.has_trees(bins.iteration);
+        // What is learned of trees takes the place of their messages.
+        let mut message = Zeroizing::new(vec![Block::ZERO; out.len() / bins.lpn.bin() * each]);
         chan.recv_into(bytemuck::cast_slice_mut(&mut message))?;
         let clear = bins.lpn.width.choice_mask();
-        let parts = message.chunks_exact(each);
+        let parts = message.chunks_exact_mut(each);
         bins.each(room, out, kept, parts, |mut bin, message| {
             if bin.errors.is_empty() {
-                return ggm::receive(bin.key, bin.levels, message, bin.leaves);
+                return ggm::receive(bin.tree_key, bin.levels, message, bin.leaves);
             }
-            let (levels, last) = message.split_at(bin.levels.len());
-            let path = bin.nodes(|key, t, nodes| ggm::receive_nodes(key, t, levels, nodes));
+            let (levels, last) = message.split_at_mut(bin.levels.len());
+            let learned = ggm::learn(bin.levels, levels);
+            let (sums, path) = roots(&mut bin.kept, new.then_some((levels, learned)));
+            let nodes = ggm::nodes(bin.leaves, bin.errors.len());
+            ggm::receive_nodes(bin.tree_key, sums, path, nodes);
             ggm::receive_rows(bin.key, clear, bin.errors, last, path, bin.leaves);
         });
         Ok(())
@@ -428,16 +444,16 @@ impl Stream {
     ) -> Result<Self, OtError> {
         let mut first = lines(base.len());
         bytemuck::must_cast_slice_mut::<_, Block>(&mut first)[..base.len()].copy_from_slice(base);
-        let mut stream = Self::new(chain[0], &keys[0], first);
+        let mut stream = Self::new::<S>(chain[0], &keys[0], first);
         for (&lpn, keys) in chain[1..].iter().zip(&keys[1..]) {
             let mut first = lines(stream.lpn.bins_for(lpn.cost(0)) * stream.lpn.bin());
             stream.make(context, Out { row: bytemuck::must_cast_slice_mut(&mut first), last: &mut [] })?;
-            stream = Self::new(lpn, keys, first);
+            stream = Self::new::<S>(lpn, keys, first);
         }
         Ok(stream)
     }
 
-    fn new(lpn: Lpn, keys: &PublicKeys, base: Zeroizing<Vec<Line>>) -> Self {
+    fn new<S: Side>(lpn: Lpn, keys: &PublicKeys, base: Zeroizing<Vec<Line>>) -> Self {
         assert!(base.len() * LANES >= lpn.cost(0));
         Self {
             lpn,
@@ -447,7 +463,7 @@ impl Stream {
             next: 0,
             base,
             reserve: Zeroizing::default(),
-            kept: Kept::new(lpn),
+            kept: Kept::new(lpn, S::kept(lpn)),
             bin: Zeroizing::new(vec![Block::ZERO; lpn.bin()]),
             taken: lpn.bin(),
         }
@@ -555,8 +571,10 @@ fn take(from: &mut [Block], to: &mut [Block]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
-    use crate::{combinations, two_parties};
+    use crate::{combinations, cost, two_parties};
 
     /// Small lines, three iterations of which have their errors in the same rows.
     const SMALL: Lpn = Lpn { width: Width::Bit, lanes: LANES, life: 3, secret: 640, bins: 80, log_bin: 6 };
@@ -596,7 +614,7 @@ mod tests {
     }
 
     /// Every correlation holds; what is handed out is the product with the secret, and errors in rows that stay for a life, with
-    /// values that do not.
+    /// values that do not. No leaf comes twice: with v ⊕ e·Δ and v ⊕ e'·Δ a receiver would have Δ. Bytes are those that `cost` says.
     #[test]
     fn stationary_errors_stay_in_their_rows_and_change_their_values() {
         for width in Width::ALL {
@@ -630,18 +648,36 @@ mod tests {
                 |chan| party(chan, &mut Receiver, width, &[bits.1, own.1]),
             );
             let mask = width.choice_mask();
+            let made = run.first.iter().map(|(_, out, _)| out.len() as u64).sum();
+            let own = cost::sent(lpn, made);
+            let bits = match width {
+                Width::Bit => 0,
+                Width::Vector => cost::sent(Lpn { life: 1, ..SMALL }, own.levels).bytes(),
+            };
+            assert_eq!(run.traffic.sent, own.bytes() + bits, "{width:?}");
             let matrix = Matrix::new(Block(9));
+            let product = |iteration: usize, secret: &[Line], count: usize| {
+                let mut rows = vec![Line::ZERO; count / LANES];
+                let mut product = vec![Block::ZERO; count];
+                matrix.rows(iteration as u64, 0).add_lines(secret, &mut rows, [&mut product, &mut []]);
+                product
+            };
             let mut errors = Vec::new();
+            let mut leaves = HashSet::new();
             for (iteration, (theirs, ours)) in run.first.iter().zip(&run.second).enumerate() {
+                for (q, p) in theirs.1.iter().zip(product(iteration, &theirs.0, theirs.1.len())) {
+                    assert!(
+                        leaves.insert((*q ^ p).0),
+                        "{width:?}: a leaf of iteration {iteration} was there"
+                    );
+                }
                 for (q, t) in theirs.1.iter().zip(&ours.1) {
                     assert!(
                         q.0 & mask == 0 && *t == *q ^ sums[(t.0 & mask) as usize],
                         "{width:?} {iteration}"
                     );
                 }
-                let mut rows = vec![Line::ZERO; ours.1.len() / LANES];
-                let mut product = vec![Block::ZERO; ours.1.len()];
-                matrix.rows(iteration as u64, 0).add_lines(&ours.0, &mut rows, [&mut product, &mut []]);
+                let product = product(iteration, &ours.0, ours.1.len());
                 let e: Vec<u128> = ours.1.iter().zip(&product).map(|(t, p)| (*t ^ *p).0 & mask).collect();
                 let mut found = vec![0u128; e.len() / lpn.bin()];
                 for (i, e) in e.iter().enumerate().filter(|(_, e)| **e != 0) {

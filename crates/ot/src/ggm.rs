@@ -33,7 +33,8 @@
 //! with vectors for errors (`instance`).
 //!
 //! *Rows again.* The nodes x_j may be hashed again under another key: v'_jl, and errors e'_l at the same α, for one correlation and
-//! one message a lane, and no levels. That is for stationary noise (`instance`): α stays, everything else is new.
+//! one message a lane, and no levels. That is for stationary noise (`instance`): α stays, everything else is new. The tree is
+//! made again, under its own key, of what was kept: the seed at the sender, α and the sums K_i ⊕ r_i·Δ at the receiver.
 //!
 //! Bytes: 16·h a bin, and 16 for each lane of rows, from sender to receiver. Rounds: none of its own, the sender may run ahead.
 
@@ -49,12 +50,13 @@ pub(crate) fn send(
     leaves: &mut [Block],
     message: &mut [Block],
 ) {
-    send_levels(key, delta, seed, q, leaves, message);
+    send_nodes(key, delta, seed, q, leaves, message);
     // Bit 0 of every half is zero by convention.
     key.finish(leaves, Patch::NONE, Mark::NOWHERE);
 }
 
-/// The sender's part of a tree whose last level is to be rows: fills the `nodes`, and the first blocks of `message`.
+/// The sender's part of a tree whose last level is to be rows: fills the 2^h `nodes`, and the first h blocks of `message`. Where it
+/// is made again, `q` and `message` are empty: nothing is sent.
 pub(crate) fn send_nodes(
     key: &Key,
     delta: Block,
@@ -63,7 +65,20 @@ pub(crate) fn send_nodes(
     nodes: &mut [Block],
     message: &mut [Block],
 ) {
-    send_levels(key, delta, seed, q, nodes, message);
+    assert!(q.is_empty() || nodes.len() == 1 << q.len());
+    assert_eq!(q.len(), message.len(), "a message for each half");
+    let mut say = |level: usize, left: Block| {
+        if let (Some(message), Some(q)) = (message.get_mut(level), q.get(level)) {
+            *message = *q ^ left;
+        }
+    };
+    // 1. Level 1: the children of the root.
+    (nodes[0], nodes[1]) = (seed, seed ^ delta);
+    say(0, seed);
+    // 2. Every further level, and the message that lets the receiver follow.
+    for level in 1..nodes.len().ilog2() as usize {
+        say(level, key.expand(&mut nodes[..2 << level], Patch::NONE));
+    }
 }
 
 /// The sender's part for rows of one or four outputs a node, each with an error of its own: `halves` has those that are spent
@@ -87,38 +102,32 @@ pub(crate) fn nodes(leaves: &mut [Block], lanes: usize) -> &mut [Block] {
     &mut leaves[before..]
 }
 
-fn send_levels(
-    key: &Key,
-    delta: Block,
-    seed: Block,
-    q: &[Block],
-    leaves: &mut [Block],
-    message: &mut [Block],
-) {
-    assert!(leaves.len() == 1 << q.len() && message.len() == q.len());
-    // 1. Level 1: the children of the root.
-    (leaves[0], leaves[1]) = (seed, seed ^ delta);
-    message[0] = q[0] ^ seed;
-    // 2. Every further level, and the message that lets the receiver follow.
-    for i in 1..q.len() {
-        let left = key.expand(&mut leaves[..2 << i], Patch::NONE);
-        message[i] = q[i] ^ left;
-    }
-}
-
 /// The receiver's part. `t`: the h COT halves, with the choice bits in bit 0; fills the 2^h `leaves`, bit 0
-/// of which is the choice bit.
-pub(crate) fn receive(key: &Key, t: &[Block], message: &[Block], leaves: &mut [Block]) {
-    let (patch, place) = receive_levels(key, t, message, leaves);
+/// of which is the choice bit. Sums of nodes are left in `message`.
+pub(crate) fn receive(key: &Key, t: &[Block], message: &mut [Block], leaves: &mut [Block]) {
+    let path = learn(t, message);
+    let patch = receive_levels(key, message, path, leaves);
     // The last correction; bit 0 of every half is zero but at α.
-    key.finish(leaves, patch, Mark { bit: 1, place });
+    key.finish(leaves, patch, Mark { bit: 1, place: path });
 }
 
-/// The receiver's part of a tree whose last level is to be rows: fills the `nodes`, and returns α.
-pub(crate) fn receive_nodes(key: &Key, t: &[Block], message: &[Block], nodes: &mut [Block]) -> u64 {
-    let (patch, path) = receive_levels(key, t, message, nodes);
-    key.finish(nodes, patch, Mark::NONE);
+/// What the receiver learns of a tree by its h COT halves: turns the `message`s into the sums of one side of each level, and
+/// returns α.
+pub(crate) fn learn(t: &[Block], message: &mut [Block]) -> u64 {
+    assert_eq!(t.len(), message.len(), "a message for each half");
+    let mut path = 0;
+    for (level, (message, t)) in message.iter_mut().zip(t).enumerate() {
+        *message ^= *t;
+        // The path goes where the choice bit does not.
+        path |= u64::from(!t.lsb()) << level;
+    }
     path
+}
+
+/// The receiver's part of a tree whose last level is to be rows: fills the `nodes`, by what it has learned.
+pub(crate) fn receive_nodes(key: &Key, sums: &[Block], path: u64, nodes: &mut [Block]) {
+    let patch = receive_levels(key, sums, path, nodes);
+    key.finish(nodes, patch, Mark::NONE);
 }
 
 /// The receiver's part for rows of `nodes` in `leaves`, of which that at `path` is wrong, with its `halves` of those that are
@@ -146,21 +155,19 @@ pub(crate) fn receive_rows(
     }
 }
 
-/// All levels; what corrects the last one is still to be done. Also α.
-fn receive_levels(key: &Key, t: &[Block], message: &[Block], leaves: &mut [Block]) -> (Patch, u64) {
-    assert!(leaves.len() == 1 << t.len() && message.len() == t.len());
-    // 1. Level 1: the children of the root. The path goes where the choice bit does not.
-    let first = message[0] ^ t[0];
-    (leaves[0], leaves[1]) = (first, first);
-    let mut path = u64::from(!t[0].lsb());
+/// All levels; what corrects the last one is still to be done.
+fn receive_levels(key: &Key, sums: &[Block], path: u64, leaves: &mut [Block]) -> Patch {
+    assert!(leaves.len() == 1 << sums.len());
+    // 1. Level 1: the children of the root.
+    (leaves[0], leaves[1]) = (sums[0], sums[0]);
     // 2. Every further level, each corrected while the next one is made.
     let mut patch = Patch::NONE;
-    for i in 1..t.len() {
+    for i in 1..sums.len() {
         let left = key.expand(&mut leaves[..2 << i], patch);
-        patch = Patch { value: message[i] ^ t[i] ^ left, place: path, period: 1 << i };
-        path |= u64::from(!t[i].lsb()) << i;
+        // The place is that of the path's node so far: its first i bits.
+        patch = Patch { value: sums[i] ^ left, place: path & ((1 << i) - 1), period: 1 << i };
     }
-    (patch, path)
+    patch
 }
 
 #[cfg(test)]
@@ -217,7 +224,16 @@ mod tests {
             let (levels, last) = message.split_at_mut(h);
             send_nodes(&tree_key, delta, Block(seed), &q, nodes(&mut v, lanes), levels);
             send_rows(&tree_key, clear, &spent[..lanes], &mut v, last);
-            let alpha = receive_nodes(&tree_key, &t, levels, nodes(&mut w, lanes));
+            let alpha = learn(&t, levels);
+            receive_nodes(&tree_key, levels, alpha, nodes(&mut w, lanes));
+            // Made again, without a message.
+            let (mut again, mut theirs_again) = (vec![Block::ZERO; 1 << h], vec![Block::ZERO; 1 << h]);
+            send_nodes(&tree_key, delta, Block(seed), &[], &mut again, &mut []);
+            receive_nodes(&tree_key, levels, alpha, &mut theirs_again);
+            prop_assert!(*nodes(&mut w, lanes) == theirs_again);
+            for (j, (x, theirs)) in again.iter().zip(&theirs_again).enumerate() {
+                prop_assert!(*theirs == *x ^ delta.masked(j as u64 == alpha));
+            }
             receive_rows(&tree_key, clear, &theirs[..lanes], last, alpha, &mut w);
             let path = halves.iter().enumerate().map(|(i, (_, r))| usize::from(!r) << i).sum::<usize>();
             prop_assert_eq!(alpha, path as u64);
@@ -251,7 +267,7 @@ mod tests {
             let mut message = vec![Block::ZERO; h];
             let tree_key = Key::new(Block(key));
             send(&tree_key, delta, Block(seed), &q, &mut v, &mut message);
-            receive(&tree_key, &t, &message, &mut w);
+            receive(&tree_key, &t, &mut message, &mut w);
             // The choice bits, inverted, spell the path.
             let path = halves.iter().enumerate().map(|(i, (_, r))| usize::from(!r) << i).sum::<usize>();
             for j in 0..1 << h {

@@ -77,12 +77,13 @@ pub fn tree_sender(
 
 /// The same tree at the receiver, with halves `t`, whose bits 0 are the choices.
 pub fn tree_receiver(t: &[Block], lanes: usize, message: &[Block], leaves: &mut [Block]) {
-    let key = aes::Key::new(Block(5));
+    let (key, mut message) = (aes::Key::new(Block(5)), message.to_vec());
     match t.split_at(t.len() - lanes) {
-        (t, []) => ggm::receive(&key, t, message, leaves),
+        (t, []) => ggm::receive(&key, t, &mut message, leaves),
         (t, halves) => {
-            let (levels, last) = message.split_at(t.len());
-            let path = ggm::receive_nodes(&key, t, levels, ggm::nodes(leaves, lanes));
+            let (levels, last) = message.split_at_mut(t.len());
+            let path = ggm::learn(t, levels);
+            ggm::receive_nodes(&key, levels, path, ggm::nodes(leaves, lanes));
             ggm::receive_rows(&key, CLEAR, halves, last, path, leaves);
         }
     }
