@@ -1,4 +1,4 @@
-//! Options as text: backends, what is to be short, links, when to measure.
+//! Options as text: backends, what is to be short, links, when to measure, what noise correlations have.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use jaguar::bundle::Bundle;
 use jaguar::machine::{Between, Note, When, store};
 use jaguar::plan::machine::Machine;
 use jaguar::plan::predict::{Aim, Site};
-use jaguar::plan::{BackendId, Choices, Kit, WEIGHT_MEMORY};
+use jaguar::plan::{Allowed, BackendId, Choices, Kit, WEIGHT_MEMORY, planner};
 use pyo3::prelude::*;
 
 use crate::failure::Failure;
@@ -28,6 +28,8 @@ pub struct Planning {
     pub link: Option<String>,
     /// Where figures and choices are kept; none: the user's cache folder.
     pub cache: Option<std::path::PathBuf>,
+    /// `fresh` or `stationary`.
+    pub lpn_noise: String,
 }
 
 /// One of several values by its name.
@@ -52,6 +54,15 @@ pub fn backends(names: Option<&[String]>) -> Result<Vec<BackendId>, Failure> {
     Ok(names.iter().map(group).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
+/// What plans may have where correlations have this noise, `fresh` or `stationary`.
+///
+/// # Errors
+/// When it is neither.
+pub fn allowed(lpn_noise: &str) -> Result<Allowed, Failure> {
+    let stationary_noise = one_of("lpn_noise", lpn_noise, &[("fresh", false), ("stationary", true)])?;
+    Ok(Allowed { stationary_noise, ..Allowed::default() })
+}
+
 /// Tells a note of the profile.
 fn tell(task: &Task) -> impl FnMut(Note) + '_ {
     |note| task.note(note.to_string())
@@ -71,7 +82,7 @@ impl Planning {
         task: &Task,
         use_it: impl FnOnce(Choices, Option<&Site<'_>>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let allowed = self.among()?;
+        let (among, stationary) = (self.among()?, self.allowed()?.stationary_noise);
         let aim = one_of("prefer", &self.prefer, &[("query", Aim::Query), ("online", Aim::Online)])?;
         let between = match &self.link {
             None => default.clone(),
@@ -79,15 +90,25 @@ impl Planning {
         };
         let cache = store::cache(self.cache.as_deref());
         let (network, cache) = (&bundle.model.network, cache.as_deref());
+        let noisy = |choices: Choices, site: Option<&Site<'_>>| match stationary {
+            true => planner::with_stationary_noise(network, choices, site),
+            false => Ok(choices),
+        };
         let Some(machine) = self.machine(cache, task)? else {
-            return use_it(Choices::among(network, &allowed)?, None);
+            return use_it(noisy(Choices::among(network, &among)?, None)?, None);
         };
         let site = between.site(&machine, aim);
         let choose = if serves { store::choose_to_serve } else { store::choose };
-        use_it(
-            choose(network, bundle.id(), &allowed, &site, WEIGHT_MEMORY, cache, &mut tell(task))?,
-            Some(&site),
-        )
+        let choices = choose(network, bundle.id(), &among, &site, WEIGHT_MEMORY, cache, &mut tell(task))?;
+        use_it(noisy(choices, Some(&site))?, Some(&site))
+    }
+
+    /// What plans may have.
+    ///
+    /// # Errors
+    /// As [`allowed`].
+    pub fn allowed(&self) -> Result<Allowed, Failure> {
+        allowed(&self.lpn_noise)
     }
 
     /// The backends that may run layers.

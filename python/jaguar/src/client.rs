@@ -30,6 +30,7 @@ use pyo3::prelude::*;
 use serde_json::json;
 
 use crate::answer::Answer;
+use crate::choice::allowed;
 use crate::failure::Failure;
 use crate::input::{Given, Input, each, given};
 use crate::kit::kit;
@@ -84,6 +85,8 @@ struct Way {
     dialer: Dialer,
     model: Option<String>,
     wait: Duration,
+    /// What the server's plan may have.
+    allowed: Allowed,
 }
 
 /// Who hears which place a client has in its server's line.
@@ -111,7 +114,8 @@ fn dial(way: &Way, images: u32, stop: &Stop, hear: Option<Hear>) -> Result<Conne
         }
     };
     let channel = Channel::new(stop.over(dialer.connect(Options::default())?));
-    let limits = Limits::default().of_images(images).with_room(room().map(|room| room.bytes));
+    let limits = Limits { accept_stationary_noise: way.allowed.stationary_noise, ..Limits::default() };
+    let limits = limits.of_images(images).with_room(room().map(|room| room.bytes));
     connect_for(&kit(), channel, way.model.as_deref(), &limits, images)
 }
 
@@ -142,6 +146,8 @@ pub struct Believed {
     token_file: Option<PathBuf>,
     /// Seconds to wait for a place.
     wait: f64,
+    /// The noise that correlations may have: `fresh`, or `stationary` too.
+    lpn_noise: String,
 }
 
 impl Believed {
@@ -214,7 +220,7 @@ impl Inner {
         }
         let load =
             Load { clients: 1, kept: options.keep.into(), threads: jaguar::reports::terminal::threads() };
-        let found = |room| too_large(connected.network(), connected.plan(), Allowed::default(), load, room);
+        let found = |room| too_large(connected.network(), connected.plan(), self.way.allowed, load, room);
         if let Some(found) = room().and_then(found) {
             return Err(Failure::option(batch::too_large(&found, "batch=")));
         }
@@ -314,7 +320,7 @@ impl Client {
             task.stops(&stop);
             task.at("connecting", 0, 0, &server);
             let (dialer, wait) = (believed.dialer(&server)?, believed.wait());
-            let way = Way { dialer, model: believed.model, wait };
+            let way = Way { dialer, model: believed.model, wait, allowed: allowed(&believed.lpn_noise)? };
             let connected = dial(&way, 1, &stop, Some(told_by(task)))?;
             let (network, plan) = (connected.network().clone(), connected.plan());
             if let Some(caveat) = caveat(&network) {

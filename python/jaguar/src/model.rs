@@ -11,7 +11,7 @@ use jaguar::compile::samples::labelled::labelled;
 use jaguar::machine::memory::room;
 use jaguar::machine::{Between, Imitated};
 use jaguar::plan::memory::Load;
-use jaguar::plan::{Allowed, Choices, Kit, Plan, batch};
+use jaguar::plan::{Choices, Kit, Plan, batch};
 use jaguar::quantise::layers;
 use jaguar::reports::accuracy::{Ranking, Run, Score, classes, measure, private, same_network, spread, tops};
 use jaguar::reports::tables::memory::MemoryNeeds;
@@ -148,10 +148,10 @@ impl Model {
         let bundle = Arc::clone(&self.bundle);
         let images = size("batch", images)?;
         run(py, &Arc::default(), listener.as_ref(), move |task| {
-            let among = planning.among()?;
+            let (among, allowed) = (planning.among()?, planning.allowed()?);
             planning.choose(&bundle, &Between::Loopback, false, task, |choices, site| {
-                let (network, allowed) = (&bundle.model.network, Allowed::default());
-                let single = Plan::new(network, choices)?;
+                let network = &bundle.model.network;
+                let single = Plan::allowing(network, choices, allowed)?;
                 let plan = batch::plan(network, &single.choices, &among, images, allowed)?;
                 let load = Load::single(jaguar::reports::terminal::threads());
                 let needs =

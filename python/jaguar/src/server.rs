@@ -13,9 +13,9 @@ use jaguar::is_model_name;
 use jaguar::machine::memory::room;
 use jaguar::machine::{Between, Imitated, store};
 use jaguar::net::{Address, Listener, tls};
+use jaguar::plan::Plan;
 use jaguar::plan::batch::plans_that_fit;
 use jaguar::plan::memory::Load;
-use jaguar::plan::{Allowed, Plan};
 use jaguar::reports::tables::{batch, event};
 use jaguar::reports::terminal::in_one_line;
 use jaguar::serve::{Control, Drained, Limits, Models, Named};
@@ -156,12 +156,12 @@ impl Server {
             let common = Common::new(server::Limits { hints_at_once, hints_per_hour }, keep);
             let (mut named, mut protocols, mut batches) = (Vec::new(), Vec::new(), Vec::new());
             let limits_of_batches =
-                (Allowed::default(), Load::single(jaguar::reports::terminal::threads()), room());
+                (planning.allowed()?, Load::single(jaguar::reports::terminal::threads()), room());
             for (at, (name, bundle)) in bundles.iter().enumerate() {
                 task.at("planning", at, bundles.len(), name);
                 let choices = planning.choose(bundle, &default, true, task, |choices, _| Ok(choices))?;
                 let network = &bundle.model.network;
-                let plan = Plan::new(network, choices)?;
+                let plan = Plan::allowing(network, choices, planning.allowed()?)?;
                 let among = planning.among()?;
                 let (plans, left_out) = plans_that_fit(network, &plan, &among, most, limits_of_batches)?;
                 if let Some(found) = left_out {

@@ -255,6 +255,7 @@ def test_wrong_options(model: jaguar.Model, tmp_path: Path) -> None:
         ({"backends": "magic"}, 'backends="magic"'),
         ({"backends": 3}, "backends="),
         ({"measure": 3}, "measure=3"),
+        ({"lpn_noise": "loud"}, '"fresh", "stationary"'),
     ]:
         with pytest.raises(jaguar.OptionError, match=part):
             model.plan(**{"measure": "off"} | planning)  # type: ignore[operator]

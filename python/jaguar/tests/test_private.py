@@ -61,6 +61,20 @@ def test_many(model: jaguar.Model, client: jaguar.Client) -> None:
         break
 
 
+def test_stationary_noise_takes_both(model: jaguar.Model) -> None:
+    x = images(1, seed=8)
+    fresh, stationary = (model.plan(measure="off", lpn_noise=noise) for noise in ("fresh", "stationary"))
+    assert stationary.rounds == fresh.rounds
+    with jaguar.Server(model, measure="off", lpn_noise="stationary") as server:
+        with pytest.raises(jaguar.JaguarError, match="noise is stationary"):
+            jaguar.Client(server.address, cache=False)
+        with jaguar.Client(server.address, cache=False, lpn_noise="stationary") as client:
+            assert close(client.predict(x[0]), model.simulate(x)[0])
+    with jaguar.Server(model, measure="off") as server:
+        with jaguar.Client(server.address, cache=False, lpn_noise="stationary") as client:
+            assert close(client.predict(x[0]), model.simulate(x)[0])
+
+
 def test_kept_queries(model: jaguar.Model, server: jaguar.Server) -> None:
     x = images(3, seed=9)
     with jaguar.Client(server.address, cache=False, keep=1) as client:

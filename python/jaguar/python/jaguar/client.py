@@ -50,6 +50,7 @@ class Client:
         keep: int = 0,
         keep_memory: int | None = None,
         wait: float = 0,
+        lpn_noise: str = "fresh",
         progress: Progress = None,
     ) -> None:
         """`server`: address and port, `unix:` and a path, or a WebSocket (`wss://host/path`). `model`: the name of one
@@ -60,7 +61,8 @@ class Client:
         prepared queries to have ready, so that an image waits for the online part only: both parties hold them in
         memory, at most `keep_memory` bytes here (default: 2 GiB), and there is a second connection. `wait`: for how many
         seconds to wait for a place, where the server has none free (0: `ServerBusyError` at once). The server says which
-        place it is in its line: `progress` hears it."""
+        place it is in its line: `progress` hears it. `lpn_noise`: with "stationary", the server may choose it
+        (`Model.plan`); with "fresh", one that has is refused."""
         self._progress = progress
         self._native: _native.Client | None = None
         folder = (_default_cache() if cache else None) if isinstance(cache, bool) else _options.path("cache", cache)
@@ -70,7 +72,7 @@ class Client:
         if keep_memory is not None:
             keep_memory = _options.whole("keep_memory", keep_memory, 0, 2**64 - 1)
         wait = _options.seconds("wait", wait)
-        believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file, "wait": wait}
+        believed = {"model": model, "pin": pin, "ca": ca, "token_file": token_file, "wait": wait, "lpn_noise": lpn_noise}
         with Listener(progress, "connect") as listener, _options.checked(believed):
             self._native = _native.Client(server, believed, folder, keep, keep_memory, listener)
         self._keep = keep

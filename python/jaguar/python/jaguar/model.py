@@ -206,7 +206,9 @@ class Plan:
         return None if seconds is None else float(seconds)
 
 
-def planning(link: PathLike | None, prefer: str, backends: Sequence[str] | None, measure: str, cache: PathLike | None) -> dict[str, Any]:
+def planning(
+    link: PathLike | None, prefer: str, backends: Sequence[str] | None, measure: str, cache: PathLike | None, lpn_noise: str
+) -> dict[str, Any]:
     """Options that are the same wherever something is planned, as the native part takes them."""
     return {
         "link": None if link is None else os.fspath(link),
@@ -214,6 +216,7 @@ def planning(link: PathLike | None, prefer: str, backends: Sequence[str] | None,
         "backends": None if backends is None else _options.names("backends", backends),
         "measure": measure,
         "cache": None if cache is None else Path(cache),
+        "lpn_noise": lpn_noise,
     }
 
 
@@ -305,6 +308,7 @@ class Model:
         report: PathLike | None = None,
         measure: str = "auto",
         cache: PathLike | None = None,
+        lpn_noise: str = "fresh",
         progress: Progress = None,
     ) -> Plan:
         """What is done in each layer, and what a query will cost over `link`: "loopback", "lan", "wan", or a file of
@@ -313,9 +317,10 @@ class Model:
         `prefer`: "query", or "online" for a short answer. `batch`: images of a query, a power of two up to 64; the tables then tell by
         layer what such a query takes beside as many of one image, and where that pays. `explain`: for every choice, what else there
         was. `report`: a file for the same as a web page, with sliders for the link. `measure`: "auto" measures this machine once, for a
-        few seconds, "anew" does so again, "off" leaves it, and gives no seconds.
+        few seconds, "anew" does so again, "off" leaves it, and gives no seconds. `lpn_noise`: "fresh", or "stationary", by which
+        correlations take a third of the bytes under a younger assumption; clients must ask for it too.
         """
-        options = planning(link, prefer, backends, measure, cache)
+        options = planning(link, prefer, backends, measure, cache, lpn_noise)
         batch = _options.batch(batch)
         report = None if report is None else _options.place("report", report)
         with Listener(progress, "plan") as listener, _options.checked(options):

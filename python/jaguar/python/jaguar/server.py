@@ -44,6 +44,7 @@ class Server:
         plan_for: PathLike | None = None,
         measure: str = "auto",
         cache: PathLike | None = None,
+        lpn_noise: str = "fresh",
         max_clients: int = 8,
         max_batch: int = 1,
         hints_per_hour: int | None = None,
@@ -59,7 +60,8 @@ class Server:
         may have, a power of two up to 64: clients ask for 1, 2, 4, ... of them at once (`Client.predict_many(batch=...)`). What would not
         fit this machine's memory is left out, with a warning. `hints_per_hour`: whole hints
         that clients may have, in the long run. `keep_queries`: prepared queries that a client may have kept here; `keep_memory`: bytes
-        that those of all clients may hold; `keep_idle`: seconds after which an idle client loses them."""
+        that those of all clients may hold; `keep_idle`: seconds after which an idle client loses them. `lpn_noise`: as `Model.plan`'s;
+        with "stationary", clients that did not ask for it are refused."""
         self._native: _native.Server | None = None
         self._thread: threading.Thread | None = None
         #: By name.
@@ -74,7 +76,7 @@ class Server:
             "keep_memory": keep_memory,
             "keep_idle": keep_idle,
         }
-        options = planning(plan_for, prefer, backends, measure, cache)
+        options = planning(plan_for, prefer, backends, measure, cache, lpn_noise)
         with Listener(progress, "serve") as listener, _options.checked(settings, options):
             models = [(name, each._native) for name, each in self.models.items()]
             native = _native.Server(models, settings, options, listener)
