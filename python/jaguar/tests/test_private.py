@@ -70,9 +70,8 @@ def test_stationary_noise_takes_both(model: jaguar.Model) -> None:
             jaguar.Client(server.address, cache=False)
         with jaguar.Client(server.address, cache=False, lpn_noise="stationary") as client:
             assert close(client.predict(x[0]), model.simulate(x)[0])
-    with jaguar.Server(model, measure="off") as server:
-        with jaguar.Client(server.address, cache=False, lpn_noise="stationary") as client:
-            assert close(client.predict(x[0]), model.simulate(x)[0])
+    with jaguar.Server(model, measure="off") as server, jaguar.Client(server.address, cache=False, lpn_noise="stationary") as client:
+        assert close(client.predict(x[0]), model.simulate(x)[0])
 
 
 def test_kept_queries(model: jaguar.Model, server: jaguar.Server) -> None:
