@@ -12,7 +12,7 @@ use crate::session::Facing;
 use crate::sets::Set;
 
 /// Changes whenever older files cannot be read.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// What clients are told of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

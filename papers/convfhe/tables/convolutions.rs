@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use jaguar_ckks::circuits::Evaluator as _;
 use jaguar_ckks::convolution::{Convolution as Sum, Geometry, Kernel, Term};
-use jaguar_ckks::layout::Grid;
+use jaguar_ckks::layout::{Grid, Split};
 use jaguar_ckks::packing::{self, Packer};
 use jaguar_ckks::{
     Ciphertext, Complex, Context, EvaluationKeys, KeyKind, KeySpec, KeyedEvaluator, Plaintext, SecretKey,
@@ -81,7 +81,7 @@ fn coefficients(
     // Sums are at most 1.
     let weights = random(&mut prg, batch * count).into_iter().map(|weight| weight / count as f64).collect();
     let grid = Grid::new([batch, side, side], 0, batch)?;
-    let term = Term { kernel: Kernel::new(geometry, weights)?, grid, factor: 1.0 };
+    let term = Term { kernel: Kernel::new(geometry, weights)?, grid, split: Split::WHOLE, factor: 1.0 };
     let convolution = Sum::new(vec![term], vec![0.0; batch], values)?;
     let input = grid.scatter(&random(&mut prg, values), values)?;
     let [scale, out_scale] = LOG_SCALES.map(|log_scale| f64::from(log_scale).exp2());

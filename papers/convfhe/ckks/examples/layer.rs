@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use jaguar_ckks::circuits::{Bootstrap, Composite, Evaluator, Plan};
 use jaguar_ckks::convolution::{Convolution, Geometry, Kernel, Term};
-use jaguar_ckks::layout::Grid;
+use jaguar_ckks::layout::{Grid, Split};
 use jaguar_ckks::packing::{Packer, key_specs};
 use jaguar_ckks::{
     Context, EvaluationKeys, KeyGenerator, KeySpec, KeyedEvaluator, Literal, Parameters, SecretKey,
@@ -92,7 +92,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Sums are as large as they can be and no larger.
     let made = |factor: f64| -> Result<Convolution, jaguar_ckks::Error> {
         let kernel = Kernel::new(geometry, weights.clone())?;
-        Convolution::new(vec![Term { kernel, grid, factor }], vec![0.0; channels], values)
+        Convolution::new(
+            vec![Term { kernel, grid, split: Split::WHOLE, factor }],
+            vec![0.0; channels],
+            values,
+        )
     };
     let largest = made(1.0)?.plain(&[&input], 0)?.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
     let convolution = made(1.0 / largest)?;

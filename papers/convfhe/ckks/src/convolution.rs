@@ -18,6 +18,12 @@
 //! ReLU drops the rest. A layer is a sum of convolutions of several values: so a residual connection, with or without a
 //! stride, is one term more.
 //!
+//! **Groups.** Several units of the output's channels share a polynomial ([`Convolution::gathered`]): each unit's packed
+//! polynomial is multiplied by a monomial, which moves it to its [group](crate::layout), and they are added. That takes
+//! polynomials that are zero at the other groups' places. They are where the input comes in pieces of one group and of
+//! the rows i ≡ φ (mod s) for a stride s: K then has the kernel's rows a - top ≡ φ (mod s) only, and at a row that is
+//! none of the output's these meet rows of other phases, which are zero. Columns between are dropped by packing.
+//!
 //! **Error.** Weights are integers at the scale `scale·q/(2^l·input's scale)`, q the level's modulus and l the
 //! merges: each errs by half of one (2^-49 for 16 channels at the scales of a layer). Products are rescaled (up to 1/2 in
 //! each coefficient, and as much times the secret), then [packed](crate::packing), which adds σ/sqrt(3) of a key
@@ -29,7 +35,7 @@
 use zeroize::Zeroizing;
 
 use crate::circuits::Evaluator;
-use crate::layout::{Grid, MOST_SIZE, wrap};
+use crate::layout::{Grid, MOST_SIZE, Piece, Split, wrap};
 use crate::packing::Packer;
 use crate::poly::{Poly, Values};
 use crate::{Ciphertext, Error, KeyedEvaluator, Plaintext};
@@ -55,6 +61,20 @@ pub struct Geometry {
     pub stride: usize,
     /// Rows and columns of zeros around the input: above, to the left, below, to the right. Fewer than the kernel has.
     pub padding: [usize; 4],
+}
+
+impl Geometry {
+    /// How many rows or columns beyond the output, of these shapes `[C, H, W]`, a product has numbers that are not
+    /// zero, at most: for an input that is zero at all other places.
+    pub fn spill(&self, input: [usize; 3], output: [usize; 3]) -> usize {
+        let Self { height, width, stride, padding: [top, left, _, _], .. } = *self;
+        // Before the first place, and behind the last one.
+        let side = |kernel: usize, before: usize, size: usize, made: usize| {
+            let last = (size + before).saturating_sub(1) / stride;
+            ((kernel - 1).saturating_sub(before) / stride).max((last + 1).saturating_sub(made))
+        };
+        side(height, top, input[1], output[1]).max(side(width, left, input[2], output[2]))
+    }
 }
 
 /// A convolution's sizes and weights, checked.
@@ -129,18 +149,26 @@ impl Kernel {
         }
     }
 
-    /// The weights of one output channel over one polynomial of the input: how far from the output's place the input
-    /// stands, and the weight.
-    fn taps<'a>(&'a self, grid: &'a Grid, polynomial: usize, out: usize) -> impl Iterator<Item = (i64, f64)> {
+    /// The weights of one output channel over one piece of the input: how far from the output's place the input
+    /// stands, and the weight. None where the piece has no row that the kernel sees.
+    fn taps<'a>(&'a self, grid: &'a Grid, piece: &'a Piece, out: usize) -> impl Iterator<Item = (i64, f64)> {
         let Geometry { inputs, height, width, padding: [top, left, _, _], .. } = self.geometry;
-        grid.channels_of(polynomial).flat_map(move |c| {
+        piece.channels.clone().flat_map(move |c| {
             let begin = (out * inputs + c) * height * width;
             let weights = self.weights[begin..begin + height * width].iter().enumerate();
-            weights.map(move |(at, &weight)| {
-                let (a, b) = ((at / width) as i64, (at % width) as i64);
-                (grid.at(c, a - top as i64, b - left as i64), weight)
+            weights.filter_map(move |(at, &weight)| {
+                let (a, b) = ((at / width) as i64 - top as i64, (at % width) as i64 - left as i64);
+                piece.has_row(a).then(|| (grid.at(c, a, b), weight))
             })
         })
+    }
+}
+
+impl Piece {
+    /// Whether a kernel of these sizes sees any of its rows.
+    pub fn is_seen(&self, geometry: &Geometry) -> bool {
+        let [top, ..] = geometry.padding;
+        (0..geometry.height).any(|a| self.has_row(a as i64 - top as i64))
     }
 }
 
@@ -151,6 +179,8 @@ pub struct Term {
     pub kernel: Kernel,
     /// Where its input stands.
     pub grid: Grid,
+    /// In which pieces it comes: with phases, as many as the stride.
+    pub split: Split,
     /// What the weights are multiplied by, above 0: a bound of the input's values by a bound of the output's.
     pub factor: f64,
 }
@@ -158,6 +188,8 @@ pub struct Term {
 /// A sum of convolutions of several values, with a bias: all of a layer before its ReLU.
 pub struct Convolution {
     terms: Vec<Term>,
+    /// Of each term.
+    pieces: Vec<Vec<Piece>>,
     bias: Vec<f64>,
     values: usize,
     output: Grid,
@@ -177,7 +209,11 @@ impl Convolution {
             return Err(refuse(format!("{values} values, no power of two up to 2^16")));
         }
         let mut output: Option<Grid> = None;
-        for (index, Term { kernel, grid, factor }) in terms.iter().enumerate() {
+        for (index, Term { kernel, grid, split, factor }) in terms.iter().enumerate() {
+            if split.phases != 1 && split.phases != kernel.geometry.stride {
+                let (phases, stride) = (split.phases, kernel.geometry.stride);
+                return Err(refuse(format!("term {index} has {phases} phases, a stride of {stride}")));
+            }
             if !factor.is_finite() || *factor <= 0.0 {
                 return Err(refuse(format!("term {index} has the factor {factor}")));
             }
@@ -205,7 +241,36 @@ impl Convolution {
         if bias.len() != channels || bias.iter().any(|bias| !bias.is_finite()) {
             return Err(refuse(format!("{} finite numbers of bias for {channels} channels", bias.len())));
         }
-        Ok(Self { terms, bias, values, output })
+        let pieces = terms.iter().map(|term| term.grid.pieces(term.split)).collect();
+        Ok(Self { terms, pieces, bias, values, output })
+    }
+
+    /// The same with an output in groups: several polynomials of it are moved and added, so that they share one
+    /// bootstrap. Where an input's pieces hold one group and the rows of one phase, a product is zero but at the
+    /// output's places and [beside them](Geometry::spill); there is `apart` room for that, and what stands there
+    /// means nothing.
+    ///
+    /// # Errors
+    /// If a term does not come in such pieces, `apart` is too small, or groups do not fit.
+    pub fn gathered(self, groups: [usize; 2], apart: usize) -> Result<Self, Error> {
+        let refuse = |why: String| Error::Shape { what: CONVOLUTION, why };
+        let output = self.output.grouped(groups, apart)?;
+        output.fits(apart, self.values)?;
+        for (index, Term { kernel, grid, split, .. }) in self.terms.iter().enumerate() {
+            let Geometry { stride, .. } = kernel.geometry;
+            if (grid.groups() > 1 && !split.units) || split.phases != stride {
+                return Err(refuse(format!(
+                    "term {index} fills other places of the output: {} groups, {} phases, a stride of {stride}",
+                    grid.groups(),
+                    split.phases
+                )));
+            }
+            let spill = kernel.geometry.spill(grid.shape(), output.shape());
+            if spill > apart {
+                return Err(refuse(format!("term {index} spills {spill} places, groups are {apart} apart")));
+            }
+        }
+        Ok(Self { output, ..self })
     }
 
     /// Where the output stands.
@@ -213,24 +278,25 @@ impl Convolution {
         &self.output
     }
 
-    /// Encodes K(Y) of one term, polynomial of its input and output channel.
+    /// Encodes K(Y) of one term, piece of its input and output channel.
     fn kernel(
         &self,
         evaluator: &KeyedEvaluator,
-        (term, part, out): (&Term, usize, usize),
+        (term, piece, out): (&Term, &Piece, usize),
         level: usize,
         scale: f64,
     ) -> Result<Plaintext, Error> {
         let mut coefficients = Zeroizing::new(vec![0.0; self.values]);
         // Two may meet at one place where the kernel is as large as the ring.
-        for (offset, weight) in term.kernel.taps(&term.grid, part, out) {
+        for (offset, weight) in term.kernel.taps(&term.grid, piece, out) {
             let (place, sign) = wrap(-offset, self.values);
             coefficients[place] += sign * weight;
         }
         evaluator.context().encode_coefficients(&coefficients, level, scale)
     }
 
-    /// K(Y) of every term and every polynomial of its input, in order, for one output channel: what [`sum`](Self::sum)
+    /// K(Y) of every term and every piece of its input that the kernel sees, in order, for one output channel: what
+    /// [`sum`](Self::sum)
     /// makes and multiplies, here encoded at this scale, times the terms' factors.
     ///
     /// # Errors
@@ -244,16 +310,16 @@ impl Convolution {
     ) -> Result<Vec<Plaintext>, Error> {
         self.check_channel(out)?;
         let mut made = Vec::new();
-        for term in &self.terms {
-            for part in 0..term.grid.polynomials() {
-                made.push(self.kernel(evaluator, (term, part, out), level, scale * term.factor)?);
+        for (term, pieces) in self.terms.iter().zip(&self.pieces) {
+            for piece in pieces.iter().filter(|piece| piece.is_seen(&term.kernel.geometry)) {
+                made.push(self.kernel(evaluator, (term, piece, out), level, scale * term.factor)?);
             }
         }
         Ok(made)
     }
 
     /// r_o(Y) of one output channel, without bias, at this scale and at the inputs' lowest level. Inputs are one
-    /// slice a term, of as many ciphertexts as its grid has polynomials.
+    /// slice a term, of as many ciphertexts as its input has pieces.
     ///
     /// # Errors
     /// If there are other numbers of ciphertexts, no such channel, no room for the scale, or weights do not fit 2^62 at
@@ -265,7 +331,11 @@ impl Convolution {
         out: usize,
         scale: f64,
     ) -> Result<Ciphertext, Error> {
-        self.check_inputs(inputs.iter().map(|parts| parts.len()))?;
+        self.check_inputs(
+            "pieces of an input",
+            inputs.iter().zip(&self.pieces).map(|(a, b)| (a.len(), b.len())),
+            inputs.len(),
+        )?;
         self.check_channel(out)?;
         let context = evaluator.context();
         let lowest = inputs.iter().flat_map(|parts| parts.iter()).map(Ciphertext::level).min();
@@ -274,11 +344,13 @@ impl Convolution {
         let limbs = context.params().limbs(level);
         let zero = || -> Poly<Values> { context.make(limbs, 0, |_, _, limb| limb.fill(0)) };
         let mut sum = Ciphertext { a: zero(), b: zero(), level, scale };
-        for (term, parts) in self.terms.iter().zip(inputs) {
-            for (part, ct) in parts.iter().enumerate() {
+        for ((term, pieces), parts) in self.terms.iter().zip(&self.pieces).zip(inputs) {
+            for (piece, ct) in
+                pieces.iter().zip(*parts).filter(|(piece, _)| piece.is_seen(&term.kernel.geometry))
+            {
                 // With the factor, what is multiplied has the scale of the sum.
                 let own = scale / ct.scale() * term.factor;
-                let kernel = self.kernel(evaluator, (term, part, out), level, own)?;
+                let kernel = self.kernel(evaluator, (term, piece, out), level, own)?;
                 evaluator.add_product(&mut sum, ct, &kernel);
             }
         }
@@ -333,18 +405,28 @@ impl Convolution {
             let expected = "at least 1".into();
             return Err(Error::Level { operation: CONVOLUTION, found: 0, expected }.into());
         }
-        let channels = self.output.channels_of(part);
         let merges = Packer::merges(pitch);
         // Packing multiplies by 2^merges, rescaling divides by the modulus.
         let before = scale * context.params().modulus(level) / f64::from(merges).exp2();
-        let packed = packer.pack(pitch, merges + (n / self.values).ilog2(), |c| {
-            if c >= channels.len() {
-                return Ok(None);
+        let unit = |unit: usize| {
+            let channels = self.output.channels_of_unit(unit);
+            let packed = packer.pack(pitch, merges + (n / self.values).ilog2(), |c| {
+                if c >= channels.len() {
+                    return Ok(None);
+                }
+                let _guard = look()?;
+                let sum = self.sum(evaluator, inputs, channels.start + c, before)?;
+                Ok::<_, E>(Some(evaluator.rescale(&sum)?))
+            })?;
+            match n / self.values * self.output.moved(unit) {
+                0 => Ok::<_, E>(packed),
+                moved => Ok(evaluator.multiply_monomial(&packed, moved)?),
             }
-            let _guard = look()?;
-            let sum = self.sum(evaluator, inputs, channels.start + c, before)?;
-            Ok::<_, E>(Some(evaluator.rescale(&sum)?))
-        })?;
+        };
+        let mut units = self.output.units_of(part);
+        let first = unit(units.start)?;
+        units.next();
+        let packed = units.try_fold(first, |sum, next| Ok::<_, E>(evaluator.add(&sum, &unit(next)?)?))?;
         let mut packed = evaluator.with_scale(packed, scale);
         let mut bias = vec![0.0; self.values];
         self.add_bias(part, &mut bias);
@@ -361,7 +443,9 @@ impl Convolution {
     /// If there is no such polynomial, or inputs have other sizes.
     pub fn plain(&self, inputs: &[&[Vec<f64>]], part: usize) -> Result<Vec<f64>, Error> {
         self.check_part(part)?;
-        self.check_inputs(inputs.iter().map(|parts| parts.len()))?;
+        let polynomials = self.terms.iter().map(|term| term.grid.polynomials());
+        let counts = inputs.iter().zip(polynomials).map(|(parts, needed)| (parts.len(), needed));
+        self.check_inputs("polynomials of an input", counts, inputs.len())?;
         let other = inputs.iter().flat_map(|parts| parts.iter()).find(|values| values.len() != self.values);
         if let Some(other) = other {
             let expected = self.values.to_string();
@@ -374,17 +458,30 @@ impl Convolution {
         }
         let pitch = self.output.column_pitch();
         let mut sums = vec![0.0; self.values];
-        for (c, out) in self.output.channels_of(part).enumerate() {
-            for (term, polynomials) in self.terms.iter().zip(inputs) {
-                for (polynomial, values) in polynomials.iter().enumerate() {
-                    for (offset, weight) in term.kernel.taps(&term.grid, polynomial, out) {
-                        let weight = weight * term.factor;
-                        let (place, sign) = wrap(offset, self.values);
-                        // Y^M = -1: behind the end the sign changes.
-                        let inputs = values[place..].iter().step_by(pitch).map(|x| sign * x);
-                        let wrapped = values[place % pitch..place].iter().step_by(pitch).map(|x| -sign * x);
-                        for (sum, x) in sums[c..].iter_mut().step_by(pitch).zip(inputs.chain(wrapped)) {
-                            *sum += weight * x;
+        for ((term, pieces), polynomials) in self.terms.iter().zip(&self.pieces).zip(inputs) {
+            // All that stands in a polynomial, unless it is cut.
+            let kept = match term.split {
+                Split::WHOLE => None,
+                split => Some(term.grid.kept(split, self.values)?),
+            };
+            for (at, piece) in pieces.iter().enumerate() {
+                let whole = &polynomials[piece.polynomial];
+                let cut: Option<Vec<f64>> =
+                    kept.as_ref().map(|kept| whole.iter().zip(&kept[at]).map(|(x, keep)| x * keep).collect());
+                let values = cut.as_ref().unwrap_or(whole);
+                for unit in self.output.units_of(part) {
+                    let moved = self.output.moved(unit) as i64;
+                    for (c, out) in self.output.channels_of_unit(unit).enumerate() {
+                        for (offset, weight) in term.kernel.taps(&term.grid, piece, out) {
+                            let weight = weight * term.factor;
+                            let (place, sign) = wrap(offset - moved, self.values);
+                            // Y^M = -1: behind the end the sign changes.
+                            let inputs = values[place..].iter().step_by(pitch).map(|x| sign * x);
+                            let wrapped =
+                                values[place % pitch..place].iter().step_by(pitch).map(|x| -sign * x);
+                            for (sum, x) in sums[c..].iter_mut().step_by(pitch).zip(inputs.chain(wrapped)) {
+                                *sum += weight * x;
+                            }
                         }
                     }
                 }
@@ -421,19 +518,23 @@ impl Convolution {
         Err(Error::Count { operation: CONVOLUTION, what, found: part, expected })
     }
 
-    fn check_inputs(&self, counts: impl ExactSizeIterator<Item = usize>) -> Result<(), Error> {
+    /// `counts`: of each input how many there are, and how many are needed; `inputs`: how many inputs.
+    fn check_inputs(
+        &self,
+        what: &'static str,
+        mut counts: impl Iterator<Item = (usize, usize)>,
+        inputs: usize,
+    ) -> Result<(), Error> {
         let count = |what, found: usize, needed: usize| {
             let expected = needed.to_string();
             Err(Error::Count { operation: CONVOLUTION, what, found, expected })
         };
-        if counts.len() != self.terms.len() {
-            return count("inputs", counts.len(), self.terms.len());
+        if inputs != self.terms.len() {
+            return count("inputs", inputs, self.terms.len());
         }
-        for (found, term) in counts.zip(&self.terms) {
-            if found != term.grid.polynomials() {
-                return count("polynomials of an input", found, term.grid.polynomials());
-            }
+        match counts.find(|(found, needed)| found != needed) {
+            Some((found, needed)) => count(what, found, needed),
+            None => Ok(()),
         }
-        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use jaguar_ckks::circuits::Evaluator;
 use jaguar_ckks::convolution::{Convolution, Geometry, Kernel, Term};
-use jaguar_ckks::layout::Grid;
+use jaguar_ckks::layout::{Grid, Split};
 use jaguar_ckks::packing::{Packer, key_specs};
 use jaguar_ckks::{
     Complex, Context, Error, EvaluationKeys, KeyGenerator, KeyKind, KeySpec, KeyedEvaluator, Literal,
@@ -96,7 +96,7 @@ fn convolve(keys: &[u8], input: &[u8]) -> Result<Vec<u8>, Error> {
     let geometry = Geometry { outputs: 3, inputs: 3, height: 2, width: 2, stride: 2, padding: [0; 4] };
     let weight = |at: usize| if at / 12 == at / 4 % 3 { (at / 12 + 1) as f64 } else { 0.0 };
     let kernel = Kernel::new(geometry, (0..36).map(weight).collect())?;
-    let term = Term { kernel, grid: grid()?, factor: 1.0 };
+    let term = Term { kernel, grid: grid()?, split: Split::WHOLE, factor: 1.0 };
     let convolution = Convolution::new(vec![term], vec![0.5; 3], 512)?;
     let ct = wire::read_seeded(&context, &mut &input[..])?;
     // Sums are below 2^10, q0 is 2^50.

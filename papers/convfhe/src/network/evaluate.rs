@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A layer is a [sum of convolutions](jaguar_ckks::convolution), packed, for each ciphertext of its output, and a
-//! [bootstrap](jaguar_ckks::circuits::Bootstrap) with ReLU and a mask. The output is packed at level 1 and
+//! [bootstrap](jaguar_ckks::circuits::Bootstrap) with ReLU and a mask. Where a later layer takes the value in pieces,
+//! each has a mask and a StoC, and all of them one bootstrap and one sign. The output is packed at level 1 and
 //! [made safe](jaguar_ckks::answer). Values stay for as long as a layer takes them. What is done depends on the network's
 //! sizes alone, on no weight and no value.
 //!
@@ -13,6 +14,8 @@
 //! bootstrapped, 2^96 of the answer (for moduli of 100 bits). So nothing of scales passes between the parties but to be
 //! checked, and bounds of values are factors of weights.
 
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +24,7 @@ use std::time::{Duration, Instant};
 use jaguar_ckks::answer::{self, Answerer};
 use jaguar_ckks::circuits::{self, Bootstrap, Evaluator as _, Halt, Matrices, Watched};
 use jaguar_ckks::convolution::Convolution;
-use jaguar_ckks::layout::Grid;
+use jaguar_ckks::layout::{Grid, Split};
 use jaguar_ckks::packing::Packer;
 use jaguar_ckks::{
     Ciphertext, Complex, Context, Error, KeyedEvaluator, Plaintext, PreparedMatrix, PublicKey, wire,
@@ -30,7 +33,7 @@ use jaguar_ring::prg::Prg;
 
 use super::keys::{Keys, key_specs};
 use super::plan::{Idle, NetworkError, Plan, circuit_plan, moduli, unfit, value_scale};
-use crate::description::Description;
+use crate::description::{Description, Term};
 
 /// Evaluates a network for one client. It may be used by several threads, but each evaluation is spread over all threads
 /// of the context already.
@@ -42,8 +45,8 @@ pub struct Evaluator {
     public: PublicKey,
     /// The layers' and the output's.
     convolutions: Vec<Convolution>,
-    /// By grid and by ciphertext of a value: what ReLU keeps.
-    masks: HashMap<Grid, Vec<Vec<Plaintext>>>,
+    /// By grid and split, and by piece of a value: what ReLU keeps.
+    masks: HashMap<(Grid, Split), Vec<Vec<Plaintext>>>,
     idle: Vec<Idle>,
     checks: usize,
     /// By value: the last layer that takes it.
@@ -112,8 +115,10 @@ fn timed<T>(phase: &mut Duration, work: impl FnOnce() -> T) -> T {
     made
 }
 
-/// The ciphertexts of a value, or nothing where no later layer takes it.
+/// The ciphertexts of a value, one a piece, or nothing where no later layer takes it.
 type Value = Option<Vec<Ciphertext>>;
+/// What one term takes.
+type Input<'a> = Cow<'a, [Ciphertext]>;
 
 impl Evaluator {
     /// Prepares a calibrated plan for a client's keys: encodes matrices and masks.
@@ -164,11 +169,11 @@ impl Evaluator {
         let convolutions =
             (0..=layers).map(|index| plan.convolution(index, true)).collect::<Result<_, _>>()?;
         let mut masks = HashMap::new();
-        for grid in &plan.grids()[1..] {
-            if !masks.contains_key(grid) {
-                let keep = grid.masks(plan.values())?;
+        for (grid, split) in plan.grids.iter().zip(&plan.splits).skip(1) {
+            if let Entry::Vacant(place) = masks.entry((*grid, *split)) {
+                let keep = grid.kept(*split, plan.values())?;
                 let encoded = keep.iter().map(|keep| bootstrap.mask(keep)).collect::<Result<Vec<_>, _>>();
-                masks.insert(*grid, encoded.map_err(NetworkError::Circuit)?);
+                place.insert(encoded.map_err(NetworkError::Circuit)?);
             }
         }
         let last = last_takers(plan.description());
@@ -282,14 +287,30 @@ impl Evaluator {
         Ok(made)
     }
 
-    /// What a layer takes.
-    fn inputs<'a>(&self, index: usize, values: &'a [Value]) -> Vec<&'a [Ciphertext]> {
-        let description = self.plan.description();
-        let layer = description.layers.get(index).unwrap_or(&description.output);
-        layer.terms.iter().map(|term| values[term.from].as_deref().unwrap_or(&[])).collect()
+    /// What a layer takes: pieces of its terms, added up from those that there are.
+    fn inputs<'a>(&self, index: usize, values: &'a [Value]) -> Result<Vec<Input<'a>>, NetworkError> {
+        let (plan, evaluator) = (&self.plan, &self.evaluator);
+        let layer = plan.description().layers.get(index).unwrap_or(&plan.description().output);
+        let taken = layer.terms.iter().zip(&plan.taken[index]);
+        let input = |(term, split): (&Term, &Split)| -> Result<Input<'a>, NetworkError> {
+            let there = values[term.from].as_deref().unwrap_or(&[]);
+            let (grid, own) = (plan.grids[term.from], plan.splits[term.from]);
+            if own == *split {
+                return Ok(Cow::Borrowed(there));
+            }
+            let finer = grid.pieces(own);
+            let whole = grid.pieces(*split).into_iter().map(|piece| {
+                let mut parts = finer.iter().zip(there).filter(|(part, _)| piece.covers(part));
+                let missing = || NetworkError::Malformed("a value without pieces".into());
+                let (_, first) = parts.next().ok_or_else(missing)?;
+                Ok(parts.try_fold(first.clone(), |sum, (_, ct)| evaluator.add(&sum, ct))?)
+            });
+            whole.collect::<Result<Vec<_>, NetworkError>>().map(Cow::Owned)
+        };
+        taken.map(input).collect()
     }
 
-    /// All ciphertexts of value index + 1.
+    /// All pieces of value index + 1.
     fn layer(
         &self,
         index: usize,
@@ -298,20 +319,26 @@ impl Evaluator {
         going: &(dyn Fn() -> Result<(), NetworkError> + Sync),
         times: &mut Times,
     ) -> Result<Vec<Ciphertext>, NetworkError> {
-        let (convolution, inputs) = (&self.convolutions[index], self.inputs(index, values));
+        let (convolution, inputs) = (&self.convolutions[index], self.inputs(index, values)?);
+        let inputs: Vec<&[Ciphertext]> = inputs.iter().map(|input| &input[..]).collect();
         let scale = f64::from(bootstrap.plan().log_raised_scale).exp2();
-        let masks = &self.masks[convolution.output()];
-        let part = |(part, mask): (usize, &Vec<Plaintext>)| {
+        let (grid, split) = (self.plan.grids[index + 1], self.plan.splits[index + 1]);
+        let (pieces, masks) = (grid.pieces(split), &self.masks[&(grid, split)]);
+        let mut made = Vec::with_capacity(pieces.len());
+        for part in 0..grid.polynomials() {
             let (begin, clock) = (Instant::now(), Clock::default());
             let look = || going().map(|()| clock.begin());
             let packed = convolution.packed_while(&self.packer, &inputs, part, scale, look)?;
             clock.end(begin.elapsed(), self.threads(), times);
             let raised = timed(&mut times.to_slots, || bootstrap.raised(&packed))?;
             let slots = timed(&mut times.sine, || bootstrap.reduced(&raised))?;
-            let rectified = timed(&mut times.relu, || bootstrap.rectify(&slots, mask))?;
-            Ok(timed(&mut times.to_coefficients, || bootstrap.coefficients(&rectified))?)
-        };
-        masks.iter().enumerate().map(part).collect()
+            let steps = timed(&mut times.relu, || bootstrap.steps(&slots))?;
+            for (_, mask) in pieces.iter().zip(masks).filter(|(piece, _)| piece.polynomial == part) {
+                let kept = timed(&mut times.relu, || bootstrap.keep(&slots, &steps, mask))?;
+                made.push(timed(&mut times.to_coefficients, || bootstrap.coefficients(&kept))?);
+            }
+        }
+        Ok(made)
     }
 
     /// Logits and checks, and nothing else.
@@ -323,7 +350,8 @@ impl Evaluator {
     ) -> Result<Ciphertext, NetworkError> {
         let (begin, clock) = (Instant::now(), Clock::default());
         let layers = self.convolutions.len() - 1;
-        let (convolution, inputs) = (&self.convolutions[layers], self.inputs(layers, values));
+        let (convolution, inputs) = (&self.convolutions[layers], self.inputs(layers, values)?);
+        let inputs: Vec<&[Ciphertext]> = inputs.iter().map(|input| &input[..]).collect();
         let answerer = Answerer::new(&self.packer, &self.public)?;
         let scale = f64::from(answerer.log_input_scale()).exp2();
         let output = &self.plan.description().output;
@@ -336,7 +364,7 @@ impl Evaluator {
                 let bias = Complex::from(f64::from(output.bias.0[number]) / bound);
                 return Ok(self.evaluator.add_constant(&sum, bias)?);
             };
-            self.check(check, values, scale)
+            self.check(check, &inputs, scale)
         };
         let answer = answerer.answer(self.plan.outputs() + self.checks, leaf, &mut Prg::from_os())?;
         clock.end(begin.elapsed(), self.threads(), times);
@@ -349,13 +377,14 @@ impl Evaluator {
 
     /// A sum, in coefficient 0, of places that hold zero, one place of each ciphertext that has such: see
     /// [`Plan::checks`]. What noise stands there is as it is, without a weight: far below the noise of the answer. Only
-    /// what has filled the modulus comes out at all.
-    fn check(&self, index: usize, values: &[Value], scale: f64) -> Result<Ciphertext, NetworkError> {
+    /// what has filled the modulus comes out at all. (The output takes whole values, so places without one are zero
+    /// in all their pieces.)
+    fn check(&self, index: usize, inputs: &[&[Ciphertext]], scale: f64) -> Result<Ciphertext, NetworkError> {
         let (evaluator, params) = (&self.evaluator, self.evaluator.context().params());
         let (n, gap) = (params.n(), params.n() / self.plan.values());
         let mut sum: Option<Ciphertext> = None;
         for idle in &self.idle {
-            let ct = values[idle.value].as_ref().and_then(|parts| parts.get(idle.part));
+            let ct = inputs.get(idle.term).and_then(|parts| parts.get(idle.part));
             let place = gap * idle.places[index % idle.places.len()];
             if let Some(ct) = ct {
                 let moved = evaluator.multiply_monomial(ct, (2 * n - place) % (2 * n))?;
@@ -405,11 +434,12 @@ pub fn memory(context: &Context, plan: &Plan) -> Result<u64, NetworkError> {
     let matrices: u64 = diagonals.map(|(level, at)| at.plaintexts as u64 * (limbs(level) + special)).sum();
     // Rotations of the baby steps, two halves each, and as many again of one ciphertext's digits and sums.
     let widest = by_level().map(|(level, at)| 2 * (at.babies as u64 + 8) * (limbs(level) + special)).max();
-    let grids: HashSet<&Grid> = plan.grids()[1..].iter().collect();
-    let masks: u64 = grids.iter().map(|grid| grid.polynomials() as u64 * limbs(circuit.relu_level())).sum();
-    // Those that wait for a later layer: all, at most.
-    let values: u64 =
-        plan.grids().iter().map(|grid| 2 * grid.polynomials() as u64 * limbs(answer::LEVEL)).sum();
+    let made: Vec<(&Grid, &Split)> = plan.grids.iter().zip(&plan.splits).collect();
+    let pieces = |(grid, split): &(&Grid, &Split)| grid.pieces(**split).len() as u64;
+    let distinct: HashSet<&(&Grid, &Split)> = made[1..].iter().collect();
+    let masks: u64 = distinct.into_iter().map(|value| pieces(value) * limbs(circuit.mask_level())).sum();
+    // Those that wait for a later layer: all, at most; and what one takes is added up of them.
+    let values: u64 = made.iter().map(|value| 2 * pieces(value) * limbs(answer::LEVEL)).sum();
     // Of the transforms, by prime: two numbers a root, forward and back.
     let tables = 4 * (limbs(params.top()) + special);
     // What threads work on beside that: digits of one polynomial each.

@@ -1,8 +1,14 @@
 //! Where a network's values stand in ciphertexts.
+//!
+//! A stride leaves rows and columns without values. Where a layer has several units of channels, they stand there in
+//! groups ([`jaguar_ckks::layout`]), so that several share a ciphertext and a bootstrap. What is bootstrapped then
+//! leaves in pieces, each with a StoC of its own: of one group, and of the rows that a stride tells apart. Only of
+//! such pieces are the sums of the next layer zero at other groups' places ([`Convolution::gathered`]). Of all
+//! pitches and margins the one is taken that costs least.
 
 use jaguar_ckks::circuits::{self, Composite};
 use jaguar_ckks::convolution::{Convolution, Geometry, Kernel, Term};
-use jaguar_ckks::layout::Grid;
+use jaguar_ckks::layout::{Grid, Split};
 use jaguar_ckks::{Error, Parameters};
 
 use crate::description::{self, Description, Layer};
@@ -11,6 +17,15 @@ use crate::description::{self, Description, Layer};
 const MOST_LAYERS: usize = 1000;
 /// Most rows and columns of an input.
 const MOST_SIDE: usize = 1 << 12;
+
+/// Most columns beside the input's rows and their padding, for groups of later layers.
+const MOST_MARGIN: usize = 32;
+
+/// What is counted to choose among places, in products of a ciphertext with a kernel, of one core under `n16`
+/// (docs/protocols/convfhe.md, by phase): all of a bootstrap and ReLU up to the mask, and what each piece takes, the
+/// last product and StoC.
+const BOOTSTRAP: usize = 3500;
+const PIECE: usize = 350;
 
 /// How many numbers go with the logits of which a client can see that they are zero. Each is random if a value left the interval of ReLU's
 /// polynomial by enough to fill the modulus, and then lies among the noise with a chance of 2^-11.
@@ -129,13 +144,18 @@ pub struct Plan {
     pub(super) values: usize,
     /// Of the input and of each layer's output.
     pub(super) grids: Vec<Grid>,
+    /// In which pieces each of these values is kept.
+    pub(super) splits: Vec<Split>,
+    /// Of each layer and of the output: in which pieces it takes each of its terms.
+    pub(super) taken: Vec<Vec<Split>>,
     outputs: usize,
     pub(super) composite: Composite,
 }
 
 /// Places of one ciphertext that hold no value: zeros.
 pub(crate) struct Idle {
-    pub value: usize,
+    /// Of which term of the output.
+    pub term: usize,
     pub part: usize,
     pub places: Vec<usize>,
 }
@@ -202,13 +222,33 @@ impl Plan {
             shapes.iter().zip(&padding).map(|(shape, padding)| (shape[2] + padding).saturating_sub(width));
         let margin = beside.max().unwrap_or(0);
         let needed = shapes.iter().zip(&spread).map(|(shape, spread)| shape[0].div_ceil(*spread));
-        let mut pitch = needed.max().unwrap_or(1).next_power_of_two();
-        loop {
-            match place(&description, &shapes, (&padding, margin), pitch, values) {
-                Ok(grids) => return Ok(Self { description, values, grids, outputs, composite }),
-                Err(error) if pitch == 1 => return Err(error),
-                Err(_) => pitch /= 2,
+        let most = needed.max().unwrap_or(1).next_power_of_two();
+        let sizes = Sizes::new(&description, &shapes, padding);
+        // The largest pitch that fits first, and the smallest margin: others must be better.
+        let mut best: Option<(usize, Placed)> = None;
+        let mut refused = None;
+        for pitch in (0..=most.ilog2()).rev().map(|log| 1 << log) {
+            for margin in margin..=margin + MOST_MARGIN {
+                match sizes.place(margin, pitch, values) {
+                    Ok(placed) => {
+                        let cost = placed.cost(&description);
+                        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                            best = Some((cost, placed));
+                        }
+                    }
+                    Err(error) => {
+                        refused = Some(error);
+                        break;
+                    }
+                }
             }
+        }
+        match (best, refused) {
+            (Some((_, Placed { grids, splits, taken })), _) => {
+                Ok(Self { description, values, grids, splits, taken, outputs, composite })
+            }
+            (None, Some(error)) => Err(error),
+            (None, None) => malformed("it has no places".into()),
         }
     }
 
@@ -225,6 +265,18 @@ impl Plan {
     /// Where the input stands, and what each layer makes: `[0]` is the input's.
     pub fn grids(&self) -> &[Grid] {
         &self.grids
+    }
+
+    /// In how many pieces values leave their bootstraps, all together.
+    pub fn pieces(&self) -> usize {
+        let made = self.grids.iter().zip(&self.splits).skip(1);
+        made.map(|(grid, split)| grid.pieces(*split).len()).sum()
+    }
+
+    /// How many products of a ciphertext with a kernel all layers and the output take, each kernel of one output
+    /// channel.
+    pub fn products(&self) -> usize {
+        products(&self.description, &self.grids, &self.taken)
     }
 
     /// How many values a ciphertext carries.
@@ -275,20 +327,24 @@ impl Plan {
         let Description { layers, output, .. } = &self.description;
         let layer = layers.get(index).unwrap_or(output);
         let own = if bounded { layer.bound.unwrap_or(1.0) } else { 1.0 };
-        let terms = layer.terms.iter().map(|term| {
+        let terms = layer.terms.iter().zip(&self.taken[index]).map(|(term, &split)| {
             let factor = if bounded { self.bound(term.from) / own } else { 1.0 };
-            Ok(Term { kernel: kernel(term)?, grid: self.grids[term.from], factor })
+            Ok(Term { kernel: kernel(term)?, grid: self.grids[term.from], split, factor })
         });
         let bias = layer.bias.0.iter().map(|&bias| f64::from(bias) / own).collect();
         let terms: Result<_, Error> = terms.collect();
-        Ok(Convolution::new(terms?, bias, self.values)?)
+        let convolution = Convolution::new(terms?, bias, self.values)?;
+        match self.grids.get(index + 1).filter(|grid| grid.groups() > 1) {
+            Some(grid) => Ok(convolution.gathered(grid.grouping(), grid.apart())?),
+            None => Ok(convolution),
+        }
     }
 
     /// Places without a value, of all ciphertexts that a ReLU made and of which the logits are sums.
     pub(crate) fn idle(&self) -> Result<Vec<Idle>, NetworkError> {
         let mut looked = vec![0];
         let mut found = Vec::new();
-        for term in &self.description.output.terms {
+        for (number, term) in self.description.output.terms.iter().enumerate() {
             if looked.contains(&term.from) {
                 continue;
             }
@@ -297,7 +353,7 @@ impl Plan {
                 let places: Vec<usize> =
                     (0..mask.len()).filter(|&place| mask[place] == 0.0).take(MOST_CHECKS).collect();
                 if !places.is_empty() {
-                    found.push(Idle { value: term.from, part, places });
+                    found.push(Idle { term: number, part, places });
                 }
             }
         }
@@ -321,16 +377,19 @@ pub(super) fn failed(index: usize, layer: &Layer, why: String) -> NetworkError {
     NetworkError::Layer { index, name: layer.name.clone(), why }
 }
 
-fn kernel(term: &description::Term) -> Result<Kernel, Error> {
-    let geometry = Geometry {
+fn geometry(term: &description::Term) -> Geometry {
+    Geometry {
         outputs: term.out,
         inputs: term.channels,
         height: term.height,
         width: term.width,
         stride: term.stride,
         padding: term.padding,
-    };
-    Kernel::new(geometry, term.weights.0.iter().map(|&weight| f64::from(weight)).collect())
+    }
+}
+
+fn kernel(term: &description::Term) -> Result<Kernel, Error> {
+    Kernel::new(geometry(term), term.weights.0.iter().map(|&weight| f64::from(weight)).collect())
 }
 
 /// The shape of a layer's output, from those of the values before it.
@@ -357,30 +416,132 @@ pub(super) fn shape_of(layer: &Layer, before: &[[usize; 3]]) -> Result<[usize; 3
     }
 }
 
-/// Gives the input `pitch` values a place, and all other values what follows from it.
-fn place(
-    description: &Description,
-    shapes: &[[usize; 3]],
-    (padding, margin): (&[usize], usize),
-    pitch: usize,
-    values: usize,
-) -> Result<Vec<Grid>, NetworkError> {
-    let mut grids = vec![Grid::new(description.input, margin, pitch)?];
-    for ((index, layer), shape) in description.layers.iter().enumerate().zip(&shapes[1..]) {
-        let mut grid = None;
-        for (number, term) in layer.terms.iter().enumerate() {
-            let made = grids[term.from].strided(*shape, term.stride);
-            let made = made.map_err(|error| failed(index, layer, error.to_string()))?;
-            if *grid.get_or_insert(made) != made {
-                let why = format!("term {number} leaves its output at other places than the terms before it");
-                return Err(failed(index, layer, why));
+/// What places follow from.
+struct Sizes<'a> {
+    description: &'a Description,
+    /// Of the input and of each layer's output.
+    shapes: &'a [[usize; 3]],
+    /// By value: with what its takers pad it.
+    padding: Vec<usize>,
+    /// By layer: how far its sums spill.
+    spills: Vec<usize>,
+}
+
+/// Places of all values.
+struct Placed {
+    grids: Vec<Grid>,
+    splits: Vec<Split>,
+    taken: Vec<Vec<Split>>,
+}
+
+impl<'a> Sizes<'a> {
+    fn new(description: &'a Description, shapes: &'a [[usize; 3]], padding: Vec<usize>) -> Self {
+        let spill = |(layer, made): (&Layer, &[usize; 3])| {
+            let terms = layer.terms.iter();
+            terms.map(|term| geometry(term).spill(shapes[term.from], *made)).max().unwrap_or(0)
+        };
+        let spills = description.layers.iter().zip(&shapes[1..]).map(spill).collect();
+        Self { description, shapes, padding, spills }
+    }
+
+    /// Gives the input `pitch` values a place, and all other values what follows from it.
+    fn place(&self, margin: usize, pitch: usize, values: usize) -> Result<Placed, NetworkError> {
+        let Self { description, shapes, padding, .. } = self;
+        let mut grids = vec![Grid::new(description.input, margin, pitch)?];
+        for ((index, layer), shape) in description.layers.iter().enumerate().zip(&shapes[1..]) {
+            let mut grid = None;
+            for (number, term) in layer.terms.iter().enumerate() {
+                let made = grids[term.from].strided(*shape, term.stride);
+                let made = made.map_err(|error| failed(index, layer, error.to_string()))?;
+                if *grid.get_or_insert(made) != made {
+                    let why =
+                        format!("term {number} leaves its output at other places than the terms before it");
+                    return Err(failed(index, layer, why));
+                }
             }
+            let grouped = grid.map(|grid| self.grouped(index, grid, &grids, values));
+            grids.extend(grouped);
         }
-        grids.extend(grid);
+        for (value, (grid, padding)) in grids.iter().zip(padding).enumerate() {
+            grid.fits(*padding, values)
+                .map_err(|error| NetworkError::Malformed(format!("value {value}: {error}")))?;
+        }
+        let mut splits = vec![Split::WHOLE; grids.len()];
+        let mut taken = Vec::with_capacity(description.layers.len() + 1);
+        for (index, layer) in description.all().enumerate() {
+            let gathers = grids.get(index + 1).is_some_and(|grid| grid.groups() > 1);
+            let split = |term: &description::Term| match gathers {
+                true => Split { units: grids[term.from].groups() > 1, phases: term.stride },
+                false => Split::WHOLE,
+            };
+            let own: Vec<Split> = layer.terms.iter().map(split).collect();
+            for (term, split) in layer.terms.iter().zip(&own) {
+                splits[term.from] = splits[term.from].with(*split);
+            }
+            taken.push(own);
+        }
+        Ok(Placed { grids, splits, taken })
     }
-    for (value, (grid, padding)) in grids.iter().zip(padding).enumerate() {
-        grid.fits(*padding, values)
-            .map_err(|error| NetworkError::Malformed(format!("value {value}: {error}")))?;
+
+    /// A layer's grid with as many groups as save the most bootstraps, if that is worth the pieces of its inputs. The
+    /// client's input comes in one piece, so a layer that takes it with a stride has no groups.
+    fn grouped(&self, index: usize, grid: Grid, before: &[Grid], values: usize) -> Grid {
+        let layer = &self.description.layers[index];
+        let (units, [_, _, width]) = (grid.units(), grid.shape());
+        if units == 1 || layer.terms.iter().any(|term| term.from == 0 && term.stride > 1) {
+            return grid;
+        }
+        let apart = self.spills[index].max(self.padding[index + 1]);
+        let columns = grid.row_pitch() / grid.column_pitch();
+        let across = (columns / (width + apart)).min(units);
+        let fit = |across: usize, down: usize| {
+            grid.grouped([across, down], apart).ok().filter(|grid| grid.fits(apart, values).is_ok())
+        };
+        let mut down = 0;
+        while across > 0 && across * down < units && fit(across, down + 1).is_some() {
+            down += 1;
+        }
+        let most = across * down;
+        if most < 2 {
+            return grid;
+        }
+        let ciphertexts = units.div_ceil(most);
+        let each = units.div_ceil(ciphertexts);
+        let across = across.min(each);
+        let cut: usize = layer
+            .terms
+            .iter()
+            .filter(|term| term.stride > 1)
+            .map(|term| before[term.from].units() * (term.stride - 1) * (PIECE + term.out))
+            .sum();
+        let grouped = fit(across, each.div_ceil(across)).unwrap_or(grid);
+        if (units - ciphertexts) * BOOTSTRAP > cut { grouped } else { grid }
     }
-    Ok(grids)
+}
+
+impl Placed {
+    /// What an evaluation costs by these places, in products.
+    fn cost(&self, description: &Description) -> usize {
+        let Self { grids, splits, taken } = self;
+        let values = grids.iter().zip(splits).enumerate();
+        let made = values.map(|(value, (grid, split))| match value {
+            // What is sent.
+            0 => grid.polynomials() * PIECE,
+            _ => grid.polynomials() * BOOTSTRAP + grid.pieces(*split).len() * PIECE,
+        });
+        made.fold(products(description, grids, taken), usize::saturating_add)
+    }
+}
+
+/// Those of all terms, a piece at a time.
+fn products(description: &Description, grids: &[Grid], taken: &[Vec<Split>]) -> usize {
+    let products = description.all().zip(taken).flat_map(|(layer, splits)| {
+        let seen = |(term, split): (&description::Term, &Split)| {
+            let pieces = grids[term.from].pieces(*split);
+            let seen = pieces.iter().filter(|piece| piece.is_seen(&geometry(term))).count();
+            term.out.saturating_mul(seen)
+        };
+        layer.terms.iter().zip(splits).map(seen)
+    });
+    products.fold(0, usize::saturating_add)
 }

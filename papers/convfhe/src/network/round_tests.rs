@@ -13,7 +13,7 @@ use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
 
 use super::evaluate::last_takers;
-use super::tests::{inputs, small, wide};
+use super::tests::{inputs, narrowing, small, wide};
 use super::*;
 use crate::description::{Description, Polynomial};
 use crate::model::Inputs;
@@ -116,6 +116,28 @@ fn a_network_of_single_ciphertexts() {
 #[test]
 fn a_network_of_several_ciphertexts() {
     by_bytes(wide(), 10, 1, 1);
+}
+
+/// Channels in groups behind strides, values in pieces: one bootstrap for several units.
+#[test]
+fn a_network_of_groups() {
+    by_bytes(narrowing(), 10, 2, 1);
+}
+
+/// A value that leaves its interval in one group is noticed as any other.
+#[test]
+fn a_left_interval_is_noticed_among_groups() {
+    let (plan, samples) = plan(narrowing(), 10, 0.25);
+    let reach = plan.simulate(&samples[..1]).expect("sound")[0].reach;
+    assert!(reach > 1.2 && plan.checks().expect("sound") == 4, "{reach}");
+    let (client, keys) = client(10, &told(&plan, 10), 50);
+    let server = context(10, 2);
+    let evaluator =
+        Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
+    let input = client.public.encrypt(&client.secret, &samples[0]).expect("within the bound");
+    let answer = run(&evaluator, &input).expect("an answer");
+    let error = client.public.decrypt(&client.secret, &answer).expect_err("no numbers");
+    assert!(matches!(error, NetworkError::Left), "{error}");
 }
 
 /// What is measured is what is evaluated: every phase of every layer takes time, and the answer is right; of fewer layers

@@ -88,6 +88,23 @@ pub(crate) fn wide() -> Description {
     described("wide", [10, 6, 6], layers, draw.layer("fc", last))
 }
 
+/// Strides that leave room for groups of channels in 512 values: a layer with a stride gathers pieces of rows, one of
+/// stride 1 pieces of channels, and residual connections take values in other pieces than the layers beside them.
+pub(crate) fn narrowing() -> Description {
+    let mut draw = Numbers(11);
+    let terms = [
+        vec![draw.term(0, 4, 12, 3, 1, 1)],
+        vec![draw.term(1, 12, 24, 3, 2, 1)],
+        vec![draw.term(2, 24, 24, 3, 1, 1), shortcut(1, 12, 24, 2, 6)],
+        vec![draw.term(3, 24, 40, 3, 2, 1)],
+        vec![draw.term(4, 40, 40, 3, 1, 1), shortcut(2, 24, 40, 2, 8)],
+    ];
+    let names = ["first", "strided", "option A", "strided again", "option A again"];
+    let layers = names.iter().zip(terms).map(|(name, terms)| draw.layer(name, terms)).collect();
+    let last = vec![draw.term(5, 40, 3, 2, 1, 0), draw.term(4, 40, 3, 2, 1, 0)];
+    described("narrowing", [4, 8, 8], layers, draw.layer("fc", last))
+}
+
 pub(crate) fn inputs(network: &Description, count: usize) -> Vec<Vec<f32>> {
     let mut draw = Numbers(9);
     let size = network.input.iter().product();
@@ -137,7 +154,7 @@ fn places_give_the_convolutions_of_tensors() {
     let network = small();
     let samples = inputs(&network, 3);
     let polynomials =
-        [(64, [2, 3, 3, 4, 4]), (128, [1, 2, 2, 2, 2]), (256, [1, 1, 1, 1, 1]), (1024, [1, 1, 1, 1, 1])];
+        [(64, [2, 3, 3, 2, 2]), (128, [1, 2, 2, 1, 1]), (256, [1, 1, 1, 1, 1]), (1024, [1, 1, 1, 1, 1])];
     for (values, polynomials) in polynomials {
         let mut plan = Plan::new(network.clone(), values).expect("sound");
         assert_eq!(
@@ -164,6 +181,30 @@ fn places_give_the_convolutions_of_tensors() {
     }
 }
 
+/// Groups of channels, in places and in pieces: the same numbers as by the definition.
+#[test]
+fn groups_give_the_convolutions_of_tensors() {
+    let network = narrowing();
+    let samples = inputs(&network, 2);
+    for (values, expected) in [(512, [1, 3, 2, 2, 1, 1]), (1024, [1, 1, 1, 1, 1, 1])] {
+        let mut plan = Plan::new(network.clone(), values).expect("sound");
+        let polynomials: Vec<usize> = plan.grids().iter().map(Grid::polynomials).collect();
+        let groups: Vec<usize> = plan.grids().iter().map(Grid::groups).collect();
+        let pieces: Vec<usize> =
+            plan.grids.iter().zip(&plan.splits).map(|(grid, split)| grid.pieces(*split).len()).collect();
+        println!("{values} values: {polynomials:?}, groups {groups:?}, pieces {pieces:?}");
+        assert_eq!(polynomials, expected, "{values} values");
+        assert!(groups[0] == 1 && groups[2] > 1 && groups[4] > 1, "{groups:?}");
+        assert!(pieces.iter().zip(&polynomials).any(|(pieces, whole)| pieces > whole), "{pieces:?}");
+        calibrated(&mut plan, &samples, 1.25);
+        for (input, found) in samples.iter().zip(plan.simulate(&samples).expect("calibrated")) {
+            for (want, got) in direct(&network, input).iter().zip(&found.exact) {
+                assert!((want - got).abs() < 1e-9, "{values} values: {got}, not {want}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_networks_of_the_paper_fit() {
     let plain = |kernel: usize, per_block: usize, width: usize| {
@@ -172,20 +213,24 @@ fn the_networks_of_the_paper_fit() {
         chain([3, 32, 32], kernel, &sizes)
     };
     let tail = |kernel| chain([128, 28, 28], kernel, &[(256, 2, 4), (512, 2, 4)]);
-    for (name, network, log_values, pitch, ciphertexts, bootstraps) in [
-        ("k3-d20-w1", plain(3, 6, 1), 15, 16, 1, 19),
-        ("k7-d20-w1", plain(7, 6, 1), 15, 16, 1, 19),
-        ("k5-d8-w3", plain(5, 2, 3), 15, 16, 1, 19),
-        ("k5-d8-w3", plain(5, 2, 3), 16, 32, 1, 13),
-        ("k3-d14-w3", plain(3, 4, 3), 15, 16, 1, 37),
-        ("k3-d20-w3", plain(3, 6, 3), 16, 32, 1, 37),
-        ("tail, k3", tail(3), 15, 32, 4, 32),
+    // The pitch, ciphertexts of the input, bootstraps, pieces and products. Without groups bootstraps were 19, 19,
+    // 19, 13, 37, 55, 37 and 32. (The tails have ten outputs here; with kernels of 5 there is no room for groups.)
+    for (name, network, log_values, expected) in [
+        ("k3-d20-w1", plain(3, 6, 1), 15, [16, 1, 19, 19, 698]),
+        ("k7-d20-w1", plain(7, 6, 1), 15, [16, 1, 19, 19, 698]),
+        ("k5-d8-w3", plain(5, 2, 3), 15, [8, 1, 9, 45, 5594]),
+        ("k5-d8-w3", plain(5, 2, 3), 16, [16, 1, 7, 23, 2810]),
+        ("k3-d14-w3", plain(3, 4, 3), 15, [16, 1, 21, 41, 4826]),
+        ("k3-d20-w3", plain(3, 6, 3), 15, [16, 1, 31, 59, 6842]),
+        ("k3-d20-w3", plain(3, 6, 3), 16, [16, 1, 19, 59, 6842]),
+        ("tail, k3", tail(3), 15, [32, 4, 14, 33, 14346]),
+        ("tail, k5", tail(5), 15, [32, 4, 32, 32, 12328]),
     ] {
         let plan = Plan::new(network, 1 << log_values).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (first, layers) = plan.grids().split_first().expect("an input");
         let made = layers.iter().map(Grid::polynomials).sum::<usize>();
-        let found = (first.column_pitch(), first.polynomials(), made);
-        assert_eq!(found, (pitch, ciphertexts, bootstraps), "{name} in 2^{log_values} values");
+        let found = [first.column_pitch(), first.polynomials(), made, plan.pieces(), plan.products()];
+        assert_eq!(found, expected, "{name} in 2^{log_values} values");
     }
     let error =
         Plan::new(chain([3, 224, 224], 3, &[(8, 2, 1)]), 1 << 15).err().expect("too large").to_string();

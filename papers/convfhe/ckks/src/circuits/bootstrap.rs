@@ -82,6 +82,11 @@ impl Plan {
         self.output_level + self.to_coefficients
     }
 
+    /// At which level a mask is multiplied.
+    pub fn mask_level(&self) -> usize {
+        self.coefficients_level() + 2
+    }
+
     /// At which level ReLU begins.
     pub fn relu_level(&self) -> usize {
         self.coefficients_level() + self.relu.levels()
@@ -202,7 +207,7 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
         if keep.len() != self.matrices.plan.values {
             return Err(Error::Mask { needed: self.matrices.plan.values, found: keep.len() });
         }
-        let level = self.matrices.plan.relu_level();
+        let level = self.matrices.plan.mask_level();
         let half = keep.len() / 2;
         let units = [Complex::ONE, Complex::I].into_iter().flat_map(|unit| std::iter::repeat_n(unit, half));
         let slots: Vec<_> =
@@ -270,14 +275,34 @@ impl<'e, E: Evaluator> Bootstrap<'e, E> {
         slots: &[E::Ciphertext],
         mask: &[E::Plaintext],
     ) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
-        for found in [slots.len(), mask.len()] {
-            self.expect(found)?;
-        }
+        self.keep(slots, &self.steps(slots)?, mask)
+    }
+
+    /// The first part of [`rectify`](Self::rectify): where slots are positive.
+    pub fn steps(&self, slots: &[E::Ciphertext]) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
+        self.expect(slots.len())?;
         self.each(|part| {
             // A polynomial of fewer levels than there are begins lower, where it costs less.
             let level = self.matrices.plan.relu_level();
             let low = self.evaluator.drop_to(&slots[part], level).within("ReLU")?;
-            self.matrices.plan.relu.evaluate(self.evaluator, &low, &mask[part])
+            self.matrices.plan.relu.step(self.evaluator, &low)
+        })
+    }
+
+    /// The second part of [`rectify`](Self::rectify), with these [`steps`](Self::steps): any number of masks, one
+    /// after the other, cut what one bootstrap gives into pieces.
+    pub fn keep(
+        &self,
+        slots: &[E::Ciphertext],
+        steps: &[E::Ciphertext],
+        mask: &[E::Plaintext],
+    ) -> Result<Vec<E::Ciphertext>, Error<E::Error>> {
+        for found in [slots.len(), steps.len(), mask.len()] {
+            self.expect(found)?;
+        }
+        self.each(|part| {
+            let relu = self.matrices.plan.relu;
+            relu.keep(self.evaluator, (&slots[part], &steps[part]), &mask[part])
         })
     }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Each f is odd. A mask of zeros and ones (the paper's Ext) is multiplied to the x that waits for the sign, so it
-//! takes no level. Outside of [-1, 1] the polynomials grow without bound: whoever scales the input answers for it.
+//! takes no level. Where a value leaves in several pieces, each has a mask, and a product with the same sign. Outside
+//! of [-1, 1] the polynomials grow without bound: whoever scales the input answers for it.
 
 use super::chebyshev::Chebyshev;
 use super::error::{Error, In};
@@ -119,31 +120,52 @@ impl Composite {
         x * (1.0 + self.rows.iter().fold(x, |sign, row| odd(row, sign))) / 2.0
     }
 
-    /// mask·ReLU(x), slot by slot, with exactly x's scale, [`levels`](Self::levels) below. The mask is encoded at x's
-    /// level, with the modulus of that level as its scale: so the product with it loses no precision.
+    /// mask·ReLU(x), slot by slot, with exactly x's scale, [`levels`](Self::levels) below: a [`step`](Self::step),
+    /// and what it leaves of x ([`keep`](Self::keep)).
     pub fn evaluate<E: Evaluator>(
         self,
         evaluator: &E,
         x: &E::Ciphertext,
         mask: &E::Plaintext,
     ) -> Result<E::Ciphertext, Error<E::Error>> {
+        let step = self.step(evaluator, x)?;
+        self.keep(evaluator, (x, &step), mask)
+    }
+
+    /// (1 + f(x))/2, near 1 where x is positive and near 0 where it is negative, a level above what
+    /// [`keep`](Self::keep) gives. It serves any number of masks.
+    pub fn step<E: Evaluator>(
+        self,
+        evaluator: &E,
+        x: &E::Ciphertext,
+    ) -> Result<E::Ciphertext, Error<E::Error>> {
         let (top, scale) = (evaluator.level(x), evaluator.scale(x));
         if top < self.levels() {
             return Err(Error::Level { circuit: CIRCUIT, needed: self.levels(), found: top });
         }
-        let masked = evaluator.multiply_plain(x, mask).within(CIRCUIT)?;
-        let masked = evaluator.rescale(&masked).within(CIRCUIT)?;
-        let level = top + 1 - self.levels();
-        let masked = evaluator.drop_to(&masked, level).within(CIRCUIT)?;
         // The last product divides by this level's modulus.
-        let last = scale * evaluator.modulus(level) / evaluator.scale(&masked);
+        let last = evaluator.modulus(top + 1 - self.levels());
         let polynomials = self.polynomials();
         let mut sign = x.clone();
         for (i, f) in polynomials.iter().enumerate() {
             sign = f.evaluate(evaluator, &sign, if i + 1 == polynomials.len() { last } else { scale })?;
         }
-        let step = evaluator.add_constant(&sign, Complex::from(0.5)).within(CIRCUIT)?;
-        let product = evaluator.multiply(&masked, &step).within(CIRCUIT)?;
+        evaluator.add_constant(&sign, Complex::from(0.5)).within(CIRCUIT)
+    }
+
+    /// x·mask·step, with exactly x's scale, a level below the step. The mask is encoded a level above the step, with
+    /// the modulus of that level as its scale: so the product with it loses no precision.
+    pub fn keep<E: Evaluator>(
+        self,
+        evaluator: &E,
+        (x, step): (&E::Ciphertext, &E::Ciphertext),
+        mask: &E::Plaintext,
+    ) -> Result<E::Ciphertext, Error<E::Error>> {
+        let scale = evaluator.scale(x);
+        let low = evaluator.drop_to(x, evaluator.level(step) + 1).within(CIRCUIT)?;
+        let masked = evaluator.multiply_plain(&low, mask).within(CIRCUIT)?;
+        let masked = evaluator.rescale(&masked).within(CIRCUIT)?;
+        let product = evaluator.multiply(&masked, step).within(CIRCUIT)?;
         Ok(evaluator.with_scale(evaluator.rescale(&product).within(CIRCUIT)?, scale))
     }
 }

@@ -294,7 +294,7 @@ mod relus {
             let x = random(256);
             let keep: Vec<_> = (0..256).map(|i| f64::from(i % 3 % 2)).collect();
             let slots = |values: &[f64]| values.iter().map(|&v| Complex::from(v)).collect::<Vec<_>>();
-            let mask = simulator.encode(&slots(&keep), top, simulator.modulus(top)).unwrap();
+            let mask = simulator.encode(&slots(&keep), 3, simulator.modulus(3)).unwrap();
             let ct = simulator.encrypted(&slots(&x), top, 36f64.exp2());
             let y = composite.evaluate(&simulator, &ct, &mask).unwrap();
             assert_eq!((y.shape.level, y.shape.scale), (1, 36f64.exp2()));

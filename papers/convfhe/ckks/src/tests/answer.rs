@@ -3,7 +3,7 @@
 use super::*;
 use crate::answer::{self, Answerer, LEVEL, Noise, ReadError, SPECIAL};
 use crate::convolution::{Convolution, Geometry, Kernel, Term};
-use crate::layout::Grid;
+use crate::layout::{Grid, Split};
 use crate::packing::{Packer, key_specs};
 use crate::{Error, PublicKey};
 
@@ -85,7 +85,12 @@ fn convolution(guess: f64) -> Convolution {
     let geometry = Geometry { outputs: 3, inputs: 1, height: 4, width: 4, stride: 1, padding: [0; 4] };
     let weight = |i: usize| if i % 16 == 5 { guess } else { (i % 7) as f64 / 32.0 - 0.1 };
     let kernel = Kernel::new(geometry, (0..48).map(weight).collect()).unwrap();
-    Convolution::new(vec![Term { kernel, grid: grid(), factor: 1.0 }], vec![0.0; 3], N / 2).unwrap()
+    Convolution::new(
+        vec![Term { kernel, grid: grid(), split: Split::WHOLE, factor: 1.0 }],
+        vec![0.0; 3],
+        N / 2,
+    )
+    .unwrap()
 }
 
 const GUESSES: [f64; 2] = [4.0, -4.0];

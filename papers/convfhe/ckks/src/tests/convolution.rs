@@ -3,7 +3,7 @@
 use super::*;
 use crate::Error;
 use crate::convolution::{Convolution, Geometry, Kernel, Term};
-use crate::layout::Grid;
+use crate::layout::{Grid, Split};
 use crate::packing::{Packer, key_specs};
 
 fn packer(party: &Party) -> Packer {
@@ -87,7 +87,7 @@ fn check(values: usize, pitch: usize, padding: usize, terms: &[([usize; 3], Geom
         let expected = definition(&geometry, &weights, &tensor, shape);
         let polynomials = grid.scatter(&tensor, values).unwrap();
         let cts = encrypt(party, &polynomials, SCALE, &mut prg);
-        all.push((Term { kernel, grid, factor: 1.0 }, polynomials, cts, expected));
+        all.push((Term { kernel, grid, split: Split::WHOLE, factor: 1.0 }, polynomials, cts, expected));
     }
     let outputs = terms[0].1.outputs;
     let bias = integers(&mut prg, outputs);
@@ -165,8 +165,12 @@ fn sums_are_the_same_on_any_threads() {
         let (packer, mut prg) = (packer(&party), prg(71));
         let grid = Grid::new([8, 6, 6], 1, 8).unwrap();
         let kernel = kernel(&mut prg, geometry(8, 8, [3, 3], 1));
-        let convolution =
-            Convolution::new(vec![Term { kernel, grid, factor: 0.5 }], vec![0.0; 8], 512).unwrap();
+        let convolution = Convolution::new(
+            vec![Term { kernel, grid, split: Split::WHOLE, factor: 0.5 }],
+            vec![0.0; 8],
+            512,
+        )
+        .unwrap();
         let polynomials = grid.scatter(&integers(&mut prg, 8 * 36), 512).unwrap();
         let cts = encrypt(&party, &polynomials, SCALE, &mut prg);
         let sum = convolution.sum(packer.evaluator(), &[&cts], 7, 2f64.powi(70)).unwrap();
@@ -209,7 +213,7 @@ fn convolutions_are_checked() {
     let (party, mut prg) = (&*PARTY, prg(72));
     let grid = Grid::new([2, 6, 6], 1, 4).unwrap();
     let kernel = kernel(&mut prg, geometry(2, 3, [3, 3], 1));
-    let term = Term { kernel, grid, factor: 1.0 };
+    let term = Term { kernel, grid, split: Split::WHOLE, factor: 1.0 };
     let refused = |terms: Vec<Term>, bias: usize, values: usize, part: &str| {
         let error = Convolution::new(terms, vec![0.0; bias], values).err().unwrap().to_string();
         assert!(error.contains(part), "{error}");
@@ -239,4 +243,108 @@ fn convolutions_are_checked() {
     );
     assert!(convolution.sum(packer.evaluator(), &[&cts], 0, 2f64.powi(110)).is_err());
     assert!(convolution.plain(&[&[vec![0.0; 511]]], 0).is_err() && convolution.plain(&[], 0).is_err());
+}
+
+/// Several units of channels in one polynomial: by a stride of 1, whose input has groups and comes in a piece for
+/// each; by a stride of 2, with a piece for each phase of the rows, too; a second term. What the pieces' places do
+/// not hold is zero, and what stands at the output's places is the definition's.
+#[test]
+fn groups_share_a_polynomial() {
+    gathered(512, [8, 8, 8], 2, (2, [1, 1], 0), geometry(8, 12, [3, 3], 2), ([2, 1], 1));
+    gathered(512, [8, 8, 8], 2, (2, [1, 1], 0), geometry(8, 16, [3, 3], 2), ([2, 2], 1));
+    gathered(1024, [6, 4, 4], 2, (2, [2, 1], 1), geometry(6, 10, [3, 3], 1), ([2, 2], 1));
+    gathered(1024, [6, 4, 4], 2, (4, [2, 1], 2), geometry(6, 7, [5, 5], 1), ([2, 1], 2));
+    gathered(1024, [12, 4, 4], 4, (2, [2, 1], 1), geometry(12, 40, [3, 3], 2), ([2, 2], 1));
+    gathered(1024, [4, 8, 8], 2, (2, [1, 1], 0), geometry(4, 12, [5, 5], 4), ([3, 1], 1));
+    // A kernel without padding spills to one side, and one of 1 × 1 to none.
+    let valid = Geometry { padding: [0; 4], ..geometry(6, 8, [3, 3], 1) };
+    gathered(1024, [6, 4, 4], 2, (2, [2, 1], 1), valid, ([2, 1], 2));
+    gathered(512, [8, 8, 8], 2, (2, [1, 1], 0), geometry(8, 16, [1, 1], 2), ([2, 2], 0));
+}
+
+/// An input with a pitch, and with a margin, groups and room between them; a geometry; groups of the output.
+fn gathered(
+    values: usize,
+    shape: [usize; 3],
+    pitch: usize,
+    (margin, groups, apart): (usize, [usize; 2], usize),
+    geometry: Geometry,
+    (across, room): ([usize; 2], usize),
+) {
+    let (party, mut prg) = (&*PARTY, prg(90 + values as u64 + geometry.outputs as u64));
+    let case = format!("{values} values, {shape:?}, {geometry:?}");
+    let packer = packer(party);
+    // As if strides had doubled the pitches.
+    let [channels, height, width] = shape;
+    let spread = groups[0] * groups[1];
+    let full = [channels, spread * height, spread * width];
+    let grid = Grid::new(full, margin, pitch).unwrap().strided(shape, spread).unwrap();
+    let grid = grid.grouped(groups, apart).unwrap();
+    let split = Split { units: grid.groups() > 1, phases: geometry.stride };
+    let mut expected = Vec::new();
+    let (mut terms, mut wholes, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
+    let shortcut = Geometry { height: 1, width: 1, padding: [0; 4], ..geometry };
+    let fits = |g: &Geometry| {
+        let kernel = kernel(&mut self::prg(1), *g);
+        kernel.output(shape).unwrap()
+    };
+    let geometries =
+        if fits(&geometry) == fits(&shortcut) { vec![geometry, shortcut] } else { vec![geometry] };
+    for geometry in geometries {
+        let count = [geometry.outputs, geometry.inputs, geometry.height, geometry.width].iter().product();
+        let weights = integers(&mut prg, count);
+        let tensor = integers(&mut prg, shape.iter().product());
+        let own = definition(&geometry, &weights, &tensor, shape);
+        expected.resize(own.len(), 0.0);
+        expected.iter_mut().zip(own).for_each(|(sum, x)| *sum += x);
+        let whole = grid.scatter(&tensor, values).unwrap();
+        let cut = grid.pieces(split).into_iter().zip(grid.kept(split, values).unwrap());
+        let cut: Vec<Vec<f64>> = cut
+            .map(|(piece, keep)| whole[piece.polynomial].iter().zip(keep).map(|(x, k)| x * k).collect())
+            .collect();
+        // They add up.
+        for (at, values) in whole.iter().enumerate() {
+            let of = grid.pieces(split).into_iter().zip(&cut).filter(|(piece, _)| piece.polynomial == at);
+            let mut sum = vec![0.0; values.len()];
+            of.for_each(|(_, cut)| sum.iter_mut().zip(cut).for_each(|(sum, x)| *sum += x));
+            assert_eq!(&sum, values, "{case}");
+        }
+        pieces.push(encrypt(party, &cut, SCALE, &mut prg));
+        wholes.push(whole);
+        terms.push(Term { kernel: Kernel::new(geometry, weights).unwrap(), grid, split, factor: 1.0 });
+    }
+    let bias = integers(&mut prg, geometry.outputs);
+    let plain = Convolution::new(terms.clone(), bias.clone(), values).unwrap();
+    let each = expected.len() / geometry.outputs;
+    for (values, bias) in expected.chunks_mut(each).zip(&bias) {
+        values.iter_mut().for_each(|x| *x += bias);
+    }
+    // The planted faults: an input that is not cut, and too little room.
+    let uncut: Vec<Term> = terms.iter().map(|term| Term { split: Split::WHOLE, ..term.clone() }).collect();
+    let whole = Convolution::new(uncut, bias.clone(), values).unwrap();
+    if split != Split::WHOLE {
+        let error = whole.gathered(across, room).err().unwrap().to_string();
+        assert!(error.contains("fills other places"), "{error}");
+    }
+    let made = plain.gathered(across, room).unwrap();
+    if room > 0 {
+        let again = Convolution::new(terms, bias, values).unwrap();
+        let error = again.gathered(across, room - 1).err().unwrap().to_string();
+        assert!(error.contains("spills") || error.contains("apart with padding"), "{error}");
+    }
+    let output = made.output();
+    assert!(output.polynomials() < output.units(), "{case}");
+    let wholes: Vec<&[Vec<f64>]> = wholes.iter().map(|whole| &whole[..]).collect();
+    let pieces: Vec<&[Ciphertext]> = pieces.iter().map(|pieces| &pieces[..]).collect();
+    let mut found = Vec::new();
+    for part in 0..output.polynomials() {
+        let packed = made.packed(&packer, &pieces, part, OUTPUT_SCALE).unwrap();
+        assert_eq!((packed.level(), packed.scale()), (0, OUTPUT_SCALE), "{case}");
+        let decrypted = decrypt(party, &packed, values);
+        let rounded: Vec<f64> = decrypted.iter().map(|x| x.round()).collect();
+        assert!(distance(&decrypted, &rounded) < 2f64.powi(-19), "{case}");
+        assert_eq!(distance(&rounded, &made.plain(&wholes, part).unwrap()), 0.0, "{case}");
+        found.push(rounded);
+    }
+    assert_eq!(output.gather(&found).unwrap(), expected, "{case}");
 }

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use super::*;
 use crate::circuits::{Bootstrap, Composite, Plan};
 use crate::convolution::{Convolution, Geometry, Kernel, Term};
-use crate::layout::Grid;
+use crate::layout::{Grid, Split};
 use crate::packing::{Packer, key_specs};
 
 const VALUES: usize = 512;
@@ -66,6 +66,7 @@ impl Network {
             let term = |(from, geometry, weights): &(usize, Geometry, Vec<f64>)| Term {
                 kernel: Kernel::new(*geometry, weights.clone()).unwrap(),
                 grid: self.grids[*from],
+                split: Split::WHOLE,
                 factor: bounds[*from] / bound,
             };
             let bias = layer.bias.iter().map(|bias| bias / bound).collect();
