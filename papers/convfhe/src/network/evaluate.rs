@@ -445,5 +445,11 @@ pub fn memory(context: &Context, plan: &Plan) -> Result<u64, NetworkError> {
     // What threads work on beside that: digits of one polynomial each.
     let beside = context.threads() as u64 * (limbs(params.top()) + special);
     let keys = key_specs(context)?.memory(context)? as u64;
-    Ok(keys + limb * (matrices + widest.unwrap_or(0) + masks + values + tables + beside) + (128 << 20))
+    // Weights, in the description and in the convolutions.
+    let terms = plan.description().all().flat_map(|layer| &layer.terms);
+    let weights = 12 * terms.map(|term| term.weights.0.len() as u64).sum::<u64>();
+    Ok(weights
+        + keys
+        + limb * (matrices + widest.unwrap_or(0) + masks + values + tables + beside)
+        + (128 << 20))
 }

@@ -152,12 +152,12 @@ fn accuracy_is_that_of_encrypted_answers() {
     assert!((largest - seen).abs() < 1.0 / 128.0, "{largest} computed, {seen} answered");
     let text = Process::start(jaguar(&asked[..6])).finish(WATCHDOG).succeeded();
     assert!(text.contains("in one round") && text.contains("50.00 %"), "{text}");
-    assert_fails(
+    crate::fails(
         &[&asked[..4], &["--private", "1"]].concat(),
         &["--private is for interactive models", "convfhe"],
     );
     // A model of another format is no interactive one either.
     let old = std::fs::read_to_string(&it.model).unwrap().replacen("\"format\":", "\"format\":9", 1);
     std::fs::write(&it.model, old).unwrap();
-    assert_fails(&asked[..4], &["its format is 9"]);
+    crate::fails(&asked[..4], &["its format is 9"]);
 }
