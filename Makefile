@@ -178,7 +178,7 @@ test-ray:
 	  $(MAKE) test-wheels && $(RAY_VENV)/bin/pip install --quiet --no-deps --force-reinstall $(PYTHON_TARGET)/wheels/*.whl && \
 	  $(CARGO) build --locked --package jaguar-cli --features $(SHARED_FEATURES) --quiet && cd python/jaguar && \
 	  JAGUAR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/jaguar" $(RAY_VENV)/bin/python -m pytest -q -o filterwarnings= \
-	    tests/test_ray.py tests/test_relay.py; \
+	    tests/test_ray.py tests/test_ray_nodes.py tests/test_relay.py; \
 	else \
 	  echo 'skip: Ray cannot be installed (python/jaguar/requirements-ray.txt): jaguar.ray is untested'; \
 	fi

@@ -76,7 +76,7 @@ impl Evaluation for Sums {
 impl Evaluator for Sums {
     fn answer(
         &mut self,
-        input: &[u8],
+        (_, input): (Ticket, &[u8]),
         progress: &mut dyn FnMut(u32, u32),
         _stop: &AtomicBool,
     ) -> Result<Vec<u8>, Failure> {

@@ -17,6 +17,7 @@ mod compile;
 mod config;
 mod doctor;
 mod dumps;
+mod evaluate;
 mod fetch;
 mod gateway;
 mod help;
@@ -73,6 +74,11 @@ enum Command {
         `jaguar config show` tells what counts."
     )]
     Serve(Box<serve::Args>),
+    /// Evaluate an encrypted input that a server has put into its folder of evaluations.
+    ///
+    /// With `jaguar serve --evaluations`: whatever runs programs on a cluster calls this for each task. The answer, or why there is none,
+    /// is left beside it for the server. Where it fails, it may be run again, on another machine too.
+    Evaluate(evaluate::Args),
     /// Show which options count for `jaguar serve`, and where they come from.
     ///
     /// From the command line, the environment, a configuration file or defaults.
@@ -120,6 +126,7 @@ fn main() -> std::process::ExitCode {
         Command::Params(args) => params::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Serve(_) => serve::run(),
+        Command::Evaluate(args) => evaluate::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Verify(args) => verify::run(&args),

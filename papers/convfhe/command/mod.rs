@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use jaguar_convfhe::{party, session};
+use jaguar::reports::terminal::threads;
+use jaguar_convfhe::{evaluate, party, session};
 
 use crate::one_round::protocol::{OneRound, Request, Serving, Source, Unencrypted, Which};
 use crate::progress::Steps;
@@ -68,6 +69,10 @@ impl OneRound for Convfhe {
 
     fn open(&self, model: &Path) -> Result<Option<Box<dyn Unencrypted>>> {
         Ok(accuracy::open(model)?.map(|open| Box::new(open) as Box<dyn Unencrypted>))
+    }
+
+    fn evaluate(&self, task: &Path) -> Result<()> {
+        Ok(evaluate(task, threads(), crate::memory::give_back)?)
     }
 
     fn secrets(&self, cache: &Path) -> Vec<PathBuf> {

@@ -11,8 +11,8 @@ use jaguar::reports::terminal::{size, threads};
 use jaguar::serve::{Caller, Control, Hosted, Told, Visit};
 use jaguar::wire::Channel;
 use jaguar_convfhe::session::server::{Service, Sizes};
-use jaguar_convfhe::session::{DeskLimits, KeyStore, NAME, Owner, Terms};
-use jaguar_convfhe::{Compiled, Figures, InProcess, Loaded, memory};
+use jaguar_convfhe::session::{DeskLimits, Evaluation, KeyStore, NAME, Owner, Terms};
+use jaguar_convfhe::{Compiled, Elsewhere, Figures, InProcess, Loaded, memory};
 use tracing::{info, warn};
 
 use super::HEADING;
@@ -31,6 +31,11 @@ pub struct Storage {
     /// Where there is no room, those go that were not used for the longest; their client sends them again.
     #[arg(long, hide = true, value_name = "SIZE", value_parser = size)]
     key_storage: Option<u64>,
+    /// A folder that other machines have too, which evaluate: each input is put there, and `jaguar evaluate` leaves the answer.
+    ///
+    /// The model, this folder and `--key-dir` have the same paths there. Without it, this process evaluates, one input after the other.
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    evaluations: Option<PathBuf>,
     /// How long an answer is kept for a client that left: a number with s, m or h behind it.
     #[arg(long, hide = true, value_name = "TIME", default_value = "1h", value_parser = time)]
     keep_answers: Duration,
@@ -103,9 +108,25 @@ impl Serving for OneRoundService {
 /// Reads the model, checks what it takes, and opens what is kept.
 pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<OneRoundService> {
     let Loaded { compiled, id, set, plan } = Compiled::load(model)?;
-    let evaluation = InProcess::new(set.clone(), plan, threads(), crate::memory::give_back)?;
-    let figures = evaluation.figures().clone();
-    check_memory(&figures)?;
+    let limits = DeskLimits { keep: storage.keep_answers, ..DeskLimits::default() };
+    let figures = Figures::new(&set, &plan, threads())?;
+    let evaluation: Box<dyn Evaluation> = match &storage.evaluations {
+        Some(folder) => {
+            // All that may wait, may be evaluated at once: how many are is for who runs them to say.
+            let elsewhere = Elsewhere::new(folder, (model, id), figures.clone(), limits.waiting)?;
+            let (need, folder) = (figures.memory, folder.display());
+            info!(
+                target: TARGET, event = "evaluations", need, %folder,
+                "has inputs evaluated by others, from {folder}; each takes about {} of memory (estimated)",
+                gigabytes([need])[0],
+            );
+            Box::new(elsewhere)
+        }
+        None => {
+            check_memory(&figures)?;
+            Box::new(InProcess::new(set.clone(), plan, threads(), crate::memory::give_back)?)
+        }
+    };
     let folder = match &storage.key_dir {
         Some(folder) => folder.clone(),
         None => cache
@@ -136,10 +157,9 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
         memory: figures.memory,
     };
     let sizes = Sizes { keys: figures.keys, input: figures.input, answer: figures.answer };
-    let limits = DeskLimits { keep: storage.keep_answers, ..DeskLimits::default() };
     let most = limits.most_bytes(sizes.input, sizes.answer);
     let log = Box::new(|text: &str| warn!(target: TARGET, event = "evaluation-failed", "{text}"));
-    let service = Service::new((id, terms, sizes), store, Box::new(evaluation), limits, log)?;
+    let service = Service::new((id, terms, sizes), store, evaluation, limits, log)?;
     let [inputs, answers] = service.stock();
     info!(
         target: TARGET, event = "queue", inputs, answers, most,

@@ -12,7 +12,7 @@ use jaguar_ring::cpu::Cpu;
 use crate::keys::{KeyError, file_bytes, read};
 use crate::machine::{memory, resident, too_small};
 use crate::network::{self, NetworkError, Plan, answer_bytes, key_specs};
-use crate::session::{Evaluation, Evaluator, Failure, OfClient};
+use crate::session::{Evaluation, Evaluator, Failure, OfClient, Ticket};
 use crate::sets::Set;
 
 /// What passes for a network, and what its evaluation takes, in bytes. All follows from sizes.
@@ -122,7 +122,7 @@ impl Evaluation for InProcess {
 impl Evaluator for network::Evaluator {
     fn answer(
         &mut self,
-        input: &[u8],
+        (_, input): (Ticket, &[u8]),
         progress: &mut dyn FnMut(u32, u32),
         stop: &AtomicBool,
     ) -> Result<Vec<u8>, Failure> {
@@ -179,14 +179,14 @@ mod tests {
         let go_on = AtomicBool::new(false);
         let keys = OfClient { path: &path, hash: &hash };
         let mut evaluator = evaluation.open(keys, &go_on).unwrap();
-        let answer = evaluator.answer(&input, &mut |_, _| (), &go_on).unwrap();
+        let answer = evaluator.answer((Ticket([1; 32]), &input), &mut |_, _| (), &go_on).unwrap();
         assert_eq!(answer.len(), evaluation.answer_bytes());
         assert_eq!(public.decrypt(&secret, &answer).unwrap().len(), public.outputs);
 
         let refused = |failure: Failure, told: &str, spoilt_keys: bool| {
             assert!(failure.told.contains(told) && failure.spoilt_keys == spoilt_keys, "{told}: {failure:?}");
         };
-        let short = evaluator.answer(&input[1..], &mut |_, _| (), &go_on);
+        let short = evaluator.answer((Ticket([1; 32]), &input[1..]), &mut |_, _| (), &go_on);
         refused(short.unwrap_err(), "the input: ", false);
         // Somebody asks to stop when the first layer is through.
         let stop = AtomicBool::new(false);
@@ -195,7 +195,11 @@ mod tests {
             layers.push(done);
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         };
-        refused(evaluator.answer(&input, &mut progress, &stop).unwrap_err(), "stopped", false);
+        refused(
+            evaluator.answer((Ticket([1; 32]), &input), &mut progress, &stop).unwrap_err(),
+            "stopped",
+            false,
+        );
         assert_eq!(layers, [1]);
         refused(evaluation.open(keys, &stop).err().unwrap(), "stopped", false);
 

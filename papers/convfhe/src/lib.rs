@@ -7,6 +7,7 @@
 //! such form is refused, with a reason.
 
 mod description;
+mod elsewhere;
 mod evaluation;
 mod form;
 pub mod keys;
@@ -24,6 +25,7 @@ use jaguar_graph::float::{Add, AveragePool, Clip, Graph, Input, MaxPool, Node, O
 use jaguar_graph::network::{Rearrange, Shape};
 
 pub use description::{Description, Floats, Layer, Polynomial, Term};
+pub use elsewhere::{Elsewhere, ElsewhereError, evaluate};
 pub use evaluation::{Figures, InProcess};
 use form::Form;
 pub use machine::memory;

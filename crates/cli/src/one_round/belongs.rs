@@ -160,7 +160,7 @@ mod tests {
                 tried[usize::from(!own.is_interactive())] += 1;
             }
         }
-        assert_eq!(tried, [38, 12]);
+        assert_eq!(tried, [38, 13]);
     }
 
     /// A new option is thought of: if it is for the interactive protocol alone, it belongs into the list.

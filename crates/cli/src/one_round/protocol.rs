@@ -68,6 +68,12 @@ pub trait OneRound: Sync {
     /// When it is one, and cannot be used.
     fn open(&self, model: &Path) -> Result<Option<Box<dyn Unencrypted>>>;
 
+    /// Evaluates what a server of this protocol has put into a folder for others; the answer is left there.
+    ///
+    /// # Errors
+    /// When it may go better on another machine, or later: nothing is left then.
+    fn evaluate(&self, task: &Path) -> Result<()>;
+
     /// Files below the cache folder that their owner alone may read.
     fn secrets(&self, cache: &Path) -> Vec<PathBuf>;
 }

@@ -1,7 +1,8 @@
-//! One evaluation at a time: inputs that wait, the one that is computed, and answers that wait for their clients.
+//! Inputs that wait, those that are computed, and answers that wait for their clients.
 //!
-//! An evaluation takes gigabytes, so there is one thread for all of them. What it has loaded for one client stays until another's turn
-//! comes, or until the client has left.
+//! An evaluation takes gigabytes, so in this process there is one thread for all of them; where others evaluate, there is one for
+//! each that runs at the same time ([`Evaluation::at_once`]). What is loaded for one client stays until another's turn comes, or until
+//! the client has left.
 //!
 //! Inputs are on the disk before their clients have a ticket, and answers before anybody gets them ([`super::records`]). So a server that
 //! is started anew begins evaluations again that were cut, under fresh noise, and no input has two answers that left the server: an
@@ -45,20 +46,30 @@ pub trait Evaluation: Send + Sync {
     /// Bytes of an answer.
     fn answer_bytes(&self) -> usize;
 
+    /// How many evaluations run at the same time.
+    fn at_once(&self) -> usize {
+        1
+    }
+
+    /// Whether they run in this process: one may be what ends it then, and is not begun ever again.
+    fn is_here(&self) -> bool {
+        true
+    }
+
     /// What was loaded is dropped.
     fn dropped(&self) {}
 }
 
 /// Evaluates with one client's keys.
 pub trait Evaluator: Send {
-    /// Computes the encrypted answer to an encrypted input. `progress` takes how many layers of how many are done. Soon after `stop`
+    /// Computes the encrypted answer to an encrypted input, which its ticket names, to the next server as well. `progress` takes how many layers of how many are done. Soon after `stop`
     /// is set it fails.
     ///
     /// # Errors
     /// When the input is malformed, or the evaluation ends for another reason. It is of no use then.
     fn answer(
         &mut self,
-        input: &[u8],
+        asked: (Ticket, &[u8]),
         progress: &mut dyn FnMut(u32, u32),
         stop: &AtomicBool,
     ) -> Result<Vec<u8>, Failure>;
@@ -94,7 +105,7 @@ pub(super) enum Seen {
 
 pub(super) struct Desk {
     inner: Arc<Inner>,
-    worker: Mutex<Option<JoinHandle<()>>>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Inner {
@@ -212,11 +223,16 @@ impl Desk {
         }
         let (state, changed, stop) = (Mutex::new(state), Condvar::new(), AtomicBool::new(false));
         let inner = Arc::new(Inner { evaluation, limits, log, records, state, changed, stop });
-        let worker = Arc::clone(&inner);
-        let worker = thread::Builder::new().name("evaluations".into()).spawn(move || worker.work());
-        let worker =
-            worker.map_err(|e| FileError::new("starting a thread for evaluations, with", &folder, e))?;
-        Ok(Self { inner, worker: Mutex::new(Some(worker)) })
+        // (Dropped, it ends those that have begun.)
+        let desk = Self { inner, workers: Mutex::default() };
+        for _ in 0..desk.inner.evaluation.at_once().max(1) {
+            let worker = Arc::clone(&desk.inner);
+            let worker = thread::Builder::new().name("evaluations".into()).spawn(move || worker.work());
+            let worker =
+                worker.map_err(|e| FileError::new("starting a thread for evaluations, with", &folder, e))?;
+            desk.workers().push(worker);
+        }
+        Ok(desk)
     }
 
     /// How many inputs wait, and how many answers wait for their clients.
@@ -321,11 +337,15 @@ impl Desk {
     /// Ends the evaluation that runs, and begins no other.
     pub fn end(&self) {
         self.inner.give_up(ENDED_MEANWHILE);
-        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(worker) = worker {
+        let workers = std::mem::take(&mut *self.workers());
+        for worker in workers {
             // It ends as soon as the evaluation has.
             let _ = worker.join();
         }
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -458,7 +478,8 @@ impl Inner {
         let _broken = Broken(self);
         let mut loaded: Option<Loaded> = None;
         while let Some((mut record, task)) = self.next(&mut loaded) {
-            record.begun += 1;
+            let counts = u32::from(self.evaluation.is_here());
+            record.begun += counts;
             self.keep(&record, &task.input);
             let begun = Instant::now();
             let result = self.guarded(record.ticket, &task, &mut loaded);
@@ -466,7 +487,7 @@ impl Inner {
             let ended = self.state().ended.is_some();
             if ended && result.is_err() {
                 // It was told to end: that is not held against the input.
-                record.begun -= 1;
+                record.begun -= counts;
                 self.keep(&record, &task.input);
                 return;
             }
@@ -578,7 +599,7 @@ impl Inner {
             self.state().set(ticket, Stage::Running { done, of });
             self.changed.notify_all();
         };
-        let answer = evaluator.answer(input, &mut progress, &self.stop)?;
+        let answer = evaluator.answer((ticket, input), &mut progress, &self.stop)?;
         let most = self.evaluation.answer_bytes();
         if answer.len() != most {
             let told = format!("an answer of {} bytes, where {most} are right", answer.len());

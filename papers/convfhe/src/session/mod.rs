@@ -36,7 +36,7 @@ pub mod server;
 mod store;
 #[cfg(test)]
 mod tests;
-pub(crate) use store::private_folder;
+pub(crate) use store::{hex, private_folder, unhex};
 
 use std::net::IpAddr;
 

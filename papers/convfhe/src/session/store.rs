@@ -135,12 +135,12 @@ struct Use {
 }
 
 /// 2 digits a byte.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// What [`hex`] wrote, if it is just that long.
-pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }

@@ -102,6 +102,8 @@ struct Gate {
 struct Sums {
     opened: Arc<AtomicUsize>,
     gate: Option<Arc<Gate>>,
+    /// How many run at the same time; none: one.
+    at_once: Option<usize>,
 }
 
 struct Sum {
@@ -127,12 +129,16 @@ impl Evaluation for Sums {
     fn answer_bytes(&self) -> usize {
         CIPHERTEXT
     }
+
+    fn at_once(&self) -> usize {
+        self.at_once.unwrap_or(1)
+    }
 }
 
 impl Evaluator for Sum {
     fn answer(
         &mut self,
-        input: &[u8],
+        (_, input): (Ticket, &[u8]),
         progress: &mut dyn FnMut(u32, u32),
         stop: &AtomicBool,
     ) -> Result<Vec<u8>, Failure> {
@@ -499,6 +505,42 @@ fn inputs_wait_in_their_order_and_within_limits() {
         Progress::Queued(ahead) => (0, 9 - ahead),
         Progress::Layers(done, _) => (1, *done),
     }));
+}
+
+/// Where others evaluate, one client's inputs wait neither for its own nor for another's.
+#[test]
+fn evaluations_run_at_the_same_time_where_they_may() {
+    let scratch = Scratch::new("at-once");
+    let (gate, reached, go_on) = gate();
+    let sums = Sums { gate: Some(gate), at_once: Some(3), ..Sums::default() };
+    let site = Site::new(&scratch, sums, 10 * KEYS as u64, DeskLimits::default());
+    let (own, other) = (scratch.keys(1), scratch.keys(2));
+    let ask = |own: &Own, inputs: &[u8]| {
+        let (result, _) = site.over(None, |channel| {
+            let mut session = begin(channel, own)?;
+            session.give_keys(&own.offered(), &mut |_, _| ())?;
+            inputs.iter().map(|&i| session.send(&[i; CIPHERTEXT], false)).collect::<Result<Vec<_>, _>>()
+        });
+        result.unwrap()
+    };
+    let tickets = [(&own, 1, ask(&own, &[1, 2])), (&other, 3, ask(&other, &[3]))];
+    // All three have begun before the first goes on.
+    for _ in 0..3 {
+        reached.recv_timeout(PATIENCE).unwrap();
+    }
+    for _ in 0..3 {
+        go_on.send(()).unwrap();
+    }
+    for (own, first, tickets) in tickets {
+        for (ticket, input) in tickets.into_iter().zip(first..) {
+            let (answer, _) = site.over(None, |channel| {
+                let mut session = begin(channel, own)?;
+                session.collect(ticket)?;
+                session.answer(&mut |_| ())
+            });
+            assert_eq!(answer.unwrap(), own.expected(&[input; CIPHERTEXT]));
+        }
+    }
 }
 
 /// The connection ends while the answer is computed: it is there for the next session.

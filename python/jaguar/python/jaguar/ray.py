@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,6 +63,17 @@ def replicas(
     ends. `options` are those of `serve.deployment`. `ray_actor_options={"num_cpus": 4}` gives a server four threads (default: 1). An
     `autoscaling_config` without a policy has `SecondsAhead`.
     """
+    options["ray_actor_options"] = {"num_cpus": 1, **options.get("ray_actor_options", {})}
+    threads = max(int(options["ray_actor_options"]["num_cpus"]), 1)
+    scaling = options.get("autoscaling_config")
+    if isinstance(scaling, Mapping) and "policy" not in scaling:
+        options["autoscaling_config"] = {**scaling, "policy": {"policy_function": "jaguar.ray:SecondsAhead"}}
+    deployment = _deployment(Replica, arguments, {"name": "jaguar", **options}, grace)
+    return deployment.bind([program, "serve", *arguments, "--threads", str(threads)], host, grace)
+
+
+def _deployment(what: type[Replica], arguments: Iterable[str], options: Mapping[str, Any], grace: float) -> Any:
+    """Serve's deployment of a server with these arguments."""
     from ray import serve
 
     for argument in arguments:
@@ -71,20 +82,52 @@ def replicas(
         if argument.partition("=")[0] in _OURS:
             raise OptionError(f"arguments: {argument}: it is said here, by host=, grace= and ray_actor_options=")
     grace = _options.seconds("grace", grace)
-    actor = {"num_cpus": 1, **options.pop("ray_actor_options", {})}
-    threads = max(int(actor["num_cpus"]), 1)
-    scaling = options.get("autoscaling_config")
-    if isinstance(scaling, Mapping) and "policy" not in scaling:
-        options["autoscaling_config"] = {**scaling, "policy": {"policy_function": "jaguar.ray:SecondsAhead"}}
     usual = {
-        "name": "jaguar",
         "health_check_period_s": 2,
         # Serve asks for nothing that takes long: replicas end as soon as they are told.
         "graceful_shutdown_wait_loop_s": 0.1,
         "graceful_shutdown_timeout_s": grace + 15,
     }
-    deployment = serve.deployment(Replica).options(ray_actor_options=actor, **{**usual, **options})
-    return deployment.bind([program, "serve", *arguments, "--threads", str(threads)], host, grace)
+    return serve.deployment(what).options(**{**usual, **options})
+
+
+#: How often the evaluation of one input is begun again where its machine or its process died.
+_RETRIES = 3
+
+
+def one_round(
+    *arguments: str,
+    evaluations: PathLike,
+    program: str = "jaguar",
+    host: str | None = None,
+    grace: float = 60,
+    retries: int = _RETRIES,
+    task: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """An application of Ray Serve: one `jaguar serve --protocol convfhe` with these arguments, whose inputs are evaluated by tasks of Ray.
+
+    `evaluations`: a folder, which all nodes have at the same path, and so have they the model and `--key-dir`. What waits lies there and
+    in `--key-dir`: a server that is started anew goes on with it. A task asks Ray for the memory that the server says an evaluation
+    takes, and is begun again up to `retries` times where its node or process dies. `task`: options of `ray.remote` for it, such as
+    `{"num_cpus": 8}`: as many threads (default: 1). All else is as for `replicas`; there is one replica, since `--key-dir` is one server's.
+    """
+    if options.get("num_replicas", 1) != 1 or "autoscaling_config" in options:
+        raise OptionError("num_replicas: one server at a time uses --key-dir; what grows is the number of tasks")
+    for argument in arguments:
+        if isinstance(argument, str) and argument.partition("=")[0] in ("--evaluations", "--protocol"):
+            raise OptionError(f"arguments: {argument}: it is said here")
+    task = {"num_cpus": 1, **(task or {})}
+    for name in ("memory", "max_retries", "retry_exceptions"):
+        if name in task:
+            raise OptionError(f"task: {name}: it is said here, by the server's estimate and retries=")
+    task["max_retries"] = _options.whole("retries", retries, 0, 2**31)
+    folder = _options.path("evaluations", evaluations).absolute()
+    given = [*arguments, "--protocol", "convfhe", "--evaluations", str(folder)]
+    # The server itself computes nothing; it says what evaluations take on that many threads.
+    threads = max(int(task["num_cpus"]), 1)
+    deployment = _deployment(OneRound, given, {"name": "one-round", **options}, grace)
+    return deployment.bind([program, "serve", *given, "--threads", str(threads)], host, grace, folder, task)
 
 
 def relay(app: str, *, listen: str = "0.0.0.0:7447", grace: float = 60, **options: Any) -> Any:
@@ -211,6 +254,90 @@ class Replica:
             self.server.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.server.wait(self.grace + 10)
+
+
+class EvaluationLost(JaguarError):
+    """An evaluation ended without an answer: it may go better on another node, or later."""
+
+
+@ray.remote(retry_exceptions=[EvaluationLost])
+def _evaluate(program: str, file: str, threads: int) -> None:
+    """One evaluation, as a child, which dies with this worker."""
+    command = [program, "evaluate", file, "--protocol", "convfhe", "--threads", str(threads)]
+    first = end_with(os.getpid(), signal.SIGKILL)
+    try:
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=first)
+    except OSError as error:
+        raise EvaluationLost(f"{program}: it cannot be started on this node: {error}") from None
+    if ran.returncode:
+        said = ran.stdout.decode(errors="replace").strip()
+        raise EvaluationLost(f"{' '.join(command)} ended with code {ran.returncode}: {said}")
+
+
+class OneRound(Replica):
+    """A server whose inputs are evaluated by tasks of Ray."""
+
+    def __init__(self, command: list[str], host: str | None, grace: float, folder: Path, task: dict[str, Any]) -> None:
+        self.program, self.folder, self.task = command[0], folder, task
+        self.ended = threading.Event()
+        super().__init__(command, host, grace)
+        threading.Thread(target=self._hand_on, daemon=True).start()
+
+    def _hand_on(self) -> None:
+        """What the server puts into the folder becomes tasks."""
+        # By file, until that is gone: the server has taken the answer then. (Dropped, a task that Ray has not begun is none any more.)
+        given: dict[Path, ray.ObjectRef[None]] = {}
+        over: set[Path] = set()
+        while not self.ended.wait(0.2):
+            try:
+                there = set(self.folder.glob("*.task"))
+                given = {file: task for file, task in given.items() if file in there}
+                over &= there
+                for file in sorted(there - given.keys()):
+                    # An earlier replica's may be through.
+                    if file not in over and not _is_through(file):
+                        given[file] = self._begin(file)
+                through, _ = ray.wait(list(given.values()), num_returns=len(given), timeout=0) if given else ([], [])
+                for file in [file for file, task in given.items() if task in through]:
+                    over.add(file)
+                    self._end(file, given.pop(file))
+            except Exception as error:  # a disk or a Ray that fails for now: what is in the folder is still there
+                log.warning("evaluations: %s", error)
+
+    def _begin(self, file: Path) -> ray.ObjectRef[None]:
+        memory = int(json.loads(file.read_bytes())["memory"])
+        most = max((node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]), default=0)
+        if most < memory:
+            log.warning("evaluations: one takes %.1f GB of memory, and no node has more than %.1f GB: it waits", memory / 1e9, most / 1e9)
+        threads = max(int(self.task["num_cpus"]), 1)
+        task: ray.ObjectRef[None] = _evaluate.options(memory=memory, **self.task).remote(self.program, str(file), threads)
+        return task
+
+    def _end(self, file: Path, task: ray.ObjectRef[None]) -> None:
+        """A task is through. Where it left nothing, the server is told."""
+        try:
+            ray.get(task)
+            why = "its process left nothing"
+        except Exception as error:  # of the task, or of Ray: its node is gone, and so are the retries
+            why = str(error)
+        if _is_through(file) or not file.exists():
+            return
+        log.error("evaluations: %s: %s", file.name, why)
+        told = "the evaluation broke off again and again; ask the server's operator"
+        beside = file.with_suffix(f".{os.getpid()}.beside")
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as failure:
+            json.dump({"told": told, "detail": f"evaluation: {why[-2000:]}"}, failure)
+        beside.replace(file.with_suffix(".failure"))
+
+    def __del__(self) -> None:
+        """The server ends first: it removes what it took."""
+        super().__del__()
+        self.ended.set()
+
+
+def _is_through(file: Path) -> bool:
+    """Whether there is an answer to a task, or why there is none."""
+    return any(file.with_suffix(kind).exists() for kind in (".answer", ".failure"))
 
 
 class Ingress:

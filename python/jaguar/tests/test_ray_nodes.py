@@ -1,0 +1,290 @@
+"""More than one node: `ray.cluster_utils.Cluster` starts several of Ray's nodes on this machine, each with its own processes, and they
+are killed here. `make test-ray`.
+
+JAGUAR names the command; Ray has to be installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jaguar
+import numpy as np
+import pytest
+from conftest import TINY, VECTOR, images
+
+pytest.importorskip("ray")
+import jaguar.ray
+import ray
+from ray import serve
+from ray.cluster_utils import Cluster
+from test_ray import PROGRAM, WATCHDOG, becomes, server_of
+
+#: What a node has that evaluates, and what one has that does not: an evaluation of these parameters takes more than that.
+MUCH, LITTLE = 8 << 30, 10 << 20
+
+#: Evaluates when it may, and says that it has begun.
+HELD = """#!/bin/sh
+if [ "$1" = evaluate ]; then
+  echo $$ >> "{folder}/begun"
+  [ ! -e "{folder}/broken" ] || exit 3
+  while [ ! -e "{folder}/go" ]; do sleep 0.1; done
+fi
+exec "{program}" "$@"
+"""
+
+
+class Nodes:
+    """A cluster of Ray. Its head computes little: replicas and evaluations that ask for much are on other nodes."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        head = {"num_cpus": 4, "memory": LITTLE, "object_store_memory": 100 << 20, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        ray.init(address=self.cluster.address, log_to_driver=False)
+        serve.start(proxy_location="Disabled")
+
+    def add(self) -> Any:
+        return self.cluster.add_node(num_cpus=4, memory=MUCH, object_store_memory=100 << 20)
+
+    def end(self) -> None:
+        """All at once: nobody is asked."""
+        ray.shutdown()
+        self.cluster.shutdown()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path / "cache")  # what actors see
+    nodes = Nodes()
+    yield nodes
+    serve.shutdown()
+    nodes.end()
+
+
+def loads(app: str) -> list[tuple[str, int, int]]:
+    try:
+        found = serve.get_app_handle(app).broadcast("load").results(timeout_s=10, return_exceptions=True)
+    except Exception:
+        return []
+    return [load for load in found if not isinstance(load, Exception)]
+
+
+def listen(app: str, address: str = "127.0.0.1:0") -> str:
+    handle = serve.run(jaguar.ray.relay(app, listen=address, grace=5), name="relay", route_prefix=None)
+    return str(handle.address.remote().result())
+
+
+def alive(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+def node_of(server: int) -> str:
+    """Ray's name of the node whose actor has this child."""
+    actor = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1]
+    words = Path(f"/proc/{actor}/environ").read_bytes().split(b"\0")
+    found = Path(f"/proc/{actor}/cmdline").read_bytes().split(b"\0") + words
+    [name] = {word.rpartition(b"=")[2].decode() for word in found if word.startswith((b"--node-id=", b"RAY_NODE_ID="))}
+    return name
+
+
+def test_a_node_that_dies_loses_its_queries_alone(nodes: Nodes, tmp_path: Path) -> None:
+    jaguar.compile(TINY, images(12)).save(tmp_path / "tiny.jaguar")
+    second = nodes.add()
+    given = [str(tmp_path / "tiny.jaguar"), "--measure", "off"]
+    two = jaguar.ray.replicas(*given, program=PROGRAM, host="127.0.0.1", num_replicas=2, max_replicas_per_node=1)
+    serve.run(two, name="tiny", route_prefix=None)
+    before = loads("tiny")
+    servers = [server_of(address) for address, _, _ in before]
+    where = [node_of(server) for server in servers]
+    assert len(set(where)) == 2, "a replica on each node"
+    address = listen("tiny")
+    x = images(4, seed=1)
+    clients = [jaguar.Client(address, cache=False) for _ in range(4)]
+    for client, image in zip(clients, x, strict=True):
+        client.predict(image)
+    assert becomes(lambda: sorted(taken for _, _, taken in loads("tiny")) == [2, 2])
+    outcomes: list[Any] = [None] * 4
+
+    def ask(number: int) -> None:
+        try:
+            outcomes[number] = clients[number].predict(x[number])
+        except jaguar.JaguarError as error:
+            outcomes[number] = error
+
+    # In the middle of two queries: all of the node, as by a power cut.
+    lost = servers[where.index(second.node_id)]
+    os.kill(lost, signal.SIGSTOP)
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    assert becomes(lambda: sum(outcome is not None for outcome in outcomes) == 2)
+    nodes.cluster.remove_node(second, allow_graceful=False)
+    os.kill(lost, signal.SIGKILL)
+    for thread in threads:
+        thread.join(WATCHDOG)
+    failed = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)]
+    assert len(failed) == 2 and all(isinstance(outcomes[number], jaguar.ConnectionFailedError) for number in failed), outcomes
+    # They ask again, at the same address, and the other node serves them.
+    for number in failed:
+        assert clients[number].predict(x[number]).label in range(4)
+    for client in clients:
+        client.close()
+    # Another node comes, and gets a replica.
+    nodes.add()
+    assert becomes(lambda: len(loads("tiny")) == 2)
+
+
+class OneRound:
+    """A model that is evaluated on ciphertexts, at a size that protects nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inputs = np.random.default_rng(7).normal(size=(4, 12)).astype(np.float32)
+        (folder / "samples").mkdir()
+        for number, values in enumerate(self.inputs):
+            np.save(folder / "samples" / f"{number}.npy", values)
+        command = [PROGRAM, "compile", str(VECTOR), "--protocol", "convfhe", "--parameters", "insecure-n10"]
+        made = [*command, "--calibrate", str(folder / "samples"), "-o", str(folder / "vector.convfhe")]
+        subprocess.run(made, check=True, capture_output=True)
+        self.program = folder / "held"
+        self.program.write_text(HELD.format(folder=folder, program=PROGRAM))
+        self.program.chmod(0o755)
+
+    def run(self, **options: Any) -> None:
+        given = [str(self.folder / "vector.convfhe"), "--key-dir", str(self.folder / "keys")]
+        app = jaguar.ray.one_round(
+            *given, evaluations=self.folder / "work", program=str(self.program), host="127.0.0.1", grace=5, **options
+        )
+        serve.run(app, name="vector", route_prefix=None)
+
+    def command(self, address: str, *words: str) -> list[str]:
+        own = ["predict", "--protocol", "convfhe", "--accept-insecure-parameters", "--json", "--server", address]
+        return [PROGRAM, *own, "--cache", str(self.folder / "client"), *words]
+
+    def ask(self, address: str, *words: str) -> Any:
+        told = subprocess.run(self.command(address, *words), capture_output=True, text=True, timeout=WATCHDOG)
+        assert told.returncode == 0, told.stderr
+        return json.loads(told.stdout)
+
+    def begun(self) -> list[int]:
+        """The processes that began to evaluate."""
+        file = self.folder / "begun"
+        return [int(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def is_near(self, answer: Any, number: int) -> None:
+        """As the network computes it in integers."""
+        model = jaguar.compile(VECTOR, self.inputs)
+        [exact] = model.simulate(self.inputs[number : number + 1])
+        assert exact.logits is not None
+        found = np.array(answer["logits"])
+        assert np.abs(found - exact.logits).max() < 0.1 * np.abs(exact.logits).max(), (found, exact.logits)
+
+    def left(self) -> list[str]:
+        return [file.name for file in (self.folder / "work").iterdir()]
+
+
+@pytest.fixture
+def one_round(tmp_path: Path) -> OneRound:
+    return OneRound(tmp_path)
+
+
+def test_an_evaluation_outlives_its_node(nodes: Nodes, one_round: OneRound) -> None:
+    second = nodes.add()
+    one_round.run()
+    address = listen("vector")
+    client = subprocess.Popen(
+        one_round.command(address, str(one_round.folder / "samples/1.npy")), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert becomes(lambda: len(one_round.begun()) == 1)
+    # Where its memory is: the head has too little.
+    [first] = one_round.begun()
+    assert node_of(first) == second.node_id
+    nodes.cluster.remove_node(second, allow_graceful=False)
+    assert becomes(lambda: not alive(first)), "it ends with its worker"
+    time.sleep(1)
+    assert client.poll() is None and len(one_round.begun()) == 1, "there is no node for it"
+    (one_round.folder / "go").touch()
+    third = nodes.add()
+    out, said = client.communicate(timeout=WATCHDOG)
+    assert client.returncode == 0, said
+    one_round.is_near(json.loads(out), 1)
+    assert len(one_round.begun()) == 2 and third.node_id != second.node_id
+    assert one_round.left() == []
+
+
+def test_a_worker_that_is_killed_is_replaced(nodes: Nodes, one_round: OneRound) -> None:
+    nodes.add()
+    one_round.run()
+    address = listen("vector")
+    waits = [one_round.ask(address, "--detach", str(one_round.folder / f"samples/{number}.npy"))["ticket"] for number in range(2)]
+    # Both at once: there is room for many.
+    assert becomes(lambda: len(one_round.begun()) == 2)
+    # The program itself, and a worker of Ray with it.
+    first, second = one_round.begun()
+    worker = int(Path(f"/proc/{second}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(first, signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
+    assert becomes(lambda: not alive(second) and len(one_round.begun()) == 4)
+    (one_round.folder / "go").touch()
+    for number, ticket in enumerate(waits):
+        one_round.is_near(one_round.ask(address, "--ticket", ticket), number)
+    assert one_round.left() == []
+
+
+def test_a_restart_of_everything_loses_nothing(nodes: Nodes, one_round: OneRound) -> None:
+    """Ray's head included: what waits is on the disk."""
+    nodes.add()
+    one_round.run()
+    address = listen("vector")
+    ticket = one_round.ask(address, "--detach", str(one_round.folder / "samples/2.npy"))["ticket"]
+    assert becomes(lambda: len(one_round.begun()) == 1)
+    # The server's actor alone: another one goes on.
+    [(own, _, _)] = loads("vector")
+    server = server_of(own)
+    actor = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(actor, signal.SIGKILL)
+    assert becomes(lambda: not alive(server) and len(loads("vector")) == 1)
+    assert becomes(lambda: len(one_round.begun()) == 2)
+    # And all of the cluster.
+    [(own, _, _)] = loads("vector")
+    server = server_of(own)
+    nodes.end()
+    assert becomes(lambda: not alive(server) and not any(map(alive, one_round.begun())))
+    nodes.start()
+    nodes.add()
+    (one_round.folder / "go").touch()
+    one_round.run()
+    # At the address that clients know: they own answers there.
+    one_round.is_near(one_round.ask(listen("vector", address), "--ticket", ticket), 2)
+    assert one_round.left() == []
+
+
+def test_what_never_succeeds_is_told(nodes: Nodes, one_round: OneRound) -> None:
+    nodes.add()
+    (one_round.folder / "broken").touch()
+    one_round.run(retries=1)
+    address = listen("vector")
+    words = one_round.command(address, str(one_round.folder / "samples/0.npy"))
+    told = subprocess.run(words, capture_output=True, text=True, timeout=WATCHDOG)
+    assert told.returncode == 1 and "broke off again and again" in told.stderr, told.stderr
+    assert len(one_round.begun()) == 2 and one_round.left() == []
+
+
+def test_what_cannot_be_said_of_one_round() -> None:
+    for argument in ["--evaluations", "--protocol=interactive", "--listen"]:
+        with pytest.raises(jaguar.OptionError, match=argument.partition("=")[0]):
+            jaguar.ray.one_round("model.convfhe", argument, evaluations="/work")
+    for option in [{"num_replicas": 2}, {"autoscaling_config": {}}, {"task": {"memory": 1}}, {"retries": -1}]:
+        with pytest.raises(jaguar.OptionError):
+            jaguar.ray.one_round("model.convfhe", evaluations="/work", **option)
