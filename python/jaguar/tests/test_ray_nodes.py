@@ -50,12 +50,23 @@ class Nodes:
 
     def start(self) -> None:
         head = {"num_cpus": 4, "memory": LITTLE, "object_store_memory": 100 << 20, "include_dashboard": False}
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.cluster = Cluster()
+        self._node(**head)
         ray.init(address=self.cluster.address, log_to_driver=False)
         serve.start(proxy_location="Disabled")
 
     def add(self) -> Any:
-        return self.cluster.add_node(num_cpus=4, memory=MUCH, object_store_memory=100 << 20)
+        return self._node(num_cpus=4, memory=MUCH, object_store_memory=100 << 20)
+
+    def _node(self, **options: Any) -> Any:
+        """A node. (Ray gives one 30 seconds to start, which is little on a machine that does other things.)"""
+        for _ in range(4):
+            try:
+                return self.cluster.add_node(**options)
+            except Exception as error:
+                if "timed out during startup" not in str(error):
+                    raise
+        raise AssertionError("no node starts")
 
     def end(self) -> None:
         """All at once: nobody is asked."""
@@ -89,13 +100,13 @@ def alive(process: int) -> bool:
     return Path(f"/proc/{process}").exists()
 
 
-def node_of(server: int) -> str:
-    """Ray's name of the node whose actor has this child."""
-    actor = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1]
-    words = Path(f"/proc/{actor}/environ").read_bytes().split(b"\0")
-    found = Path(f"/proc/{actor}/cmdline").read_bytes().split(b"\0") + words
-    [name] = {word.rpartition(b"=")[2].decode() for word in found if word.startswith((b"--node-id=", b"RAY_NODE_ID="))}
-    return name
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def runs_on(child: int, node: Any) -> bool:
+    """Whether the worker of Ray whose child this is belongs to a node: it is a child of that one's raylet."""
+    return any(parent(parent(child)) == raylet.process.pid for raylet in node.all_processes["raylet"])
 
 
 def test_a_node_that_dies_loses_its_queries_alone(nodes: Nodes, tmp_path: Path) -> None:
@@ -106,8 +117,8 @@ def test_a_node_that_dies_loses_its_queries_alone(nodes: Nodes, tmp_path: Path) 
     serve.run(two, name="tiny", route_prefix=None)
     before = loads("tiny")
     servers = [server_of(address) for address, _, _ in before]
-    where = [node_of(server) for server in servers]
-    assert len(set(where)) == 2, "a replica on each node"
+    there = [runs_on(server, second) for server in servers]
+    assert sorted(there) == [False, True], "a replica on each node"
     address = listen("tiny")
     x = images(4, seed=1)
     clients = [jaguar.Client(address, cache=False) for _ in range(4)]
@@ -123,7 +134,7 @@ def test_a_node_that_dies_loses_its_queries_alone(nodes: Nodes, tmp_path: Path) 
             outcomes[number] = error
 
     # In the middle of two queries: all of the node, as by a power cut.
-    lost = servers[where.index(second.node_id)]
+    lost = servers[there.index(True)]
     os.kill(lost, signal.SIGSTOP)
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -209,17 +220,17 @@ def test_an_evaluation_outlives_its_node(nodes: Nodes, one_round: OneRound) -> N
     assert becomes(lambda: len(one_round.begun()) == 1)
     # Where its memory is: the head has too little.
     [first] = one_round.begun()
-    assert node_of(first) == second.node_id
+    assert runs_on(first, second)
     nodes.cluster.remove_node(second, allow_graceful=False)
     assert becomes(lambda: not alive(first)), "it ends with its worker"
     time.sleep(1)
     assert client.poll() is None and len(one_round.begun()) == 1, "there is no node for it"
     (one_round.folder / "go").touch()
-    third = nodes.add()
+    nodes.add()
     out, said = client.communicate(timeout=WATCHDOG)
     assert client.returncode == 0, said
     one_round.is_near(json.loads(out), 1)
-    assert len(one_round.begun()) == 2 and third.node_id != second.node_id
+    assert len(one_round.begun()) == 2
     assert one_round.left() == []
 
 
@@ -232,9 +243,8 @@ def test_a_worker_that_is_killed_is_replaced(nodes: Nodes, one_round: OneRound) 
     assert becomes(lambda: len(one_round.begun()) == 2)
     # The program itself, and a worker of Ray with it.
     first, second = one_round.begun()
-    worker = int(Path(f"/proc/{second}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(first, signal.SIGKILL)
-    os.kill(worker, signal.SIGKILL)
+    os.kill(parent(second), signal.SIGKILL)
     assert becomes(lambda: not alive(second) and len(one_round.begun()) == 4)
     (one_round.folder / "go").touch()
     for number, ticket in enumerate(waits):
@@ -252,8 +262,7 @@ def test_a_restart_of_everything_loses_nothing(nodes: Nodes, one_round: OneRound
     # The server's actor alone: another one goes on.
     [(own, _, _)] = loads("vector")
     server = server_of(own)
-    actor = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(actor, signal.SIGKILL)
+    os.kill(parent(server), signal.SIGKILL)
     assert becomes(lambda: not alive(server) and len(loads("vector")) == 1)
     assert becomes(lambda: len(one_round.begun()) == 2)
     # And all of the cluster.
@@ -285,6 +294,7 @@ def test_what_cannot_be_said_of_one_round() -> None:
     for argument in ["--evaluations", "--protocol=interactive", "--listen"]:
         with pytest.raises(jaguar.OptionError, match=argument.partition("=")[0]):
             jaguar.ray.one_round("model.convfhe", argument, evaluations="/work")
-    for option in [{"num_replicas": 2}, {"autoscaling_config": {}}, {"task": {"memory": 1}}, {"retries": -1}]:
+    wrong: list[dict[str, Any]] = [{"num_replicas": 2}, {"autoscaling_config": {}}, {"task": {"memory": 1}}, {"retries": -1}]
+    for option in wrong:
         with pytest.raises(jaguar.OptionError):
             jaguar.ray.one_round("model.convfhe", evaluations="/work", **option)

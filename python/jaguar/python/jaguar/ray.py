@@ -260,7 +260,6 @@ class EvaluationLost(JaguarError):
     """An evaluation ended without an answer: it may go better on another node, or later."""
 
 
-@ray.remote(retry_exceptions=[EvaluationLost])
 def _evaluate(program: str, file: str, threads: int) -> None:
     """One evaluation, as a child, which dies with this worker."""
     command = [program, "evaluate", file, "--protocol", "convfhe", "--threads", str(threads)]
@@ -272,6 +271,9 @@ def _evaluate(program: str, file: str, threads: int) -> None:
     if ran.returncode:
         said = ran.stdout.decode(errors="replace").strip()
         raise EvaluationLost(f"{' '.join(command)} ended with code {ran.returncode}: {said}")
+
+
+_TASK: Any = ray.remote(retry_exceptions=[EvaluationLost])(_evaluate)
 
 
 class OneRound(Replica):
@@ -310,7 +312,7 @@ class OneRound(Replica):
         if most < memory:
             log.warning("evaluations: one takes %.1f GB of memory, and no node has more than %.1f GB: it waits", memory / 1e9, most / 1e9)
         threads = max(int(self.task["num_cpus"]), 1)
-        task: ray.ObjectRef[None] = _evaluate.options(memory=memory, **self.task).remote(self.program, str(file), threads)
+        task: ray.ObjectRef[None] = _TASK.options(memory=memory, **self.task).remote(self.program, str(file), threads)
         return task
 
     def _end(self, file: Path, task: ray.ObjectRef[None]) -> None:
