@@ -89,7 +89,10 @@ impl Visit<'_> {
     /// # Errors
     /// What the client is to be told.
     pub fn take_memory(&self, bytes: u64) -> Result<Memory, EngineError> {
-        self.shared.places.take_memory(bytes).map_err(|why| EngineError::Later(self.refused(why)))
+        self.place.take_memory(bytes).map_err(|why| match why.is_for_now() {
+            true => EngineError::Later(self.refused(why)),
+            false => EngineError::Refused(self.refused(why)),
+        })
     }
 
     /// Notes that the session ends with a refusal, and gives what the client is to be told.
@@ -113,6 +116,12 @@ pub struct ModelState {
 pub trait Hosted: Send + Sync + 'static {
     /// Does once what is done before any session; sessions may begin meanwhile. `done` hears of each model that is prepared.
     fn prepare(&self, _done: &mut dyn FnMut(&str, Duration)) {}
+
+    /// Bytes of memory that the smallest session takes, as it will [take](Visit::take_memory) them: without as much, a client waits for
+    /// a place.
+    fn least_memory(&self) -> u64 {
+        0
+    }
 
     /// Serves one client until it leaves. `tell` hears of what was done; nothing is under way for the client then.
     ///

@@ -567,12 +567,14 @@ impl Connection {
         };
         ending()?;
         let wait = connection.would_wait();
+        places.set_least_memory(self.service.least_memory());
         match places.take(&coming, Instant::now()) {
             Ok(place) => {
                 connection.tell_place(Queued::SERVED);
                 return Ok(place);
             }
-            Err(Refusal::Busy { .. } | Refusal::AddressBusy { .. }) if !wait.is_zero() => {}
+            Err(Refusal::Busy { .. } | Refusal::AddressBusy { .. } | Refusal::Memory { .. })
+                if !wait.is_zero() => {}
             Err(why) => return Err(ServeError::Refused(why)),
         }
         let line = places.line_up(&coming).map_err(ServeError::Refused)?;

@@ -144,6 +144,17 @@ pub enum Refusal {
         /// After how many seconds to try again.
         again: u64,
     },
+    /// The session takes more than all sessions may.
+    #[error(
+        "a session of this model takes {need} bytes of memory, and this server gives {limit} to all sessions together: it cannot be \
+         served here; ask the server's operator"
+    )]
+    MemoryNever {
+        /// Bytes of memory that this session would take.
+        need: u64,
+        /// Bytes of memory that all sessions may take.
+        limit: u64,
+    },
     /// As many hints have been computed as the limit allows for now.
     #[error("{told}")]
     Hints {
@@ -276,7 +287,8 @@ impl Refusal {
             | Self::Memory { .. }
             | Self::Hints { .. }
             | Self::TokensUnreadable { .. } => true,
-            Self::WhichModel { .. }
+            Self::MemoryNever { .. }
+            | Self::WhichModel { .. }
             | Self::NoModel
             | Self::NoSuchModel { .. }
             | Self::NoToken
@@ -300,7 +312,7 @@ impl Refusal {
             Self::ClientBusy { .. } => "client-busy",
             Self::QueriesSpent { .. } => "queries-spent",
             Self::ModelQueriesSpent { .. } => "model-queries-spent",
-            Self::Memory { .. } => "memory",
+            Self::Memory { .. } | Self::MemoryNever { .. } => "memory",
             Self::WhichModel { .. } => "which-model",
             Self::Hints { of_address: false, .. } => "hints",
             Self::Hints { of_address: true, .. } => "address-hints",

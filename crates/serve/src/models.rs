@@ -143,6 +143,10 @@ impl Hosted for Models {
         }
     }
 
+    fn least_memory(&self) -> u64 {
+        self.by_name().values().map(|model| model.service.session_bytes()).min().unwrap_or(0)
+    }
+
     fn serve(
         &self,
         mut channel: Channel,

@@ -4,6 +4,9 @@
 //! come. The line is fair by client (by what it has shown of who it is, else by its address): whoever has fewer places, and fewer of
 //! its own ahead of it in the line, is served first; of two alike, who had a place longer ago or never; then who came first.
 //!
+//! Memory counts as places do: one is free only where the smallest session fits as well. A client that has just come has as much
+//! set aside until it is known what it asks for.
+//!
 //! While somebody waits, clients that ask for nothing give their places up, the one that is idle for the longest first.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -91,6 +94,8 @@ struct State {
     turned_away: Option<Instant>,
     /// Bytes of memory that sessions may come to take.
     memory: u64,
+    /// What the smallest session takes of it.
+    least: u64,
     addresses: HashMap<IpAddr, Visits>,
     /// Clients that have shown who they are.
     clients: HashMap<String, Visits>,
@@ -104,6 +109,8 @@ struct Taken {
     idle: Option<Instant>,
     /// It was told to give its place up.
     leaving: bool,
+    /// Bytes of memory that are its.
+    memory: u64,
 }
 
 /// What is known of an address, or of a client.
@@ -144,20 +151,39 @@ pub(crate) enum Turn {
 }
 
 /// Memory that a session may come to take, free again when dropped.
-pub struct Memory {
-    places: Arc<Places>,
-    bytes: u64,
-}
+pub struct Memory(Seat);
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.places.lock().memory -= self.bytes;
+        let mut state = self.0.places.lock();
+        state.set_memory(self.0.number, 0);
+        drop(state);
+        self.0.places.changed.notify_all();
     }
 }
 
 impl Place {
     pub(crate) fn seat(&self) -> Seat {
         self.seat.clone()
+    }
+
+    /// Takes memory for the session at this place, in place of what was set aside for it.
+    ///
+    /// # Errors
+    /// When there is not as much now, or never.
+    pub(crate) fn take_memory(&self, bytes: u64) -> Result<Memory, Refusal> {
+        let mut state = self.seat.places.lock();
+        let limit = state.limits.memory;
+        if bytes > limit {
+            return Err(Refusal::MemoryNever { need: bytes, limit });
+        }
+        let own = state.taken.get(&self.seat.number).map_or(0, |taken| taken.memory);
+        // (Bounded: what others have, and this, are below a limit each, which may have been lowered.)
+        if state.memory.saturating_sub(own).saturating_add(bytes) > limit {
+            return Err(Refusal::Memory { need: bytes, limit, again: SOON });
+        }
+        state.set_memory(self.seat.number, bytes);
+        Ok(Memory(self.seat()))
     }
 }
 
@@ -228,6 +254,7 @@ impl Places {
             mean: None,
             turned_away: None,
             memory: 0,
+            least: 0,
             addresses: HashMap::new(),
             clients: HashMap::new(),
         };
@@ -254,15 +281,14 @@ impl Places {
         self.lock().memory
     }
 
-    /// Takes memory for a session, if there is as much.
-    pub(crate) fn take_memory(self: &Arc<Self>, bytes: u64) -> Result<Memory, Refusal> {
+    /// The smallest session takes so many bytes of memory from now on.
+    pub(crate) fn set_least_memory(&self, bytes: u64) {
         let mut state = self.lock();
-        let limit = state.limits.memory;
-        match state.memory.checked_add(bytes) {
-            Some(memory) if memory <= limit => state.memory = memory,
-            _ => return Err(Refusal::Memory { need: bytes, limit, again: SOON }),
+        if state.least != bytes {
+            state.least = bytes;
+            drop(state);
+            self.changed.notify_all();
         }
-        Ok(Memory { places: self.clone(), bytes })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -333,8 +359,24 @@ impl State {
         line.into_iter().map(|(.., number)| number).collect()
     }
 
+    /// Places that are free, and have the memory of a session.
     fn free(&self) -> usize {
-        self.limits.clients.saturating_sub(self.taken.len())
+        self.limits.clients.saturating_sub(self.taken.len()).min(self.fit(self.limits.memory, self.memory))
+    }
+
+    /// How many of the smallest sessions fit into `limit` bytes beside `taken` of them. A session that never fits waits for nothing.
+    fn fit(&self, limit: u64, taken: u64) -> usize {
+        match limit.saturating_sub(taken).checked_div(self.least) {
+            Some(count) if self.least <= limit => usize::try_from(count).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        }
+    }
+
+    /// Notes how much memory is that of a place.
+    fn set_memory(&mut self, number: u64, bytes: u64) {
+        let Some(taken) = self.taken.get_mut(&number) else { return };
+        let before = std::mem::replace(&mut taken.memory, bytes);
+        self.memory = self.memory.saturating_sub(before).saturating_add(bytes);
     }
 
     /// Those in the line that would be served if they looked now. (One whose address has as many places as it may have is not.)
@@ -377,12 +419,17 @@ impl State {
     /// Seconds until the turn of a client with so many ahead of it in the line.
     fn estimate(&self, ahead: usize) -> u64 {
         let mean = self.mean.unwrap_or(Duration::from_secs(SOON)).as_secs_f64();
-        (mean * (ahead + 1) as f64 / self.limits.clients.max(1) as f64).ceil().max(1.0) as u64
+        let at_once = self.limits.clients.min(self.fit(self.limits.memory, 0)).max(1);
+        (mean * (ahead + 1) as f64 / at_once as f64).ceil().max(1.0) as u64
     }
 
     /// What a client is told that finds no place, with so many ahead of it.
     fn busy(&self, ahead: usize) -> Refusal {
-        Refusal::Busy { limit: self.limits.clients, again: self.estimate(ahead).max(SOON) }
+        let again = self.estimate(ahead).max(SOON);
+        if self.taken.len() < self.limits.clients && self.fit(self.limits.memory, self.memory) == 0 {
+            return Refusal::Memory { need: self.least, limit: self.limits.memory, again };
+        }
+        Refusal::Busy { limit: self.limits.clients, again }
     }
 
     /// Whether its address may have another session now.
@@ -417,8 +464,10 @@ impl State {
             hints = Some(visit(&mut self.clients, client, &limits, (now, each)));
         }
         let number = self.number();
-        let taken = Taken { coming: coming.clone(), since: now, idle: None, leaving: false };
+        let taken = Taken { coming: coming.clone(), since: now, idle: None, leaving: false, memory: 0 };
         self.taken.insert(number, taken);
+        // What never fits is refused when it is asked for.
+        self.set_memory(number, if self.least <= limits.memory { self.least } else { 0 });
         self.served.insert(coming.who(), number);
         let there = self.line.values().chain(self.taken.values().map(|it| &it.coming));
         let there: HashSet<Who> = there.map(Coming::who).collect();
@@ -427,6 +476,7 @@ impl State {
     }
 
     fn leaves(&mut self, number: u64, now: Instant) {
+        self.set_memory(number, 0);
         let Some(Taken { coming, since, .. }) = self.taken.remove(&number) else { return };
         let time = now.saturating_duration_since(since);
         self.mean = Some(self.mean.map_or(time, |mean| (mean * 7 + time) / 8));
@@ -569,16 +619,55 @@ mod tests {
     #[test]
     fn memory_is_limited_and_given_back() {
         let places = Arc::new(Places::new(Limits { memory: 100, ..Limits::default() }));
-        let first = places.take_memory(60).expect("free");
-        let refused = places.take_memory(41).err().expect("taken");
+        let seats = [1, 2, 3].map(|_| places.take(&from(None), Instant::now()).expect("free"));
+        let first = seats[0].take_memory(60).expect("free");
+        let refused = seats[1].take_memory(41).err().expect("taken");
         assert_eq!(refused, Refusal::Memory { need: 41, limit: 100, again: SOON });
-        let _second = places.take_memory(40).expect("free");
+        let _second = seats[1].take_memory(40).expect("free");
         assert_eq!(places.memory(), 100);
         drop(first);
-        assert!(places.take_memory(61).is_err() && places.take_memory(u64::MAX).is_err());
+        assert!(seats[2].take_memory(61).is_err() && places.memory() == 40);
+        // What would not fit if all others left is no matter of time.
+        for never in [101, u64::MAX] {
+            let refused = seats[2].take_memory(never).err().expect("never");
+            assert_eq!(refused, Refusal::MemoryNever { need: never, limit: 100 });
+            assert!(!refused.is_for_now());
+        }
         places.set_limits(Limits { memory: 200, ..Limits::default() });
-        assert!(places.take_memory(160).is_ok());
+        assert!(seats[2].take_memory(160).is_ok());
         assert_eq!(places.memory(), 40);
+        drop(seats);
+        assert_eq!(places.memory(), 0);
+    }
+
+    #[test]
+    fn who_finds_no_memory_waits_in_the_line() {
+        let places = Arc::new(Places::new(Limits { memory: 100, waiting: 4, ..Limits::default() }));
+        places.set_least_memory(40);
+        let now = Instant::now();
+        let first = places.take(&from(None), now).expect("free");
+        let memory = first.take_memory(60).expect("free");
+        let second = places.take(&from(None), now).expect("40 are left");
+        // They are set aside for the second, though nobody knows yet what it asks for.
+        assert_eq!((places.memory(), places.count().free), (100, 0));
+        let refused = places.take(&from(None), now).err().expect("no memory is left");
+        assert_eq!(refused, Refusal::Memory { need: 40, limit: 100, again: SOON });
+        let third = places.line_up(&from(None)).expect("the line is empty");
+        let waits = |line: &InLine| matches!(line.turn(Duration::ZERO), Ok(Turn::Waits(_)));
+        assert!(waits(&third) && matches!(third.over(), Refusal::Memory { .. }));
+        assert!(
+            matches!(second.take_memory(50), Err(Refusal::Memory { need: 50, .. })),
+            "60 of 100 are taken"
+        );
+        assert!(waits(&third));
+        drop((memory, first));
+        let Ok(Turn::Place(third)) = third.turn(Duration::ZERO) else { panic!("60 are free") };
+        assert_eq!(places.count().free, 0, "20 of 100 are no place");
+        drop((second, third));
+        // A smallest session that never fits is let in, to be told so; it waits for nothing.
+        places.set_least_memory(101);
+        let never = places.take(&from(None), now).expect("a place is free");
+        assert!(matches!(never.take_memory(101), Err(Refusal::MemoryNever { .. })));
     }
 
     #[test]

@@ -323,10 +323,14 @@ fn sessions_have_a_bound_of_memory() {
             "try again later, in 10 seconds or more",
         ],
     );
+    // Who would wait stands in the line, and whoever probes hears that nobody is served at once.
+    let waiting = client(&folder, &server.address, &["--keep", "0", "--wait", "300"]);
+    figure_becomes(&metrics, "jaguar_waiting", 1.0);
+    assert!(page(&metrics, "/ready").0.contains("503"));
     drop(input);
     first.finish(WATCHDOG).succeeded();
+    answers(waiting, 1);
     nobody_is_there(&metrics);
-    answers(client(&folder, &server.address, &["--keep", "0"]), 1);
     // A model for which there is never room is not served.
     let serve = ["serve", &model, "--listen", "127.0.0.1:0", "--measure", "off", "--max-memory", "1K"];
     assert_fails(Process::start(jaguar(&serve)), &["--max-memory 1.0 KiB is too little for one session"]);
