@@ -6,8 +6,10 @@ JAGUAR names the command; Ray has to be installed.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -26,6 +28,7 @@ import jaguar.ray
 import ray
 from ray import serve
 from ray.cluster_utils import Cluster
+from test_pages import blocks
 from test_ray import PROGRAM, WATCHDOG, becomes, server_of
 
 #: What a node has that evaluates, and what one has that does not: an evaluation of these parameters takes more than that.
@@ -277,6 +280,23 @@ def test_a_restart_of_everything_loses_nothing(nodes: Nodes, one_round: OneRound
     # At the address that clients know: they own answers there.
     one_round.is_near(one_round.ask(listen("vector", address), "--ticket", ticket), 2)
     assert one_round.left() == []
+
+
+def test_the_snippet_of_the_page_runs(nodes: Nodes, one_round: OneRound, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TLS, since it is for more than one machine."""
+    nodes.add()
+    (one_round.folder / "go").touch()
+    monkeypatch.setattr(jaguar.ray, "one_round", functools.partial(jaguar.ray.one_round, program=PROGRAM))
+    [_, _, text, _] = blocks("docs/ray.md")
+    for there, here in [("/models/resnet20", "vector"), ("/shared/keys", "keys"), ("/shared/evaluations", "work")]:
+        text = text.replace(there, str(one_round.folder / here))
+    exec(compile(text.replace("7447", "0"), "ray.md", "exec"), {})
+    port = serve.get_app_handle("relay").address.remote().result().rpartition(":")[2]
+    address = f"{ray.util.get_node_ip_address()}:{port}"
+    photo = str(one_round.folder / "samples/3.npy")
+    told = subprocess.run(one_round.command(address, photo), capture_output=True, text=True, timeout=WATCHDOG)
+    [pin] = set(re.findall(r"\b[0-9a-f]{64}\b", told.stderr))
+    one_round.is_near(one_round.ask(address, "--pin", pin, photo), 3)
 
 
 def test_what_never_succeeds_is_told(nodes: Nodes, one_round: OneRound) -> None:
