@@ -13,13 +13,13 @@ use jaguar::progress::NoProgress;
 use jaguar::reports::accuracy::{
     AccuracyError, Ranking, Run, Score, classes, measure, private, same_network, spread, tops,
 };
-use jaguar::reports::terminal::table::{plain, trimmed};
 use jaguar::reports::terminal::{in_one_line, say};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::one_round::{self, Unencrypted};
 use crate::progress::Steps;
+use crate::scores::{AT_ONCE, Measured, table};
 use crate::{kit, protocol};
 
 /// Groups of the options in `--help`.
@@ -86,12 +86,6 @@ struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     integer_on_those: Option<Score>,
 }
-
-/// How many pictures are in memory at once, by thread.
-pub const AT_ONCE: usize = 4;
-
-/// A row of the table: what it is of, and what was found.
-pub type Measured<'a> = (&'static str, &'a Score);
 
 pub fn run(args: &Args) -> Result<()> {
     jaguar::reports::terminal::set_threads(args.threads)?;
@@ -219,25 +213,6 @@ fn show(answer: &Answer, tops: &[usize]) {
     .collect();
     say!("{}", table(&rows, tops, "class of the integer network"));
     say!("(in brackets: where it lies with 95 % confidence, were the pictures drawn by chance)");
-}
-
-/// How often the right class was among the first of each, and how often it was that of the network which `same` names.
-pub fn table(rows: &[Measured<'_>], tops: &[usize], same: &str) -> String {
-    let names: Vec<String> = tops.iter().map(|k| format!("top-{k}")).collect();
-    let mut header = vec!["", "pictures"];
-    header.extend(names.iter().map(String::as_str));
-    header.push(same);
-    let mut table = plain(&header, 1);
-    for (name, found) in rows {
-        let mut row = vec![(*name).to_owned(), found.pictures.to_string()];
-        row.extend(found.top.iter().map(|(k, part)| {
-            let [low, high] = found.interval[k].map(|part| 100.0 * part);
-            format!("{:.2} % ({low:.1} to {high:.1})", 100.0 * part)
-        }));
-        row.push(format!("{:.2} %", 100.0 * found.same_class));
-        table.add_row(row);
-    }
-    trimmed(&table)
 }
 
 /// The float graph, which must be the one that the model comes from as far as shapes tell.

@@ -38,6 +38,7 @@ mod progress;
 mod protocol;
 mod reach;
 mod rows;
+mod scores;
 mod security;
 mod serve;
 mod token;

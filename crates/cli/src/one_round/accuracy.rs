@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::{Answered, Unencrypted};
-use crate::accuracy::{AT_ONCE, Measured, table};
 use crate::progress::Steps;
+use crate::scores::{AT_ONCE, Measured, table};
 
 #[derive(Serialize)]
 struct Answer {
