@@ -1,18 +1,21 @@
 """Many clients for many queries at one server, some of them bad: does it go on, and does its memory stay flat?
 
-    python3 tools/soak.py MODEL INPUT [--jaguar target/release/jaguar] [--queries 1200] [--clients 8] [--json FILE]
+    python3 tools/soak.py MODEL INPUT [--jaguar target/release/jaguar] [--queries 1200] [--clients 8] [--places 4]
 
 MODEL is a compiled model, INPUT a picture or tensor for it. Honest clients ask again and again, each in sessions of
-`--session` queries, until `--queries` are answered. Beside them, all the time:
+`--session` queries, until `--queries` are answered or `--seconds` are over. The server has `--places`; with fewer than
+there are clients, they stand in its line before each session. Beside them, all the time:
 
 - two hostile ones: one sends random bytes, one greets rightly (another client's first bytes) and then sends random
   bytes;
 - a slow one, whose bytes pass through a relay at `--slow` bytes a second;
 - one that leaves: a client that is killed at a random moment.
 
-Printed: what each kind of client met, seconds of a query by percentile, the server's memory over the queries with its
-slope and the slope's standard error, and open files. The exit code is 1 if the server died, if an honest client's query
-failed, if memory grows (slope above three standard errors and above 1 KiB a query), or if files stay open.
+Printed: what each kind of client met, seconds of a query by percentile (those of a session's first one hold the line
+and the session's beginning, and stand apart), the longest line, the server's memory over the queries with its slope over
+the second half and that slope's standard error, by the means of twenty stretches, and open files. The exit code is 1 if
+the server died, if an honest client's query failed, if memory grows (slope above three standard errors and above 1 KiB a
+query), or if files stay open.
 """
 
 from __future__ import annotations
@@ -34,11 +37,17 @@ from pathlib import Path
 
 from operator_parts import ROOT, Client, Place, Relay, Server, connect, free_port
 
+# Seconds that a client stands in line at most.
+WAIT = 600
+# The second half of the server's memory is looked at in so many pieces.
+STRETCHES = 20
+
 
 @dataclass
 class Tally:
     """What was seen; every list is appended to by many threads."""
 
+    first: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     slow: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -46,6 +55,10 @@ class Tally:
     killed: int = 0
     memory: list[tuple[int, int]] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
+    line: list[int] = field(default_factory=list)
+
+    def answered(self) -> int:
+        return len(self.first) + len(self.seconds)
 
 
 class Soak:
@@ -53,34 +66,37 @@ class Soak:
         self.options, self.place, self.tally = options, place, Tally()
         self.done = threading.Event()
         self.greeting = b""
-        arguments = [options.model, "--max-clients", str(2 * options.clients + 8)]
+        arguments = [options.model, "--max-clients", str(options.places or 2 * options.clients + 8)]
         # All of them come from one address.
         arguments += ["--max-sessions-per-address-and-hour", "1000000"]
         self.server = Server(place, "server", arguments, (free_port(), free_port()), tls="off")
 
     def predict(self, address: str, cache: str, queries: int) -> Client:
         command = [self.options.jaguar, "predict", "--server", address, "--json"]
-        command += ["--cache", str(self.place.folder / cache)]
+        # All of them are on one machine.
+        command += ["--threads", "1", "--cache", str(self.place.folder / cache), "--wait", str(WAIT)]
         return Client(self.place, command + [self.options.input] * queries)
 
-    def ask(self, address: str, cache: str, queries: int, into: list[float]) -> None:
+    def ask(self, address: str, cache: str, queries: int, first: list[float], rest: list[float]) -> None:
         """One session; the seconds of its queries, waiting included."""
         client = self.predict(address, cache, queries)
         complaint = client.end()
-        into.extend(after - before for before, after in itertools.pairwise(client.times))
+        took = [after - before for before, after in itertools.pairwise(client.times)]
+        first.extend(took[:1])
+        rest.extend(took[1:])
         if client.process.returncode != 0 or len(client.answers) != queries:
             self.tally.failed.append(f"{cache}: {len(client.answers)} of {queries}: {complaint[-300:]}")
 
     def honest(self, number: int) -> None:
         while not self.done.is_set():
-            self.ask(self.server.address, f"client-{number}", self.options.session, self.tally.seconds)
-            if len(self.tally.seconds) >= self.options.queries or self.tally.failed:
+            self.ask(self.server.address, f"client-{number}", self.options.session, self.tally.first, self.tally.seconds)
+            if self.tally.answered() >= self.options.queries or self.tally.failed:
                 self.done.set()
 
     def slow_one(self) -> None:
         relay = Relay(self.server.address, rate=self.options.slow).address
         while not self.done.is_set():
-            self.ask(relay, "slow", 1, self.tally.slow)
+            self.ask(relay, "slow", 1, self.tally.slow, self.tally.slow)
 
     def hostile_one(self, greets: bool) -> None:
         while not self.done.is_set():
@@ -106,14 +122,23 @@ class Soak:
             self.tally.killed += 1
 
     def watcher(self) -> None:
+        began = said = time.monotonic()
         while not self.done.wait(0.5):
             self.look()
+            now = time.monotonic()
+            if now - said >= 30:
+                said = now
+                memory = self.tally.memory[-1][1] / 2**20
+                print(f"{now - began:.0f} s: {self.tally.answered()} queries, {memory:.0f} MiB", file=sys.stderr)
+            if now - began > self.options.seconds:
+                self.done.set()
 
     def look(self) -> None:
         figures = self.server.figures()
         queries = sum(value for name, value in figures.items() if name.startswith("jaguar_queries_total"))
         self.tally.memory.append((int(queries), int(figures["jaguar_memory_resident_bytes"])))
         self.tally.files.append(int(figures["jaguar_open_files"]))
+        self.tally.line.append(int(figures["jaguar_waiting"]))
 
     def learn_greeting(self) -> None:
         """The first bytes of an honest client."""
@@ -127,7 +152,7 @@ class Soak:
 
     def run(self) -> bool:
         self.learn_greeting()
-        self.ask(self.server.address, "client-0", 1, [])
+        self.ask(self.server.address, "client-0", 1, [], [])
         self.look()
         files = self.tally.files[-1]
         work = [functools.partial(self.honest, number) for number in range(self.options.clients)]
@@ -151,20 +176,21 @@ class Soak:
         tally = self.tally
         # The first half makes what stays: buffers, and what the allocator keeps of them for each thread.
         points = [(queries, memory) for queries, memory in tally.memory[:-1] if queries >= tally.memory[-1][0] / 2]
-        slope, error = line(points)
-        cuts = statistics.quantiles(tally.seconds, n=100) if len(tally.seconds) > 1 else [math.nan] * 99
+        slope, error = line(means(points))
         grows = slope > 3 * error and slope > 1024
         leaks = tally.files[-1] > files
         most = max(memory for _, memory in tally.memory)
         figures = {
-            "queries": len(tally.seconds),
+            "queries": tally.answered(),
             "slow queries": len(tally.slow),
             "hostile connections": tally.hostile,
             "clients killed": tally.killed,
             "seconds": round(seconds, 1),
             "failed": tally.failed,
             "server alive": alive,
-            "seconds of a query": {f"{p} %": round(cuts[p - 1], 3) for p in (50, 90, 99)},
+            "longest line": max(tally.line),
+            "seconds of a session's first query": percentiles(tally.first),
+            "seconds of a query": percentiles(tally.seconds),
             "memory, MiB": [round(m / 2**20, 1) for m in (tally.memory[0][1], most, tally.memory[-1][1])],
             "slope, bytes a query": [round(slope, 1), round(error, 1)],
             "open files": [files, tally.files[-1]],
@@ -177,7 +203,19 @@ class Soak:
         return alive and not tally.failed and not grows and not leaks
 
 
-def line(points: list[tuple[int, int]]) -> tuple[float, float]:
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(seconds, n=100) if len(seconds) > 1 else [math.nan] * 99
+    return {f"{percent} %": round(cuts[percent - 1], 3) for percent in (50, 90, 99)}
+
+
+def means(points: list[tuple[int, int]]) -> list[tuple[float, float]]:
+    """Of `STRETCHES` pieces as long as each other: samples beside each other are too alike to count as so many."""
+    length = max(1, len(points) // STRETCHES)
+    pieces = [points[start : start + length] for start in range(0, len(points) - length + 1, length)]
+    return [tuple(statistics.fmean(values) for values in zip(*piece, strict=True)) for piece in pieces]  # type: ignore[misc]
+
+
+def line(points: list[tuple[float, float]]) -> tuple[float, float]:
     """Slope of the least-squares line, and its standard error."""
     count = len(points)
     if count < 3 or len({x for x, _ in points}) == 1:
@@ -196,6 +234,8 @@ def main() -> int:
     parser.add_argument("--queries", type=int, default=1200)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--session", type=int, default=5, help="queries of one session")
+    parser.add_argument("--places", type=int, help="clients that are served at once (default: more than there are)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after these no session begins any more")
     parser.add_argument("--slow", type=int, default=2_000_000, help="bytes a second of the slow client")
     parser.add_argument("--leave-within", type=float, default=3.0, help="seconds within which a client is killed")
     parser.add_argument("--json", type=Path)
