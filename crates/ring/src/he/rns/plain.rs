@@ -6,6 +6,9 @@ use zeroize::Zeroizing;
 use super::{Coefficients, Poly, Ring};
 use crate::he::params::ParameterError;
 
+/// Bits of fractions, with room for the sum of more than a hundred.
+const FRACTION_BITS: u32 = 120;
+
 /// t, with what encoding and decoding take in a ring and those with fewer of its primes.
 #[derive(Clone)]
 pub struct PlainModulus {
@@ -84,11 +87,12 @@ impl PlainModulus {
     /// `Q/(2t)`.
     ///
     /// With `y = x·(Q/p)^-1` modulo p, that is `Σ y·t/p` but for a multiple of t: whole parts are added modulo t,
-    /// fractions with 64 bits.
+    /// fractions with 120 bits. Each is too low by less than 2^-67: it has to be right for numbers of which one in 2^-40 over all of a
+    /// query may be rounded the wrong way.
     pub fn round(&self, ring: &Ring, phase: &Poly<Coefficients>) -> Zeroizing<Vec<u64>> {
         assert_eq!(phase.residues().len(), ring.words(), "a phase of another ring");
         let mut whole = Zeroizing::new(vec![0u64; ring.n()]);
-        let mut fractions = Zeroizing::new(vec![1u128 << 63; ring.n()]);
+        let mut fractions = Zeroizing::new(vec![1u128 << (FRACTION_BITS - 1); ring.n()]);
         let limbs = ring.moduli().zip(ring.reconstruction()).zip(&self.limbs);
         for (((p, (inverse, per_prime)), limb), x) in limbs.zip(phase.residues().chunks_exact(ring.n())) {
             for ((whole, fraction), &x) in whole.iter_mut().zip(fractions.iter_mut()).zip(x) {
@@ -96,11 +100,11 @@ impl PlainModulus {
                 let (quotient, rest) = p.divide_product(y, limb.rest);
                 // The floor of y·t/p, which is below t.
                 *whole = self.t.add(*whole, quotient + limb.whole * y);
-                *fraction += u128::from(rest).wrapping_mul(per_prime) >> 64;
+                *fraction += u128::from(rest).wrapping_mul(per_prime) >> (u128::BITS - FRACTION_BITS);
             }
         }
         for (whole, fraction) in whole.iter_mut().zip(fractions.iter()) {
-            *whole = self.t.add(*whole, self.t.reduce((fraction >> 64) as u64));
+            *whole = self.t.add(*whole, self.t.reduce((fraction >> FRACTION_BITS) as u64));
         }
         whole
     }
