@@ -66,8 +66,13 @@ impl SecretKey {
         SeededCiphertext::new(ring, seed, |a| self.hide(ring, a, ring.to_values(b)))
     }
 
+    /// s.
+    pub(super) fn values(&self) -> &Poly<Values> {
+        &self.s
+    }
+
     /// `x - a·s`.
-    fn hide(&self, ring: &Ring, a: &Poly<Values>, mut x: Poly<Values>) -> Poly<Values> {
+    pub(super) fn hide(&self, ring: &Ring, a: &Poly<Values>, mut x: Poly<Values>) -> Poly<Values> {
         let mut product = a.duplicate();
         ring.multiply_assign(&mut product, &self.s);
         ring.sub_assign(&mut x, &product);
@@ -79,6 +84,15 @@ impl SecretKey {
         let mut phase = ciphertext.b.duplicate();
         ring.multiply_add(&mut phase, &ciphertext.a, &self.s);
         ring.to_coefficients(phase)
+    }
+
+    /// `b + a·s`, of halves in different forms: what several ciphertexts have alike of a is transformed once.
+    pub fn phase_of(&self, ring: &Ring, a: &Poly<Values>, b: &Poly<Coefficients>) -> Poly<Coefficients> {
+        let mut product = a.duplicate();
+        ring.multiply_assign(&mut product, &self.s);
+        let mut phase = ring.to_coefficients(product);
+        ring.add_assign(&mut phase, b);
+        phase
     }
 
     /// The message modulo t, N numbers: right if the noise is within `Q/(2t)`.
@@ -104,8 +118,8 @@ impl SecretKey {
         RoundedSecret { multiplier, s }
     }
 
-    /// log2 of the largest coefficient of the noise of a ciphertext of `message`, to half a unit. For tests and to find
-    /// parameters: it takes time that depends on the noise.
+    /// log2 of the largest coefficient of the noise of a ciphertext of `message`, to half a unit; at least 0. For tests and to
+    /// find parameters: it takes time that depends on the noise.
     pub fn noise_bits_vt(
         &self,
         ring: &Ring,
@@ -113,14 +127,25 @@ impl SecretKey {
         ciphertext: &Ciphertext<Values>,
         message: &[u64],
     ) -> f64 {
+        self.noise_vt(ring, plain, ciphertext, message).into_iter().fold(1.0, f64::max).log2()
+    }
+
+    /// By coefficient, how large the noise of a ciphertext of `message` is, without signs. As [`noise_bits_vt`](Self::noise_bits_vt).
+    pub fn noise_vt(
+        &self,
+        ring: &Ring,
+        plain: &PlainModulus,
+        ciphertext: &Ciphertext<Values>,
+        message: &[u64],
+    ) -> Vec<f64> {
         let mut noise = self.phase(ring, ciphertext);
         ring.sub_assign(&mut noise, &plain.scale(ring, message));
-        largest_log2_vt(ring, &noise)
+        magnitudes_vt(ring, &noise)
     }
 }
 
-/// log2 of the largest coefficient, as a number in `-Q/2..Q/2`; at least 0. Digits of mixed radix, by Garner's method.
-fn largest_log2_vt(ring: &Ring, poly: &Poly<Coefficients>) -> f64 {
+/// The absolute values of coefficients, as numbers in `-Q/2..Q/2`. Digits of mixed radix, by Garner's method.
+fn magnitudes_vt(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<f64> {
     let n = ring.n();
     let moduli: Vec<_> = ring.moduli().collect();
     let magnitude = |residues: &[u64]| -> f64 {
@@ -145,8 +170,7 @@ fn largest_log2_vt(ring: &Ring, poly: &Poly<Coefficients>) -> f64 {
         let limbs = moduli.iter().zip(poly.residues().chunks_exact(n));
         limbs.map(|(m, limb)| if negative { m.negate(limb[i]) } else { limb[i] }).collect()
     };
-    let largest = (0..n).map(|i| magnitude(&of(i, false)).min(magnitude(&of(i, true)))).fold(1.0, f64::max);
-    largest.log2()
+    (0..n).map(|i| magnitude(&of(i, false)).min(magnitude(&of(i, true)))).collect()
 }
 
 /// A public key: an encryption of zero, with which anybody encrypts.
@@ -207,11 +231,28 @@ fn digits_of(bits: u32, digit_bits: u32) -> usize {
 }
 
 /// Digits of all limbs.
-fn digits_in(ring: &Ring, digit_bits: u32) -> usize {
+pub(super) fn digits_in(ring: &Ring, digit_bits: u32) -> usize {
     ring.moduli().map(|m| digits_of(m.bits(), digit_bits)).sum()
 }
 
-fn check_digits(digit_bits: u32) {
+/// `x += times·2^(wj)·g_i·s`, of digit j of limb i.
+pub(super) fn gadget(
+    ring: &Ring,
+    x: &mut Poly<Values>,
+    s: &Poly<Values>,
+    limb: usize,
+    digit: usize,
+    digit_bits: u32,
+    times: u64,
+) {
+    let s = ring.limb_of(s, limb);
+    let (modulus, words) = ring.limbs_mut(x).nth(limb).expect("a limb of the ring");
+    let shift = modulus.power_vt(2, digit as u64 * u64::from(digit_bits));
+    let shift = modulus.factor(modulus.mul(shift, modulus.reduce(times)));
+    words.iter_mut().zip(s).for_each(|(x, &s)| *x = modulus.add(*x, modulus.mul_factor(s, shift)));
+}
+
+pub(super) fn check_digits(digit_bits: u32) {
     assert!((2..=60).contains(&digit_bits), "digits of 2 to 60 bits, not {digit_bits}");
 }
 
@@ -227,15 +268,10 @@ impl SwitchingKey {
         let mut parts = Vec::new();
         for (limb, modulus) in ring.moduli().enumerate() {
             for digit in 0..digits_of(modulus.bits(), digit_bits) {
-                let shift = modulus.factor(modulus.power_vt(2, digit as u64 * u64::from(digit_bits)));
-                let range = limb * ring.n()..(limb + 1) * ring.n();
-                let e = ring.to_values(noise(ring, prg));
-                let mut residues = Zeroizing::new(e.residues().to_vec());
-                for (r, &s) in residues[range.clone()].iter_mut().zip(&from.residues()[range]) {
-                    *r = modulus.add(*r, modulus.mul_factor(s, shift));
-                }
+                let mut x = ring.to_values(noise(ring, prg));
+                gadget(ring, &mut x, from, limb, digit, digit_bits, 1);
                 let a = Self::a(ring, &seed, parts.len());
-                let b = to.hide(ring, &a, Poly::new(residues));
+                let b = to.hide(ring, &a, x);
                 parts.push(Ciphertext { a, b });
             }
         }
@@ -290,7 +326,7 @@ impl SwitchingKey {
     ) -> Ciphertext<Values> {
         let mut digits = Zeroizing::new(vec![0; self.digits(ring) * ring.n()]);
         self.limb_by_limb(ring, b, |limb, b, out| {
-            decompose_limb(ring, a, self.digit_bits, limb, digits.chunks_exact_mut(ring.n()));
+            decompose_limb(ring, ring, a, self.digit_bits, limb, digits.chunks_exact_mut(ring.n()));
             let digits: Vec<&[u64]> = digits.chunks_exact(ring.n()).collect();
             self.apply_limb(ring, limb, &digits, b, sources, 0, out);
         })
@@ -340,22 +376,23 @@ pub(super) fn decompose(ring: &Ring, poly: &Poly<Coefficients>, digit_bits: u32)
     let mut limbs: Vec<_> = out.iter_mut().map(|digit| ring.limbs_mut(digit)).collect();
     for limb in 0..ring.limbs() {
         let digits = limbs.iter_mut().filter_map(|limbs| Some(limbs.next()?.1));
-        decompose_limb(ring, poly, digit_bits, limb, digits);
+        decompose_limb(ring, ring, poly, digit_bits, limb, digits);
     }
     drop(limbs);
     out
 }
 
-/// One limb of the digits.
-fn decompose_limb<'a>(
+/// One limb of the digits of a polynomial of `own`, which may be `ring` with fewer primes.
+pub(super) fn decompose_limb<'a>(
     ring: &Ring,
+    own: &Ring,
     poly: &Poly<Coefficients>,
     digit_bits: u32,
     limb: usize,
     mut out: impl Iterator<Item = &'a mut [u64]>,
 ) {
     let ntt = ring.ntt(limb);
-    for (from, residues) in ring.moduli().zip(ring.limbs_of(poly)) {
+    for (from, residues) in own.moduli().zip(own.limbs_of(poly)) {
         let digits = slices::Digits::new(from, digit_bits);
         for (digit, out) in (0..digits.count()).zip(&mut out) {
             digits.take(ring.kernel(), ntt.modulus(), residues, digit, out);

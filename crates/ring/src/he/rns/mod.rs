@@ -10,6 +10,7 @@
 //! | `plain` | [`PlainModulus`]: from integers modulo t to multiples of Q/t and back |
 //! | `batch` | [`Batch`]: N integers modulo a prime t in the SIMD slots of one polynomial |
 //! | `keys` | [`SecretKey`], [`PublicKey`], [`SwitchingKey`], [`GaloisKey`] |
+//! | `joint` | [`JointKeys`]: several ciphertexts with one a half ([`JointCiphertext`]) |
 //! | `lazy` | sums of ciphertexts times small numbers, reduced once |
 //! | `ciphertext` | [`Ciphertext`], [`SeededCiphertext`] and what is done to them; [`Hoisted`] rotations |
 //! | `noise` | [`Noise`]: how large e gets, operation by operation |
@@ -33,6 +34,7 @@
 
 mod batch;
 mod ciphertext;
+mod joint;
 mod keys;
 pub mod lanes;
 mod lazy;
@@ -44,6 +46,7 @@ mod switching;
 
 pub use batch::{Batch, rotation, row_swap};
 pub use ciphertext::{Ciphertext, SeededCiphertext};
+pub use joint::{JointCiphertext, JointKeys};
 pub use keys::{GaloisKey, PublicKey, RoundedSecret, SecretKey, SwitchingKey};
 pub use noise::Noise;
 pub use plain::PlainModulus;

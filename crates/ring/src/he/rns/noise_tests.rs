@@ -159,6 +159,39 @@ fn noise_is_what_the_estimates_say() {
             m.close("hoisted rotation of a product", &hoisted, &m.turned(&of_slots, 1), of_times);
         }
 
+        // Each of three joined ciphertexts has the noise of three key switchings, divided by the last prime.
+        let others: Vec<SecretKey> =
+            (0..2).map(|i| SecretKey::from_prg(&ring, &mut Prg::new([i; 32]))).collect();
+        let secrets: Vec<&SecretKey> = std::iter::once(&m.at.secret).chain(&others).collect();
+        let (own, last) = (ring.smaller().unwrap(), ring.primes()[ring.limbs() - 1]);
+        for digit_bits in [18, 35] {
+            let keys =
+                JointKeys::new(&ring, &secrets, digit_bits, &mut Prg::derive(&[12; 32], "keys", &[seed]));
+            let digits = own.moduli().map(|m| m.bits().div_ceil(digit_bits) as usize).sum();
+            let of_key = Noise::of_digits(n, digits, digit_bits).multiply(3.0).divide(n, last);
+            let of_one = Noise::fresh().divide(n, last);
+            let dropped = |c: &Ciphertext<Values>| c.duplicate().into_coefficients(&ring).drop_prime(&ring);
+            let joined = keys.join(&ring, fresh[..3].iter().map(dropped).collect());
+            let zeros = keys.encrypt_zeros(&ring, 3, &mut Prg::derive(&[13; 32], "zeros", &[seed]));
+            let a = own.to_values(joined.a);
+            for (j, (secret, b)) in secrets.iter().zip(joined.b).enumerate() {
+                let close =
+                    |ring: &Ring, ct: &Ciphertext<Values>, message: &[u64], estimate: Noise, what: &str| {
+                        let (measured, bound) =
+                            (secret.noise_bits_vt(ring, &plain, ct, message), estimate.bits());
+                        println!("{what:<44} {measured:>9.2} {bound:>9.2} {:>9.2}", bound - measured);
+                        assert!(
+                            measured <= bound && bound < measured + 2.0,
+                            "{what}: {measured} bits, not {bound}"
+                        );
+                    };
+                let ct = Ciphertext { a: a.duplicate(), b: own.to_values(b) };
+                close(&own, &ct, messages[j], of_one + of_key, "joined ciphertext");
+                let ct = Ciphertext { a: zeros.a.duplicate(), b: zeros.b[j].duplicate() };
+                close(&ring, &ct, &vec![0; n], Noise::fresh_public(n), "joint encryption of zero");
+            }
+        }
+
         let (mut level, mut estimate) = (ring.clone(), of_product);
         let mut dropped = multiplied.into_coefficients(&ring);
         while let Some(smaller) = level.smaller() {
