@@ -110,24 +110,29 @@ impl Interleaved {
         let whole = whole && spec.dilation == [1; 2] && spec.blocks.is_none();
         let (spec, in_shape) =
             if whole { (&matrix, [channels * height * width, 1, 1]) } else { (spec, in_shape) };
-        let Some(windows) = Windows::new(spec, in_shape, n / 2) else { return Vec::new() };
-        let most = if windows.count() == 1 {
-            let fits = (n / windows.area().next_power_of_two()).min(n / BLOCK);
-            fits.min(in_shape[0].max(spec.out_channels).next_power_of_two()).max(2)
-        } else {
-            1
-        };
-        let logs = (0..=most.ilog2()).flat_map(|log| (0..log.max(1)).map(move |baby| (log, baby)));
-        let of = |(log, baby): (u32, u32)| {
+        let most = in_shape[0].max(spec.out_channels).next_power_of_two().min(n / BLOCK).max(2);
+        let mut fewest = usize::MAX;
+        let mut all = Vec::new();
+        for log in 0..=most.ilog2() {
             let (channels, together) = (1 << log, if log == 0 { 2 } else { 1 });
-            let work = InterleavedWork::default();
-            let (windows, taps) = (windows.clone(), windows.taps());
-            let (babies, turns) = (1 << baby, Vec::new());
-            let packing = Self { windows, taps, n, channels, together, babies, turns, work };
-            let (turns, work) = packing.counted();
-            Self { turns, work, ..packing }
-        };
-        logs.map(of).collect()
+            let row = (channels / 2).max(1);
+            let Some(windows) = Windows::new(spec, in_shape, n / 2 / row) else { break };
+            let taps = windows.taps();
+            let (turns, work) = (Vec::new(), InterleavedWork::default());
+            let first = Self { windows, taps, n, channels, together, babies: 1, turns, work };
+            // More channels in smaller tiles, only if fewer slots are empty.
+            let count = first.ciphertexts() + first.responses();
+            if first.tile_count() > 1 && count >= fewest {
+                continue;
+            }
+            fewest = fewest.min(count);
+            all.extend((0..log.max(1)).map(|baby| {
+                let packing = Self { babies: 1 << baby, ..first.clone() };
+                let (turns, work) = packing.counted();
+                Self { turns, work, ..packing }
+            }));
+        }
+        all
     }
 
     in_windows!();
