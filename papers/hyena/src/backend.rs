@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jaguar_graph::network::Weights;
 use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::rns::JointKeys;
 use jaguar_ring::prg::Prg;
 
 use super::client::Client;
@@ -121,12 +122,12 @@ impl Layers for HyenaLayers {
 
     fn describe(&self) -> String {
         let (kept, keys) = (self.ring.kept, self.elements.len());
-        let digits = self.ring.digit_bits;
+        let (digits, joint) = (self.ring.digit_bits, self.ring.joint.count);
         let channels = self.by_node.iter().flatten().map(|layer| layer.packing().channels());
         let (least, most) = channels.fold((usize::MAX, 0), |(least, most), c| (least.min(c), most.max(c)));
         let ring = search::describe(&self.ring);
         format!(
-            "{ring}, {kept} of them in responses, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext{}",
+            "{ring}, {kept} of them in responses, of which {joint} share an a half, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext{}",
             self.forms()
         )
     }
@@ -168,7 +169,10 @@ impl Layers for HyenaLayers {
         let whole = self.ring.words_bytes(self.ring.params.primes().len());
         // Both halves, and of each automorphism the places that it moves.
         let moved = self.ring.params.ring_dim() * size_of::<u32>();
-        let kept = 2 * whole + keys as u64 * (2 * self.ring.digits() as u64 * whole + moved as u64);
+        let (count, digits) = (self.ring.joint.count, self.ring.joint_digits());
+        let joint = JointKeys::encryptions(count, digits) * (1 + count);
+        let kept = joint as u64 * self.ring.words_bytes(self.ring.joint_limbs())
+            + keys as u64 * (2 * self.ring.digits() as u64 * whole + moved as u64);
         KeyBytes { sent: self.ring.key_bytes(keys), kept }
     }
 

@@ -1,11 +1,12 @@
 //! The client's half: keys, ciphertexts of its share, and its share of the result.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::params::ParameterError;
-use jaguar_ring::he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, SeededCiphertext, Values};
+use jaguar_ring::he::rns::{GaloisKey, JointKeys, Poly, Ring, SecretKey, SeededCiphertext, Values};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage, pack};
 use rayon::prelude::*;
@@ -21,7 +22,8 @@ pub(super) struct Client {
     ring: Ring,
     /// Fresh randomness comes from it: what encryptions take.
     prg: Prg,
-    secret: Option<Arc<SecretKey>>,
+    /// Of ciphertexts, then those of further responses with one a half.
+    secrets: Option<Arc<Vec<SecretKey>>>,
     /// By [`Layer::encoding`].
     tools: HashMap<Encoding, Arc<Tools>>,
 }
@@ -29,7 +31,7 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(layers: Arc<HyenaLayers>, cpu: Cpu, prg: Prg) -> Self {
         let ring = layers.ring(cpu);
-        Self { layers, ring, prg, secret: None, tools: HashMap::new() }
+        Self { layers, ring, prg, secrets: None, tools: HashMap::new() }
     }
 }
 
@@ -64,36 +66,37 @@ impl BackendParty for Client {
         // tells the secret.
         let primes = ring.primes().iter().copied();
         let elements = layers.elements.iter().map(|&g| g as u64);
+        let joint = layers.ring.joint;
         let figures: Vec<u64> = [ring.n() as u64, u64::from(digit_bits), ring.limbs() as u64]
             .into_iter()
+            .chain([joint.count as u64, u64::from(joint.digit_bits)])
             .chain(primes)
             .chain(elements)
             .collect();
         let prg = &mut Prg::derive(seed, "jaguar hyena client", &figures);
-        let secret = SecretKey::from_prg(ring, prg);
-        if !missing {
-            self.secret = Some(Arc::new(secret));
-            return Ok(());
-        }
-        let public = secret.public_key(prg);
-        let (seed, p0) = public.parts();
-        send_half(channel, seed, p0, bits)?;
-        for &element in &layers.elements {
-            let key = GaloisKey::new(&secret, element, digit_bits, prg);
-            let (seed, halves) = key.switching_key().parts();
+        let secrets: Vec<SecretKey> = (0..joint.count).map(|_| SecretKey::from_prg(ring, prg)).collect();
+        if missing {
+            let own: Vec<&SecretKey> = secrets.iter().collect();
+            let wide = response_ring(ring, layers.ring.joint_limbs());
+            let keys = JointKeys::new(&wide, &own, joint.digit_bits, prg);
+            let (seed, mut halves) = keys.parts();
             channel.send(seed)?;
-            for b in halves {
-                channel.send(&pack::pack(b.residues(), bits))?;
+            halves.try_for_each(|b| channel.send(&pack::pack(b.residues(), bits)))?;
+            for &element in &layers.elements {
+                let key = GaloisKey::new(&secrets[0], element, digit_bits, prg);
+                let (seed, mut halves) = key.switching_key().parts();
+                channel.send(seed)?;
+                halves.try_for_each(|b| channel.send(&pack::pack(b.residues(), bits)))?;
             }
+            channel.flush()?;
         }
-        channel.flush()?;
-        self.secret = Some(Arc::new(secret));
+        self.secrets = Some(Arc::new(secrets));
         Ok(())
     }
 
     /// Step 2: encryptions of zero, of which some are made ahead.
     fn prepare(&mut self, node: usize, _: &[u8], _: &mut Channel) -> Result<Box<dyn Online>, BackendError> {
-        let secret = Arc::clone(self.secret.as_ref().expect("set up"));
+        let secrets = Arc::clone(self.secrets.as_ref().expect("set up"));
         let (layer, ring) = (self.layers.of(node), self.ring.clone());
         let seeds = seeds(&mut self.prg, layer.packing().ciphertexts());
         let tools =
@@ -101,10 +104,10 @@ impl BackendParty for Client {
         let tools = Arc::clone(tools);
         let zero = ring.zero();
         let made = seeds[..layer.ahead[0]].par_iter();
-        let fresh = made.map(|seed| secret.encrypt(&ring, &zero, &mut Prg::new(**seed))).collect();
+        let fresh = made.map(|seed| secrets[0].encrypt(&ring, &zero, &mut Prg::new(**seed))).collect();
         let seeds = seeds[layer.ahead[0]..].to_vec();
         let layers = Arc::clone(&self.layers);
-        Ok(Box::new(ClientOnline { layers, node, ring, secret, tools, fresh, seeds }))
+        Ok(Box::new(ClientOnline { layers, node, ring, secrets, tools, fresh, seeds }))
     }
 }
 
@@ -125,12 +128,20 @@ struct ClientOnline {
     layers: Arc<HyenaLayers>,
     node: usize,
     ring: Ring,
-    secret: Arc<SecretKey>,
+    secrets: Arc<Vec<SecretKey>>,
     tools: Arc<Tools>,
     /// Encryptions of zero: the first ciphertexts, until they are used.
     fresh: Vec<SeededCiphertext>,
     /// Seeds of the other ciphertexts, for one use.
     seeds: Vec<Zeroizing<[u8; 32]>>,
+}
+
+/// The responses that share a halves, in the order in which they leave: of which group of tiles, and which blocks of it.
+pub(super) fn joints(layer: &Layer) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+    let (groups, blocks) = (layer.packing().groups(), layer.packing().out_blocks());
+    let count = layer.ring.joint.count;
+    let of = move |first: usize| first..(first + count).min(blocks);
+    (0..groups).flat_map(move |group| (0..blocks).step_by(count).map(move |first| (group, of(first))))
 }
 
 /// The slots of a ciphertext's part of `x`, as what is added to its b half.
@@ -142,17 +153,19 @@ pub(super) fn encode(layer: &Layer, ring: &Ring, tools: &Tools, index: usize, x:
     ring.to_values(tools.plain.scale(ring, &message))
 }
 
-/// The slots of a response, whose `ring` has the primes that it kept.
+/// The slots of responses with one a half, which comes first. Their `ring` has the primes that they kept.
 pub(super) fn decrypt(
-    secret: &SecretKey,
+    secrets: &[SecretKey],
     ring: &Ring,
     bits: u32,
     tools: &Tools,
-    [a, b]: &[Vec<u8>; 2],
-) -> Zeroizing<Vec<u64>> {
-    let poly = |bytes: &[u8]| ring.to_values(ring.from_residues(&pack::unpack(bytes, ring.words(), bits)));
-    let phase = secret.phase(ring, &Ciphertext { a: poly(a), b: poly(b) });
-    tools.decode(ring, &phase)
+    halves: &[Vec<u8>],
+) -> Vec<Zeroizing<Vec<u64>>> {
+    let poly = |bytes: &[u8]| ring.from_residues(&pack::unpack(bytes, ring.words(), bits));
+    let a = ring.to_values(poly(&halves[0]));
+    let slots =
+        |(b, secret): (&Vec<u8>, &SecretKey)| tools.decode(ring, &secret.phase_of(ring, &a, &poly(b)));
+    halves[1..].iter().zip(secrets).map(slots).collect()
 }
 
 impl Online for ClientOnline {
@@ -161,7 +174,7 @@ impl Online for ClientOnline {
         let (layer, bits) = (self.layers.of(self.node), self.layers.ring.limb_bits());
         // Each of them is used once.
         let (fresh, seeds) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.seeds));
-        let Self { ring, tools, secret, .. } = &*self;
+        let Self { ring, tools, secrets, .. } = &*self;
         let zero = ring.zero();
         let mut sent = 0;
         let mut send = |mut ciphertexts: Vec<SeededCiphertext>| -> Result<(), BackendError> {
@@ -177,7 +190,7 @@ impl Online for ClientOnline {
             send(fresh.by_ref().take(TOGETHER).collect())?;
         }
         for seeds in seeds.chunks(TOGETHER) {
-            let encrypt = |seed: &Zeroizing<[u8; 32]>| secret.encrypt(ring, &zero, &mut Prg::new(**seed));
+            let encrypt = |seed: &Zeroizing<[u8; 32]>| secrets[0].encrypt(ring, &zero, &mut Prg::new(**seed));
             send(seeds.par_iter().map(encrypt).collect())?;
         }
         Ok(())
@@ -185,23 +198,24 @@ impl Online for ClientOnline {
 
     /// Step 7: responses come and are decrypted.
     fn finish(self: Box<Self>, channel: &mut Channel, _: &[u64]) -> Result<Box<dyn Output>, BackendError> {
-        let Self { layers, node, ring, secret, tools, .. } = *self;
+        let Self { layers, node, ring, secrets, tools, .. } = *self;
         let (layer, chosen) = (layers.of(node), &layers.ring);
         let ring = response_ring(&ring, chosen.kept);
         let bytes = chosen.poly_bytes(chosen.kept);
-        let share = |halves: &[Vec<u8>; 2]| decrypt(&secret, &ring, chosen.limb_bits(), &tools, halves);
+        let share = |halves: &Vec<Vec<u8>>| decrypt(&secrets, &ring, chosen.limb_bits(), &tools, halves);
         let mut output = Zeroizing::new(vec![0; layer.outputs()]);
-        let (blocks, responses) = (layer.packing().out_blocks(), layer.packing().responses());
-        for first in (0..responses).step_by(TOGETHER) {
-            let numbers = first..(first + TOGETHER).min(responses);
-            let halves: Vec<[Vec<u8>; 2]> = (numbers.clone())
-                .map(|_| Ok([channel.recv(bytes)?, channel.recv(bytes)?]))
+        let joint: Vec<_> = joints(layer).collect();
+        for joint in joint.chunks(TOGETHER.div_ceil(chosen.joint.count)) {
+            let halves: Vec<Vec<Vec<u8>>> = (joint.iter())
+                .map(|(_, blocks)| (0..=blocks.len()).map(|_| Ok(channel.recv(bytes)?)).collect())
                 .collect::<Result<_, BackendError>>()?;
-            let slots: Vec<Zeroizing<Vec<u64>>> = halves.par_iter().map(share).collect();
-            for (response, slots) in numbers.zip(&slots) {
-                for (slot, place) in layer.packing().outputs_of(response / blocks, response % blocks) {
-                    let share = tools.plain.modulus().mul_factor(slots[slot], tools.back);
-                    output[place] = layer.rounding.client(share);
+            let slots: Vec<_> = halves.par_iter().map(share).collect();
+            for ((group, blocks), slots) in joint.iter().zip(slots) {
+                for (block, slots) in blocks.clone().zip(slots) {
+                    for (slot, place) in layer.packing().outputs_of(*group, block) {
+                        let share = tools.plain.modulus().mul_factor(slots[slot], tools.back);
+                        output[place] = layer.rounding.client(share);
+                    }
                 }
             }
         }

@@ -25,11 +25,25 @@ impl Sizes {
         Units { switch: self.limbs * self.digits, ..Units::default() }
     }
 
-    /// Both halves without the primes that a response drops.
+    /// A half transformed back, and without the primes that a response drops.
     fn dropped(self) -> Units {
-        // With l primes left, l products a half.
-        let left = |limbs: f64| limbs * (limbs - 1.0);
-        Units { product: left(self.limbs) - left(self.kept), ..Units::default() }
+        // With l primes left, l products.
+        let left = |limbs: f64| limbs * (limbs - 1.0) / 2.0;
+        Units { transform: self.limbs, product: left(self.limbs) - left(self.kept), ..Units::default() }
+    }
+
+    /// A response's a half made part of what several share.
+    fn joined(self) -> Units {
+        let Self { kept, joint_digits: digits, together, .. } = self;
+        let limbs = kept + 1.0;
+        // Halves are made two at once.
+        let pairs = (together / 2.0).floor() + 1.0;
+        Units {
+            transform: limbs * digits,
+            small: limbs * digits,
+            switch: limbs * digits * pairs,
+            ..Units::default()
+        }
     }
 
     /// A share in slots to what is added to a ciphertext.
@@ -42,11 +56,15 @@ impl Sizes {
         Units { encryption: self.limbs, ..Units::default() }
     }
 
-    /// Offline, server: a response's encryption of zero, its mask, and the share that follows from it.
-    fn cover(self) -> Units {
-        let Self { limbs, kept, .. } = self;
-        let zero = Units { zero: limbs, transform: 2.0 * limbs, ..self.dropped() };
-        zero + Units { uniform: kept, rounding: kept, encoding: 1.0, ..Units::default() }
+    /// Offline, server: so many responses' encryptions of zero with so many a halves, their masks, and the shares that follow from them.
+    /// A third of an encryption is the b half.
+    fn covers(self, joints: f64, responses: f64) -> Units {
+        let Self { kept, .. } = self;
+        // Of a prime more than responses have, if there is one.
+        let limbs = (kept + 1.0).min(self.limbs);
+        let half = Units { zero: limbs / 3.0, ..Self { limbs, ..self }.dropped() };
+        let mask = Units { uniform: kept, rounding: kept, encoding: 1.0, ..Units::default() };
+        (half + Units { zero: limbs / 3.0, ..Units::default() }) * joints + (half + mask) * responses
     }
 }
 
@@ -71,24 +89,38 @@ impl Fitted {
             + Units { product: products, ..Units::default() } * self.packing.responses() as f64
     }
 
+    /// How many a halves responses have, and how many there are.
+    fn answers(&self, sizes: Sizes) -> [f64; 2] {
+        [self.packing.joints(sizes.together as usize), self.packing.responses()].map(|count| count as f64)
+    }
+
     /// Online, client: all ciphertexts and responses.
     fn client(&self, sizes: Sizes) -> Units {
         let kept = sizes.kept;
         let [sent, _] = self.entering(sizes);
-        let opened = Units {
-            packing: 2.0 * kept,
-            transform: 3.0 * kept,
-            product: kept,
-            rounding: kept,
-            encoding: 1.0,
-            ..Units::default()
-        };
-        sent * self.packing.ciphertexts() as f64 + opened * self.packing.responses() as f64
+        let half = Units { packing: kept, transform: kept, ..Units::default() };
+        let opened = half + Units { product: kept, rounding: kept, encoding: 1.0, ..Units::default() };
+        let [joints, responses] = self.answers(sizes);
+        sent * self.packing.ciphertexts() as f64 + half * joints + opened * responses
+    }
+
+    /// Online, server: sums become responses.
+    fn leaving(&self, sizes: Sizes) -> Units {
+        let [joints, responses] = self.answers(sizes);
+        let halves = joints + responses;
+        let sums =
+            sizes.dropped() * (2.0 * responses) + Units { packing: sizes.kept * halves, ..Units::default() };
+        if joints == responses {
+            return sums;
+        }
+        // Halves of joint responses drop one prime more.
+        let joined = Sizes { limbs: sizes.kept + 1.0, ..sizes }.dropped() * halves;
+        sums + sizes.joined() * responses + joined
     }
 
     /// Online, server: all rotated inputs and responses. `encoded`: plaintexts are made in every query.
     fn server(&self, sizes: Sizes, encoded: bool) -> Units {
-        let Sizes { limbs, kept, .. } = sizes;
+        let limbs = sizes.limbs;
         let (taps, channels, diagonals) = (self.taps(), self.packing.channels() as f64, self.diagonals());
         let each = self.pairs() * taps;
         match &self.packing {
@@ -112,14 +144,14 @@ impl Fitted {
             }
         };
         let aligned = (sizes.split() + sizes.turn()) * (diagonals - 1.0);
-        let sent = sizes.dropped() + Units { transform: halves, packing: 2.0 * kept, ..Units::default() };
         received * self.packing.ciphertexts() as f64
-            + (sums + aligned + sent) * self.packing.responses() as f64
+            + (sums + aligned) * self.packing.responses() as f64
+            + self.leaving(sizes)
     }
 
     /// The same for interleaved channels.
     fn interleaved_server(&self, sizes: Sizes, packing: &Interleaved) -> Units {
-        let Sizes { limbs, kept, .. } = sizes;
+        let limbs = sizes.limbs;
         let [_, received] = self.entering(sizes);
         let work = packing.work();
         let [products, sums, moved] = [work.products, work.sums, work.moved].map(|count| count as f64);
@@ -129,20 +161,16 @@ impl Fitted {
         let group = product * products
             + Units { product: 2.0 * limbs, ..Units::default() } * sums
             + (sizes.split() + sizes.turn()) * moved;
-        let sent =
-            sizes.dropped() + Units { transform: 2.0 * limbs, packing: 2.0 * kept, ..Units::default() };
         received * self.packing.ciphertexts() as f64
             + group * self.packing.groups() as f64
-            + sent * self.packing.responses() as f64
+            + self.leaving(sizes)
     }
 
     /// The same for a layer of blocks.
     fn blocks_server(&self, sizes: Sizes, encoded: bool, work: GroupWork) -> Units {
-        let Sizes { limbs, kept, .. } = sizes;
+        let limbs = sizes.limbs;
         let GroupWork { products, turned, babies, giants } = work;
         let [_, received] = self.entering(sizes);
-        let sent =
-            sizes.dropped() + Units { transform: 2.0 * limbs, packing: 2.0 * kept, ..Units::default() };
         let made = if encoded { sizes.plaintext() } else { Units::default() };
         let product = made + Units { product: 2.0 * limbs, ..Units::default() };
         let group = sizes.split() * (turned + giants) as f64
@@ -150,20 +178,19 @@ impl Fitted {
             + product * products as f64;
         received * self.packing.ciphertexts() as f64
             + group * self.packing.groups() as f64
-            + sent * self.packing.responses() as f64
+            + self.leaving(sizes)
     }
 
     /// Everything that both parties do for one query. `encoded` as in the planner's work.
     pub(super) fn units(&self, sizes: Sizes, encoded: bool) -> Units {
-        let [ciphertexts, responses] =
-            [self.packing.ciphertexts(), self.packing.responses()].map(|n| n as f64);
+        let [joints, responses] = self.answers(sizes);
         self.client(sizes)
             + self.server(sizes, encoded)
-            + sizes.fresh() * ciphertexts
-            + sizes.cover() * responses
+            + sizes.fresh() * self.packing.ciphertexts() as f64
+            + sizes.covers(joints, responses)
     }
 
-    /// The same in seconds, by when and by whom. `ahead`: how many ciphertexts and responses are made offline, `held`: how many
+    /// The same in seconds, by when and by whom. `ahead`: how many ciphertexts and groups of responses with one a half are made offline, `held`: how many
     /// plaintexts are made once per model.
     pub(super) fn work(
         &self,
@@ -173,15 +200,17 @@ impl Fitted {
         costs: &Units,
     ) -> Work {
         let seconds = |units: Units| units.seconds(costs);
-        let all = [self.packing.ciphertexts(), self.packing.responses()];
-        let late = [0, 1].map(|i| (all[i] - ahead[i]) as f64);
+        let [joints, responses] = self.answers(sizes);
+        let late = (self.packing.ciphertexts() - ahead[0]) as f64;
+        let covers = sizes.covers(joints, responses);
+        let [early, rest] = [ahead[1] as f64, joints - ahead[1] as f64].map(|count| count / joints);
         let made = if held { plaintexts as f64 } else { 0.0 };
         Work {
             model: seconds(sizes.plaintext() * made),
-            offline: [seconds(sizes.fresh() * ahead[0] as f64), seconds(sizes.cover() * ahead[1] as f64)],
+            offline: [seconds(sizes.fresh() * ahead[0] as f64), seconds(covers * early)],
             online_parallel: [
-                seconds(self.client(sizes) + sizes.fresh() * late[0]),
-                seconds(self.server(sizes, !held) + sizes.cover() * late[1]),
+                seconds(self.client(sizes) + sizes.fresh() * late),
+                seconds(self.server(sizes, !held) + covers * rest),
             ],
             ..Work::default()
         }

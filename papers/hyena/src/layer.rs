@@ -147,9 +147,10 @@ impl backend::Layer for Layer {
     fn absorb(&self) -> Vec<u64> {
         let ring = &self.ring;
         let own = [u64::from(ring.digit_bits), ring.kept as u64, self.fitted.plain.p, self.factor()];
+        let joint = [ring.joint.count as u64, u64::from(ring.joint.digit_bits)];
         let rest = [u64::from(self.activation_bits), u64::from(self.weight_bits)];
         let primes = ring.params.primes().iter().copied();
-        own.into_iter().chain(rest).chain(primes).chain(self.packing().figures()).collect()
+        own.into_iter().chain(joint).chain(rest).chain(primes).chain(self.packing().figures()).collect()
     }
 
     fn block_size(&self) -> usize {

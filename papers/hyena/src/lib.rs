@@ -4,17 +4,18 @@
 //! `[(Σ w·x + bias) / 2^f] mod 2^n  <-  Linear([x] mod p, w, bias)`. N values in the slots of a ciphertext
 //! (`packing.rs`) under BFV over an RNS ring; p = μ·2^(n+f) + 1 ([`PlainPrime`]).
 //!
-//! 1. *Once a client.* The client sends a public key and a key for each automorphism that any layer takes. The server
-//!    keeps them under the client's name; the client keeps a seed.
+//! 1. *Once a client.* The client sends public keys ([`JointKeys`](jaguar_ring::he::rns::JointKeys)) and a key for each automorphism
+//!    that any layer takes. The server keeps them under the client's name; the client keeps a seed.
 //! 2. *Both, offline:* the client encrypts zeros. For each response the server draws R, uniform modulo q', encrypts zero
-//!    under the client's public key without the primes that are dropped, and makes its share of −R (step 7). Nothing
+//!    under the client's public keys without the primes that are dropped, and makes its share of −R (step 7). Nothing
 //!    passes. Of what would take more than [`AHEAD`] bytes there are seeds, and the rest is done online.
 //! 3. *Client, online:* adds its share of the input in slots; the b halves and the seeds of the a halves leave.
 //! 4. *Server:* adds its own share. Rotates each ciphertext by every tap and baby step; the rotations share the split into digits
 //!    (hoisting).
 //! 5. *Server:* for every output block and rotation d of channels (*diagonal*), Σ of (rotated input) × (weights of the
 //!    pairs of channels that d brings together), in one of several forms ([`Form`]); turns it by d, adds all diagonals.
-//! 6. *Server:* drops primes until q' is left, adds the encryption of zero, and R to the b half, sends both halves.
+//! 6. *Server:* brings up to four sums together under one a half, each under a secret of its own ([`Joint`]). Drops primes until q' is
+//!    left, adds the encryptions of zero, and an R to each b half, sends all halves.
 //! 7. Both, alone: the client has c = phase + R modulo q', the server −R. Each rounds its share from Z_q' to Z_p,
 //!    coefficient by coefficient to the nearest, and takes the slots of what that gives: shares modulo p of
 //!    k·c_n·(Σ w·x). It multiplies them by μ/(k·c_n) modulo p; the server adds μ·bias. Then it rounds them from Z_p
@@ -39,19 +40,21 @@
 //!
 //! **Why not straight from Z_q to Z_(2^n).** The result sits in slots, and slots are sums of N coefficients modulo
 //! p: coefficients must be right to the last unit. So shares go to Z_p first. c and −R are rounded to the nearest;
-//! that gives the right sum unless the fraction of R·p/q' is within |e|·p/q' of a half. R is uniform, so that
-//! happens with a probability of 2·E|e|·p/q' for a coefficient. Rings are chosen so that it is below 2^-40 for all
+//! that gives the right sum unless e moves the fraction of R·p/q' over a half. R is uniform, so that
+//! happens with a probability of E|e|·p/q' for a coefficient. Rings are chosen so that it is below 2^-40 for all
 //! of a layer's responses, and then the noise e has no effect on the result at all.
 //!
 //! **Error.** That of the last rounding: less than `1 + 2^(n-1)/p` units.
 //!
 //! **Who learns what.** The server sees ciphertexts and keys under the client's secret. (Keys are encryptions of
 //! functions of the secret under itself: circular security, as for all BFV with rotations.) The client sees c,
-//! uniform modulo q' whatever the product and its noise are, and an a half with a fresh `p1·u + e1`: it learns no
+//! uniform modulo q' whatever the product and its noise are, and an a half with a fresh `p1·u + e1` (a response's own, or that of
+//! several: their R are independent): it learns no
 //! coefficient of anything but its share. Its own coin is what it rounds away from Z_p to Z_(2^n); guard bits and the noise
 //! of what is opened hide what that does ([`jaguar_graph::network::Network::noise_bits`]).
 //!
-//! **Bytes and rounds.** N·log2 q bits a ciphertext up, 2·N·log2 q' bits a response down; one round.
+//! **Bytes and rounds.** N·log2 q bits a ciphertext up, N·log2 q' bits a response down, and as many for each a half: 1.25 times as
+//! many where four share one; one round.
 //!
 //! The rings' arithmetic is in words of 64 bits, on vector kernels ([`jaguar_ring::modular::slices`]). They are fastest for
 //! primes of up to 50 bits ([`jaguar_ring::modular::NARROW_BITS`]).
@@ -89,7 +92,7 @@ pub use interleaved::Interleaved;
 pub use packing::{Outputs, Packing};
 pub use places::Places;
 pub use plaintexts::{PlainPrime, Scaling, row_pattern};
-pub use search::{Chosen, Fitted, Found, MOST_FAILURES, Wanted, Weighed, search};
+pub use search::{Chosen, Fitted, Found, Joint, MOST_FAILURES, Wanted, Weighed, search};
 pub use windows::Windows;
 
 /// How weights meet ciphertexts.
@@ -139,7 +142,7 @@ impl Form {
 pub struct Layer {
     fitted: Fitted,
     ring: Chosen,
-    /// Ciphertexts and responses that are made offline, as far as that is possible.
+    /// Ciphertexts, and groups of responses with one a half, that are made offline, as far as that is possible.
     ahead: [usize; 2],
     /// Whether the server keeps its weights as polynomials, where it has such.
     held: bool,
@@ -156,7 +159,7 @@ impl Layer {
         let modulus = Modulus::odd(fitted.plain.p)?;
         let rounding = Rounding::new(fitted.plain.p, wanted.activation_bits)?;
         let (activation_bits, weight_bits) = (wanted.activation_bits, wanted.weight_bits);
-        let counts = [fitted.packing.ciphertexts(), fitted.packing.responses()];
+        let counts = [fitted.packing.ciphertexts(), fitted.packing.joints(ring.joint.count)];
         let each = ring.ahead_bytes();
         let ahead = [0, 1].map(|i| (ahead[i] / each[i]).min(counts[i] as u64) as usize);
         let mut layer =
@@ -238,7 +241,7 @@ impl Layer {
     /// Bytes that the client and the server keep between offline and online.
     fn prepared_bytes(&self) -> [u64; 2] {
         let (packing, each) = (self.packing(), self.ring.ahead_bytes());
-        let counts = [packing.ciphertexts(), packing.responses()];
+        let counts = [packing.ciphertexts(), packing.joints(self.ring.joint.count)];
         [0, 1].map(|i| self.ahead[i] as u64 * each[i] + 32 * (counts[i] - self.ahead[i]) as u64)
     }
 

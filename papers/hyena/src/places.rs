@@ -67,6 +67,20 @@ impl Places {
         outputs_of(group: usize, block: usize) -> Vec<(usize, usize)>;
     }
 
+    /// Groups of so many responses that share an a half: of one group of windows, one after the other.
+    pub fn joints(&self, count: usize) -> usize {
+        self.groups() * self.out_blocks().div_ceil(count)
+    }
+
+    /// Whether any input is rotated before it is multiplied.
+    pub(crate) fn turns_inputs(&self) -> bool {
+        match self {
+            Self::Channels(packing) => packing.taps().len() > 1,
+            Self::Interleaved(packing) => packing.turns().iter().any(|&turn| packing.turned_by(turn) > 0),
+            Self::Blocks(packing) => packing.work().turned > 0,
+        }
+    }
+
     /// Ciphertexts that the server has at once, of one group: inputs, as they are and turned.
     pub(crate) fn turned(&self) -> usize {
         match self {

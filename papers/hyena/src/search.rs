@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jaguar_graph::network::{Linear, Shape};
 use jaguar_ring::he::params::{Estimate, RnsParameters};
-use jaguar_ring::he::rns::Noise;
+use jaguar_ring::he::rns::{JointKeys, Noise};
 use jaguar_ring::modular::NARROW_BITS;
 
 use super::blocks::BlockPacking;
@@ -117,6 +117,29 @@ pub struct Fitted {
     pub scaling: Scaling,
     weight_bits: u32,
     pub(super) form: Form,
+    /// Diagonals of an output block, and pairs of a diagonal and an input block, at most.
+    met: [f64; 2],
+}
+
+/// [`Fitted::met`] of a packing.
+fn met(packing: &Places) -> [f64; 2] {
+    let most = |of: &dyn Fn(usize) -> usize| {
+        // Without groups the first block has as many channels as any other.
+        let blocks = if packing.spec().groups == 1 { 1 } else { packing.out_blocks() };
+        (0..blocks).map(of).max().unwrap_or(0) as f64
+    };
+    match packing {
+        Places::Channels(packing) => {
+            [most(&|block| packing.diagonals(block).len()), most(&|block| packing.terms(block))]
+        }
+        Places::Interleaved(own) => {
+            [own.work().most[0] as f64, own.work().most[1] as f64 / own.turns().len() as f64]
+        }
+        Places::Blocks(own) => {
+            let pairs = most(&|block| own.terms(block).iter().map(|(_, terms)| terms.len()).sum());
+            [pairs.min(own.parts() as f64), pairs]
+        }
+    }
 }
 
 /// The ring of all layers.
@@ -128,6 +151,25 @@ pub struct Chosen {
     pub kept: usize,
     /// Bits of a digit of keys.
     pub digit_bits: u32,
+    /// How responses share a halves.
+    pub joint: Joint,
+}
+
+/// How many responses of a group of tiles share an a half ([`JointKeys`](jaguar_ring::he::rns::JointKeys)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joint {
+    /// At most so many.
+    pub count: usize,
+    /// Bits of a digit of the keys for it.
+    pub digit_bits: u32,
+}
+
+impl Joint {
+    /// Each response has its own.
+    pub const ALONE: Self = Self { count: 1, digit_bits: 2 };
+
+    /// So many where several do: keys grow with the square, and what is left to save is a fifth.
+    pub const TOGETHER: usize = 4;
 }
 
 /// A ring's figures that decide how much there is to do.
@@ -139,6 +181,10 @@ pub(super) struct Sizes {
     pub kept: f64,
     /// Digits of a polynomial, of all primes.
     pub digits: f64,
+    /// Responses that share an a half, at most.
+    pub together: f64,
+    /// Digits of an a half where they are brought together, of all primes.
+    pub joint_digits: f64,
 }
 
 /// What was weighed, the best of each N and number of primes.
@@ -168,15 +214,25 @@ pub struct Found {
 impl Chosen {
     /// How many digits of keys a polynomial has, over all primes.
     pub fn digits(&self) -> usize {
-        let digits = |p: &u64| (u64::BITS - p.leading_zeros()).div_ceil(self.digit_bits) as usize;
-        self.params.primes().iter().map(digits).sum()
+        digits_of(self.params.primes(), self.digit_bits)
+    }
+
+    /// The same of a response for joint keys.
+    pub(super) fn joint_digits(&self) -> usize {
+        digits_of(&self.params.primes()[..self.kept], self.joint.digit_bits)
+    }
+
+    /// Primes of joint keys: those of responses, and one more where there is one.
+    pub(super) fn joint_limbs(&self) -> usize {
+        (self.kept + 1).min(self.params.primes().len())
     }
 
     /// What decides how much there is to do.
     pub(super) fn sizes(&self) -> Sizes {
-        let [limbs, kept, digits] =
-            [self.params.primes().len(), self.kept, self.digits()].map(|count| count as f64);
-        Sizes { limbs, kept, digits }
+        let counts =
+            [self.params.primes().len(), self.kept, self.digits(), self.joint.count, self.joint_digits()];
+        let [limbs, kept, digits, together, joint_digits] = counts.map(|count| count as f64);
+        Sizes { limbs, kept, digits, together, joint_digits }
     }
 
     /// Bits of a prime, as residues are packed.
@@ -194,17 +250,24 @@ impl Chosen {
         (size_of::<u64>() * self.params.ring_dim() * limbs) as u64
     }
 
-    /// Bytes of what is made offline: of a ciphertext the seed and the b half; of a response an encryption of zero with
-    /// its mask, and the server's share.
+    /// Bytes of what is made offline: of a ciphertext the seed and the b half; of responses that share an a half encryptions of
+    /// zero with their masks, and the server's shares.
     pub(super) fn ahead_bytes(&self) -> [u64; 2] {
-        [32 + self.words_bytes(self.params.primes().len()), self.words_bytes(2 * self.kept + 1)]
+        let count = self.joint.count;
+        [32 + self.words_bytes(self.params.primes().len()), self.words_bytes((count + 1) * self.kept + count)]
     }
 
-    /// Bytes of a client's keys for so many automorphisms: seeds, p0, and the keys' b halves.
+    /// Bytes of a client's keys for so many automorphisms: seeds, and the b halves of joint keys and of automorphisms'.
     pub(crate) fn key_bytes(&self, automorphisms: usize) -> usize {
         let whole = self.poly_bytes(self.params.primes().len());
-        32 + whole + automorphisms * (32 + self.digits() * whole)
+        let joint = JointKeys::polys(self.joint.count, self.joint_digits());
+        32 + joint * self.poly_bytes(self.joint_limbs()) + automorphisms * (32 + self.digits() * whole)
     }
+}
+
+/// Digits of a polynomial modulo these primes.
+fn digits_of(primes: &[u64], digit_bits: u32) -> usize {
+    primes.iter().map(|p| (u64::BITS - p.leading_zeros()).div_ceil(digit_bits) as usize).sum()
 }
 
 impl Fitted {
@@ -220,7 +283,7 @@ impl Fitted {
                 (Form::WalshHadamard, 2) => Scaling::quietest(h, plain.p),
                 _ => Scaling { k: 1, product: h },
             };
-            Self { packing, plain, scaling, weight_bits: wanted.weight_bits, form }
+            Self { met: met(&packing), packing, plain, scaling, weight_bits: wanted.weight_bits, form }
         };
         places(form, n, wanted).into_iter().map(of).collect()
     }
@@ -246,35 +309,20 @@ impl Fitted {
 
     /// Pairs of diagonal and input block of an output block, at most.
     pub(super) fn pairs(&self) -> f64 {
-        let blocks = self.packing.in_blocks() as f64;
-        let channels = match &self.packing {
-            Places::Channels(packing) => packing.channels() as f64,
-            Places::Interleaved(packing) => return packing.work().most[1] as f64 / self.taps(),
-            Places::Blocks(packing) => return packing.parts() as f64 * blocks,
-        };
-        match self.form {
-            Form::Padded => self.reads().min(channels * blocks),
-            Form::Interleaved | Form::WalshHadamard | Form::Conventional | Form::Blocks => {
-                channels * self.reads().min(blocks)
-            }
-        }
+        self.met[1]
     }
 
     /// Diagonals of an output block, at most.
     pub(super) fn diagonals(&self) -> f64 {
-        match &self.packing {
-            Places::Channels(packing) => (packing.channels() as f64).min(self.pairs()),
-            Places::Interleaved(packing) => packing.work().most[0] as f64,
-            Places::Blocks(packing) => packing.parts() as f64,
-        }
+        self.met[0]
     }
 
     /// The noise of a sum of products, in a ring with so many digits. Weights are the largest ones.
     ///
     /// With σ² of a rotated input, Σ over diagonals and taps of the squared norm of what it is multiplied by. Over
     /// all parts the weights of a diagonal are f = H·g/c_n with ‖g‖² = c_n·‖f‖², and ‖Σ g_i·pattern_i‖² ≤
-    /// ‖g‖²·Σ‖pattern_i‖² (Cauchy and Schwarz). The encryption's own noise is counted as if it were the same in all
-    /// rotations: its coefficient 0 stays in its place.
+    /// ‖g‖²·Σ‖pattern_i‖² (Cauchy and Schwarz). Where numbers meet the encryption's own noise, it is counted as if it were the same in
+    /// all rotations: its coefficient 0 stays in its place. (A plaintext's product has all coefficients in it.)
     pub(super) fn noise(&self, digits: usize, digit_bits: u32) -> Noise {
         self.noise_of(self.gain(), digits, digit_bits)
     }
@@ -322,9 +370,15 @@ impl Fitted {
     fn noise_of(&self, gain: f64, digits: usize, digit_bits: u32) -> Noise {
         let n = self.packing.slots();
         let switched = Noise::of_digits(n, digits, digit_bits);
-        let together = self.diagonals() * self.taps();
+        let numbers = match self.form {
+            Form::Padded | Form::WalshHadamard => true,
+            Form::Interleaved | Form::Conventional => self.packing.channels() == 1,
+            Form::Blocks => false,
+        };
+        let together = if numbers { self.diagonals() * self.taps() } else { 1.0 };
         let fresh = Noise::fresh().add_plain().multiply(gain * together);
-        fresh + switched.multiply(gain) + switched.multiply(self.diagonals() - 1.0)
+        let turned = if self.packing.turns_inputs() { gain } else { 0.0 };
+        fresh + switched.multiply(turned + self.diagonals() - 1.0)
     }
 
     /// The noise of a response as it is sent: the sum's and that of an encryption of zero, each without the primes that
@@ -340,12 +394,18 @@ impl Fitted {
             let primes = ring.params.primes()[ring.kept..].iter().rev();
             primes.fold(noise, |noise, &p| noise.divide(n, p))
         };
-        dropped(self.noise_of(gain, ring.digits(), ring.digit_bits)) + dropped(Noise::fresh_public(n))
+        let sum = dropped(self.noise_of(gain, ring.digits(), ring.digit_bits));
+        let Some(&last) = ring.params.primes().get(ring.kept) else { return sum + Noise::fresh_public(n) };
+        let covered = sum + Noise::fresh_public(n).divide(n, last);
+        if ring.joint.count == 1 {
+            return covered;
+        }
+        let joined = Noise::of_digits(n, ring.joint_digits(), ring.joint.digit_bits);
+        covered + joined.multiply(ring.joint.count as f64).divide(n, last)
     }
 
-    /// log2 of the chance that any coefficient of any response is rounded to the wrong residue: where the mask's
-    /// fraction is within
-    /// |e|·p/q of a half, at most 2·E|e|·p/q each.
+    /// log2 of the chance that any coefficient of any response is rounded to the wrong residue. R is uniform: e moves it over a
+    /// half with a chance of |e|·p/q', on the one side that e points to, and E|e| is at most e's deviation.
     pub(super) fn failure(&self, ring: &Chosen) -> f64 {
         self.failure_of(self.gain(), ring)
     }
@@ -362,14 +422,14 @@ impl Fitted {
         let kept: f64 = ring.params.primes()[..ring.kept].iter().map(|&p| (p as f64).log2()).sum();
         let coefficients = (self.packing.responses() * self.packing.slots()) as f64;
         let noise = self.response_noise_of(gain, ring).deviation();
-        (2.0 * coefficients * noise * self.plain.p as f64).log2() - kept
+        (coefficients * noise * self.plain.p as f64).log2() - kept
     }
 
     /// Bytes from the client and from the server, in one query.
     pub(crate) fn bytes(&self, ring: &Chosen) -> (usize, usize) {
         let up = 32 + ring.poly_bytes(ring.params.primes().len());
-        let down = 2 * ring.poly_bytes(ring.kept);
-        (self.packing.ciphertexts() * up, self.packing.responses() * down)
+        let down = self.packing.responses() + self.packing.joints(ring.joint.count);
+        (self.packing.ciphertexts() * up, down * ring.poly_bytes(ring.kept))
     }
 
     /// The automorphisms that it takes.
@@ -405,7 +465,7 @@ pub(super) fn nominal(ring_dim: usize, &Costs { butterfly, product, stretches }:
         stretches: stretches * n,
         sum: product * n,
         small: LAZY * n,
-        switch: (2.0 * product + LAZY) * n,
+        switch: 1.35 * product * n,
         encryption: transform + 4.0 * product * n,
         zero: 3.0 * transform + 4.0 * product * n,
         packing: LAZY * n,
@@ -496,7 +556,7 @@ fn candidates(n: usize, wanted: &Wanted<'_>) -> Arc<Vec<Candidate>> {
 }
 
 fn find_candidates(n: usize, wanted: &Wanted<'_>) -> Vec<Candidate> {
-    let sizes = Sizes { limbs: 4.0, kept: 2.0, digits: 8.0 };
+    let sizes = Sizes { limbs: 4.0, kept: 2.0, digits: 8.0, together: 1.0, joint_digits: 8.0 };
     let candidate = |fitted: Fitted| {
         let elements = fitted.elements();
         let bytes = NOMINAL * (fitted.packing.ciphertexts() + fitted.packing.responses());
@@ -587,7 +647,14 @@ fn rings(n: usize) -> &'static [Chosen] {
             let kept = 1..=params.primes().len();
             let digits =
                 kept.flat_map(|kept| (1..=MOST_DIGITS).map(move |parts| (kept, bits.div_ceil(parts))));
-            let chosen = digits.map(|(kept, digit_bits)| Chosen { params: params.clone(), kept, digit_bits });
+            let chosen = digits.flat_map(|(kept, digit_bits)| {
+                let several = |digit_bits| Joint { count: Joint::TOGETHER, digit_bits };
+                let joints = [Joint::ALONE, several(bits), several(bits.div_ceil(2))];
+                // Joint keys have a prime more than responses.
+                let joints = joints.into_iter().take(if kept < params.primes().len() { 3 } else { 1 });
+                let params = &params;
+                joints.map(move |joint| Chosen { params: params.clone(), kept, digit_bits, joint })
+            });
             chosen.collect::<Vec<_>>()
         });
         ways.collect()
@@ -653,7 +720,7 @@ pub(super) fn describe(ring: &Chosen) -> String {
 }
 
 /// Above the lines of [`weighed_line`].
-pub(super) const WEIGHED_HEAD: &str = "weighed: N    primes x bits  security  in responses  digits  log2 failure  seconds   MB a query   MB of keys";
+pub(super) const WEIGHED_HEAD: &str = "weighed: N    primes x bits  security  in responses  of one a half  digits  log2 failure  seconds   MB a query   MB of keys";
 
 /// A ring that was weighed.
 pub(super) fn weighed_line(weighed: &Weighed) -> String {
@@ -664,11 +731,12 @@ pub(super) fn weighed_line(weighed: &Weighed) -> String {
     };
     let mega = |bytes: usize| bytes as f64 / 1e6;
     format!(
-        "{:>13}    {:>6} x {:<4}  {security:>8}  {:>12}  {:>6}  {failure:>12.1}  {seconds:>7.2}  {:>11.2}  {:>11.2}",
+        "{:>13}    {:>6} x {:<4}  {security:>8}  {:>12}  {:>13}  {:>6}  {failure:>12.1}  {seconds:>7.2}  {:>11.2}  {:>11.2}",
         ring.params.ring_dim(),
         ring.params.primes().len(),
         ring.limb_bits(),
         ring.kept,
+        ring.joint.count,
         ring.digits(),
         mega(bytes.0),
         mega(bytes.1),

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use jaguar_graph::network::{Bias, Weights};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::rns::{
-    Ciphertext, Coefficients, GaloisKey, Hoisted, Poly, PublicKey, Ring, SeededCiphertext, Subring,
-    SwitchingKey, Values,
+    Ciphertext, Coefficients, GaloisKey, Hoisted, JointCiphertext, JointKeys, Poly, Ring, SeededCiphertext,
+    Subring, SwitchingKey, Values,
 };
 use jaguar_ring::prg::Prg;
 use jaguar_wire::{Channel, Stage, pack};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::client::{TOGETHER, checked, encode, seeds};
+use super::client::{TOGETHER, checked, encode, joints, seeds};
 use super::interleaved::{Interleaved, Sum, Term};
 use super::layer::HyenaLayers;
 use super::{Encoding, Form, Layer, Places, Tools, response_ring};
@@ -400,17 +400,20 @@ impl ServerLayer {
         }
     }
 
-    /// Step 6 for the sum of all diagonals: both halves of the response, packed.
+    /// Step 6 for the sums of all diagonals of responses with one a half: it and their b halves, packed.
     pub(super) fn respond(
         &self,
         ring: &Ring,
         small: &Ring,
-        sum: Ciphertext<Values>,
+        keys: &Keys,
+        sums: Vec<Ciphertext<Values>>,
         cover: &Cover,
-    ) -> [Vec<u8>; 2] {
-        let mut sum = without_primes(ring, small, sum.into_coefficients(ring));
-        sum.add_assign(small, &cover.zero);
-        [&sum.a, &sum.b].map(|half| pack::pack(half.residues(), self.layer.ring.limb_bits()))
+    ) -> Vec<Vec<u8>> {
+        let wide = response_ring(ring, self.layer.ring.joint_limbs());
+        let dropped = |sum: Ciphertext<Values>| without_primes(ring, small, sum.into_coefficients(ring));
+        let mut sums = keys.joint.join(&wide, sums.into_iter().map(dropped).collect());
+        sums.add_assign(small, &cover.zeros);
+        sums.halves().map(|half| pack::pack(half.residues(), self.layer.ring.limb_bits())).collect()
     }
 
     /// Bits of the numbers that ciphertexts are multiplied by.
@@ -533,7 +536,8 @@ pub(super) fn walsh_hadamard(f: &mut [i64]) {
 
 /// What the client published: kept from one session to the next.
 pub(super) struct Keys {
-    pub(super) public: PublicKey,
+    /// With which zero is encrypted, and several responses get one a half.
+    pub(super) joint: JointKeys,
     /// In the order of their elements.
     pub(super) rotations: Vec<GaloisKey>,
 }
@@ -588,26 +592,37 @@ impl Server {
     }
 }
 
-/// A response's halves, packed, and the server's share of it in slots.
-type Response = ([Vec<u8>; 2], Zeroizing<Vec<u64>>);
-
-/// Step 2 for a response: an encryption of zero without the primes that are dropped, R added to its b half, and −R
+/// Step 2 for responses with one a half: encryptions of zero without the primes that are dropped, an R added to each b half, and −R
 /// rounded to Z_p, in slots. Used once.
 pub(super) struct Cover {
-    zero: Ciphertext<Coefficients>,
-    share: Zeroizing<Vec<u64>>,
+    zeros: JointCiphertext<Coefficients>,
+    shares: Vec<Zeroizing<Vec<u64>>>,
 }
 
 impl Cover {
-    /// From a seed of its own.
-    pub(super) fn new(ring: &Ring, small: &Ring, layer: &ServerLayer, keys: &Keys, seed: &[u8; 32]) -> Self {
+    /// Of so many responses, from a seed of its own.
+    pub(super) fn new(
+        ring: &Ring,
+        small: &Ring,
+        layer: &ServerLayer,
+        keys: &Keys,
+        count: usize,
+        seed: &[u8; 32],
+    ) -> Self {
         let mut prg = Prg::new(*seed);
-        let mut mask: Poly<Coefficients> = small.uniform(&mut prg);
-        let zero = keys.public.encrypt(ring, &ring.zero(), &mut prg).into_coefficients(ring);
-        let mut zero = without_primes(ring, small, zero);
-        small.add_assign(&mut zero.b, &mask);
-        small.negate(&mut mask);
-        Self { zero, share: layer.fixed.tools.decode(small, &mask) }
+        let wide = response_ring(ring, layer.layer.ring.joint_limbs());
+        let mut zeros = keys.joint.encrypt_zeros(&wide, count, &mut prg).into_coefficients(&wide);
+        if wide.limbs() > small.limbs() {
+            zeros = zeros.drop_prime(&wide);
+        }
+        let share = |b: &mut Poly<Coefficients>| {
+            let mut mask: Poly<Coefficients> = small.uniform(&mut prg);
+            small.add_assign(b, &mask);
+            small.negate(&mut mask);
+            layer.fixed.tools.decode(small, &mask)
+        };
+        let shares = zeros.b.iter_mut().map(share).collect();
+        Self { zeros, shares }
     }
 }
 
@@ -641,24 +656,30 @@ impl BackendParty for Server {
         }
         let HyenaModel { layers, ring, .. } = &*self.model;
         let chosen = &layers.ring;
-        let (bytes, bits) = (chosen.poly_bytes(ring.limbs()), chosen.limb_bits());
+        let bits = chosen.limb_bits();
         let seed = |channel: &mut Channel| -> Result<[u8; 32], BackendError> {
             let mut seed = [0; 32];
             channel.recv_into(&mut seed)?;
             Ok(seed)
         };
-        let half = |channel: &mut Channel| -> Result<Poly<Values>, BackendError> {
-            Ok(ring.from_residues(&pack::unpack(&channel.recv(bytes)?, ring.words(), bits)))
+        let half = |channel: &mut Channel, ring: &Ring| -> Result<Poly<Values>, BackendError> {
+            let bytes = channel.recv(chosen.poly_bytes(ring.limbs()))?;
+            Ok(ring.from_residues(&pack::unpack(&bytes, ring.words(), bits)))
         };
-        let public = PublicKey::from_parts(ring, seed(channel)?, half(channel)?);
+        let joint = chosen.joint;
+        let own = seed(channel)?;
+        let polys = JointKeys::polys(joint.count, chosen.joint_digits());
+        let wide = response_ring(ring, chosen.joint_limbs());
+        let halves = (0..polys).map(|_| half(channel, &wide)).collect::<Result<Vec<_>, _>>()?;
+        let joint = JointKeys::from_parts(&wide, joint.count, joint.digit_bits, own, halves);
         let mut rotations = Vec::with_capacity(layers.elements.len());
         for &element in &layers.elements {
             let seed = seed(channel)?;
-            let halves = (0..chosen.digits()).map(|_| half(channel)).collect::<Result<Vec<_>, _>>()?;
+            let halves = (0..chosen.digits()).map(|_| half(channel, ring)).collect::<Result<Vec<_>, _>>()?;
             let key = SwitchingKey::from_parts(ring, chosen.digit_bits, seed, halves);
             rotations.push(GaloisKey::from_parts(ring, element, key));
         }
-        let keys = Arc::new(Keys { public, rotations });
+        let keys = Arc::new(Keys { joint, rotations });
         self.keys = Some(Arc::clone(&keys));
         Ok(Some(keys))
     }
@@ -668,10 +689,14 @@ impl BackendParty for Server {
         let layer = self.model.server(node);
         let (model, keys) =
             (Arc::clone(&self.model), Arc::clone(self.keys.as_ref().expect("keys were taken")));
-        let seeds = seeds(&mut self.prg, layer.layer.packing().responses());
+        let joints: Vec<usize> = joints(&layer.layer).map(|(_, blocks)| blocks.len()).collect();
+        let seeds = seeds(&mut self.prg, joints.len());
         let small = response_ring(&model.ring, model.layers.ring.kept);
-        let made = seeds[..layer.layer.ahead[1]].par_iter();
-        let covers = made.map(|seed| Cover::new(&model.ring, &small, &layer, &keys, seed)).collect();
+        let made = seeds[..layer.layer.ahead[1]].par_iter().zip(&joints);
+        let cover = |(seed, &count): (&Zeroizing<[u8; 32]>, &usize)| {
+            Cover::new(&model.ring, &small, &layer, &keys, count, seed)
+        };
+        let covers = made.map(cover).collect();
         let seeds = seeds[layer.layer.ahead[1]..].to_vec();
         Ok(Box::new(ServerOnline { model, layer, keys, small, covers, seeds, upload: Vec::new() }))
     }
@@ -683,7 +708,7 @@ struct ServerOnline {
     keys: Arc<Keys>,
     /// The ring of responses: the primes that they keep.
     small: Ring,
-    /// What hides the first responses, for one use.
+    /// What hides the first responses, by a half, for one use.
     covers: Vec<Cover>,
     /// Of the others, for one use.
     seeds: Vec<Zeroizing<[u8; 32]>>,
@@ -713,16 +738,20 @@ impl ServerOnline {
         starts.par_iter().flat_map(rotated).collect()
     }
 
-    /// Step 6 for the sum of an output block: the packed halves of the response, which is the layer's response number `index`, and
-    /// the server's share of it.
-    fn response(&self, sum: Ciphertext<Values>, index: usize) -> Response {
+    /// Step 6 for the sums of output blocks whose responses have a half number `index`: the packed halves, and the server's shares.
+    fn response(
+        &self,
+        sums: Vec<Ciphertext<Values>>,
+        index: usize,
+    ) -> (Vec<Vec<u8>>, Vec<Zeroizing<Vec<u64>>>) {
         let Self { model, layer, keys, small, covers, seeds, .. } = self;
         let ring = &model.ring;
         match covers.get(index) {
-            Some(cover) => (layer.respond(ring, small, sum, cover), cover.share.clone()),
+            Some(cover) => (layer.respond(ring, small, keys, sums, cover), cover.shares.clone()),
             None => {
-                let cover = Cover::new(ring, small, layer, keys, &seeds[index - covers.len()]);
-                (layer.respond(ring, small, sum, &cover), cover.share)
+                let seed = &seeds[index - covers.len()];
+                let cover = Cover::new(ring, small, layer, keys, sums.len(), seed);
+                (layer.respond(ring, small, keys, sums, &cover), cover.shares)
             }
         }
     }
@@ -751,28 +780,34 @@ impl Online for ServerOnline {
         let mut output = Zeroizing::new(vec![0; layer.outputs()]);
         for group in 0..packing.groups() {
             let inputs = self.inputs(group, x);
-            let first = group * blocks.len();
-            for blocks in blocks.chunks(TOGETHER) {
-                let sums = self.layer.evaluate_all(&self.model.ring, &self.keys, &inputs, blocks);
-                let response = |(sum, &block): (Ciphertext<Values>, &usize)| {
-                    let (halves, mut share) = self.response(sum, first + block);
-                    let places = packing.outputs_of(group, block);
-                    for &(slot, place) in &places {
-                        let bias = match bias {
-                            Bias::PerChannel(bias) => bias[place / (h * w)],
-                            Bias::PerElement(bias) => bias[place],
-                        };
-                        let bias = m.mul_factor(m.reduce_signed(bias), multiple);
-                        share[slot] =
-                            layer.rounding.server(m.add(m.mul_factor(share[slot], tools.back), bias));
+            let count = layer.ring.joint.count;
+            let first = group * blocks.len().div_ceil(count);
+            for blocks in blocks.chunks(TOGETHER.next_multiple_of(count)) {
+                let mut sums =
+                    self.layer.evaluate_all(&self.model.ring, &self.keys, &inputs, blocks).into_iter();
+                let joint: Vec<(&[usize], Vec<Ciphertext<Values>>)> = (blocks.chunks(count))
+                    .map(|blocks| (blocks, sums.by_ref().take(blocks.len()).collect()))
+                    .collect();
+                let response = |(blocks, sums): (&[usize], Vec<Ciphertext<Values>>)| {
+                    let (halves, shares) = self.response(sums, first + blocks[0] / count);
+                    let mut opened = Vec::new();
+                    for (&block, share) in blocks.iter().zip(&shares) {
+                        for (slot, place) in packing.outputs_of(group, block) {
+                            let bias = match bias {
+                                Bias::PerChannel(bias) => bias[place / (h * w)],
+                                Bias::PerElement(bias) => bias[place],
+                            };
+                            let bias = m.mul_factor(m.reduce_signed(bias), multiple);
+                            let sum = m.add(m.mul_factor(share[slot], tools.back), bias);
+                            opened.push((place, layer.rounding.server(sum)));
+                        }
                     }
-                    (halves, share, places)
+                    (halves, Zeroizing::new(opened))
                 };
-                let responses: Vec<_> = sums.into_par_iter().zip(blocks).map(response).collect();
-                for ([a, b], share, places) in responses {
-                    channel.send(&a)?;
-                    channel.send(&b)?;
-                    places.into_iter().for_each(|(slot, place)| output[place] = share[slot]);
+                let responses: Vec<_> = joint.into_par_iter().map(response).collect();
+                for (halves, shares) in responses {
+                    halves.iter().try_for_each(|half| channel.send(half))?;
+                    shares.iter().for_each(|&(place, share)| output[place] = share);
                 }
             }
             // All threads give the memory back.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use jaguar_graph::network::Weights;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::params::{ParameterError, RnsParameters, insecure_published_hyena, largest_primes};
-use jaguar_ring::he::rns::{Ciphertext, GaloisKey, Poly, Ring, SecretKey, Values};
+use jaguar_ring::he::rns::{Ciphertext, GaloisKey, JointKeys, Poly, Ring, SecretKey, Values};
 use jaguar_ring::prg::Prg;
 use jaguar_wire::pack;
 
@@ -24,7 +24,7 @@ use super::layer::HyenaLayers;
 use super::packing::Packing;
 use super::places::Places;
 use super::plaintexts::row_pattern;
-use super::search::{self, Chosen, Fitted, Found, MOST_FAILURES, Wanted};
+use super::search::{self, Chosen, Fitted, Found, Joint, MOST_FAILURES, Wanted};
 pub use super::server::ROTATED_TOGETHER;
 use super::server::{Cover, Fixed, Keys, ServerLayer, Terms, sums_together};
 use super::{Form, Layer, PlainPrime, Scaling, response_ring};
@@ -138,7 +138,7 @@ impl Planned {
             (Form::Conventional, _)
             | (Form::Interleaved | Form::Padded | Form::WalshHadamard | Form::Blocks, _) => 1,
         };
-        let ring = |digit_bits| Chosen { params: params.clone(), kept: 1, digit_bits };
+        let ring = |digit_bits| Chosen { params: params.clone(), kept: 1, digit_bits, joint: Joint::ALONE };
         // What counts of a plaintext is the sum of squares of its parts.
         let mut narrow = fitted.clone();
         if pieces > 1 {
@@ -314,7 +314,7 @@ pub struct Bench {
     ring: Ring,
     server: ServerLayer,
     keys: Keys,
-    secret: SecretKey,
+    secrets: Vec<SecretKey>,
     prg: Prg,
     pieces: usize,
     /// The input `[C, H, W]`, all of it the client's share; the server's is zero.
@@ -362,18 +362,21 @@ impl Bench {
             turns.into_iter().filter(|&element| element != 1).chain(moved).collect();
         elements.sort_unstable();
         elements.dedup();
-        let secret = SecretKey::from_prg(&ring, &mut prg);
-        let public = secret.public_key(&mut prg);
-        let digits = planned.ring().digit_bits;
-        let rotations = elements.iter().map(|&e| GaloisKey::new(&secret, e, digits, &mut prg)).collect();
-        let keys = Keys { public, rotations };
+        let (digits, joint) = (planned.ring().digit_bits, planned.ring().joint);
+        let secrets: Vec<SecretKey> =
+            (0..joint.count).map(|_| SecretKey::from_prg(&ring, &mut prg)).collect();
+        let own: Vec<&SecretKey> = secrets.iter().collect();
+        let wide = response_ring(&ring, planned.ring().joint_limbs());
+        let joint = JointKeys::new(&wide, &own, joint.digit_bits, &mut prg);
+        let rotations = elements.iter().map(|&e| GaloisKey::new(own[0], e, digits, &mut prg)).collect();
+        let keys = Keys { joint, rotations };
         let p = layer.fitted.plain.p;
         let x = (0..layer.in_shape().iter().product()).map(|_| prg.next_u64() % p).collect::<Vec<u64>>();
         let zeros = vec![0; x.len()];
         let inputs = inputs.clamp(1, in_blocks);
         let pieces = planned.pieces;
         let mut bench =
-            Self { ring, server, keys, secret, prg, pieces, x, inputs, zeros, samples: Vec::new() };
+            Self { ring, server, keys, secrets, prg, pieces, x, inputs, zeros, samples: Vec::new() };
         if layer.form() == Form::Conventional {
             for sample in &mut chosen {
                 if let Sample::Channels { block, group, plaintexts } = sample {
@@ -439,7 +442,7 @@ impl Bench {
 
     /// The client's step: input block `block` of the first group of tiles, encrypted and packed.
     pub fn encrypt(&mut self, block: usize) -> Upload {
-        let Self { ring, server, secret, prg, .. } = self;
+        let Self { ring, server, secrets, prg, .. } = self;
         let (layer, tools) = (&server.layer, &server.fixed.tools);
         let bits = piece_bits(tools.plain.value(), self.pieces);
         let piece = |piece: usize| {
@@ -450,7 +453,7 @@ impl Bench {
             let x = (piece > 0)
                 .then(|| self.x.iter().map(|&x| tools.plain.modulus().mul(x, factor)).collect::<Vec<u64>>());
             let message = encode(layer, ring, tools, block, x.as_ref().unwrap_or(&self.x));
-            let mut fresh = secret.encrypt(ring, &ring.zero(), &mut Prg::new(seed));
+            let mut fresh = secrets[0].encrypt(ring, &ring.zero(), &mut Prg::new(seed));
             ring.add_assign(&mut fresh.b, &message);
             (fresh.seed, pack::pack(fresh.b.residues(), layer.ring.limb_bits()))
         };
@@ -533,22 +536,29 @@ impl Bench {
         }
     }
 
-    /// The server's last step, with what it makes for it offline: what leaves.
-    pub fn respond(&mut self, sum: &Ciphertext<Values>) -> [Vec<u8>; 2] {
-        let mut seed = [0; 32];
+    /// How many responses share an a half: [`respond`](Self::respond) makes so many.
+    pub fn together(&self) -> usize {
+        self.layer().ring.joint.count.min(self.layer().packing().out_blocks())
+    }
+
+    /// The server's last step for several responses of one sum, with what it makes for it offline: what leaves, their a half first.
+    pub fn respond(&mut self, sum: &Ciphertext<Values>) -> Vec<Vec<u8>> {
+        let (mut seed, count) = ([0; 32], self.together());
         self.prg.fill(&mut seed);
         let Self { ring, server, keys, .. } = self;
         let small = response_ring(ring, server.layer.ring.kept);
-        let cover = Cover::new(ring, &small, server, keys, &seed);
-        server.respond(ring, &small, sum.duplicate(), &cover)
+        let cover = Cover::new(ring, &small, server, keys, count, &seed);
+        let sums = (0..count).map(|_| sum.duplicate()).collect();
+        server.respond(ring, &small, keys, sums, &cover)
     }
 
-    /// The client's last step: its share of the slots.
-    pub fn decrypt(&self, response: &[Vec<u8>; 2]) -> Vec<u64> {
+    /// The client's last step: its shares of the slots of those responses.
+    pub fn decrypt(&self, response: &[Vec<u8>]) -> Vec<Vec<u64>> {
         let chosen = &self.layer().ring;
         let small = response_ring(&self.ring, chosen.kept);
         let tools = &self.server.fixed.tools;
-        decrypt(&self.secret, &small, chosen.limb_bits(), tools, response).to_vec()
+        let shares = decrypt(&self.secrets, &small, chosen.limb_bits(), tools, response);
+        shares.iter().map(|share| share.to_vec()).collect()
     }
 
     /// Whether diagonal `i` of a group, turned, has what it should in the slots of all outputs of its block: computed once
@@ -556,7 +566,7 @@ impl Bench {
     pub fn is_right(&self, sample: usize, i: usize, turned: &Ciphertext<Values>) -> bool {
         let (layer, tools) = (self.layer(), &self.server.fixed.tools);
         let m = tools.plain.modulus();
-        let phase = self.secret.phase(&self.ring, turned);
+        let phase = self.secrets[0].phase(&self.ring, turned);
         let got = tools.batch.decode(&tools.plain.round(&self.ring, &phase));
         let (block, terms, packing) = match (&self.samples[sample], layer.packing()) {
             (Sample::Channels { block, group, .. }, Places::Channels(packing)) => (block, &group[i], packing),
@@ -683,8 +693,11 @@ mod tests {
         assert_eq!(bytes * counts.ciphertexts / planned.pieces, up);
         let sums = bench.sums(0, &bench.rotate(&[upload], true), true);
         let response = bench.respond(&sums[0]);
-        assert_eq!(response.iter().map(Vec::len).sum::<usize>() * counts.responses, down);
-        assert_eq!(bench.decrypt(&response).len(), planned.layer(0).packing().slots());
+        let joints = planned.layer(0).packing().joints(planned.ring().joint.count);
+        assert!(response.iter().all(|half| half.len() * (counts.responses + joints) == down));
+        let shares = bench.decrypt(&response);
+        assert_eq!((shares.len(), response.len()), (bench.together(), bench.together() + 1));
+        assert!(shares.iter().all(|share| share.len() == planned.layer(0).packing().slots()));
     }
 
     #[test]

@@ -162,8 +162,9 @@ impl Case {
             }
             if sample + 1 == samples && self.responds {
                 let (response, seconds) = timed(|| bench.respond(&sums[0]));
-                units.respond = seconds;
-                units.decrypt = timed(|| bench.decrypt(&response)).1;
+                let each = bench.together() as f64;
+                units.respond = seconds / each;
+                units.decrypt = timed(|| bench.decrypt(&response)).1 / each;
             }
         }
         units.sum /= sums_made.max(1) as f64;
