@@ -756,22 +756,27 @@ fn a_layer_in_slots_by_hand() {
     let geometry = layer.geometry();
     assert_eq!((geometry.ring_dim, geometry.maps_per_ciphertext), (8192, 1));
     assert_eq!((geometry.ciphertexts, geometry.responses), (64, 64));
-    // "ring N = 8192, q of 3 primes of 56 bits (154.4 bits of security), 2 of them in responses"
+    // "ring N = 8192, q of 3 primes of 56 bits (154.4 bits of security), 2 of them in responses, of which 4 share an a half"
     let text = plan.backends[0].describe();
     let numbers: Vec<f64> =
         text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-    let (limbs, bits, kept) = (numbers[1], numbers[2], numbers[5]);
+    let [limbs, bits, kept, together] = [1, 2, 5, 6].map(|at| numbers[at]);
+    let halves = (64.0 / together).ceil();
     assert_eq!(layer.traffic().online.0 as f64, 64.0 * (32.0 + limbs * bits * 1024.0), "{text}");
-    assert_eq!(layer.traffic().online.1 as f64, 64.0 * 2.0 * kept * bits * 1024.0, "{text}");
+    assert_eq!(layer.traffic().online.1 as f64, (64.0 + halves) * kept * bits * 1024.0, "{text}");
     let before = p.nodes[3].offline.seconds.unwrap();
     close(before.client, 64.0 * limbs * 2e-4 / 2.0);
-    let dropped = limbs * (limbs - 1.0) - kept * (kept - 1.0);
-    let cover = limbs * 4e-4 + 2.0 * limbs * 1e-4 + dropped * 2e-5 + kept * (2e-5 + 2e-5) + 1e-4;
-    close(before.server, 64.0 * cover / 2.0);
+    // Encryptions of zero have a prime more than responses, if there is one; a third of each is its b half.
+    let wide = (kept + 1.0).min(limbs);
+    let dropped = (wide * (wide - 1.0) - kept * (kept - 1.0)) / 2.0;
+    let half = wide * (4e-4 / 3.0 + 1e-4) + dropped * 2e-5;
+    let cover = halves * (half + wide * 4e-4 / 3.0) + 64.0 * (half + kept * (2e-5 + 2e-5) + 1e-4);
+    close(before.server, cover / 2.0);
     let online = p.nodes[3].online.seconds.unwrap();
     let sent = 1e-4 + limbs * (2e-5 + 1e-4 + 1e-5);
-    let opened = kept * (2.0 * 1e-5 + 3.0 * 1e-4 + 2e-5 + 2e-5) + 1e-4;
-    close(online.client, 64.0 * (sent + opened) / 2.0);
+    let half = kept * (1e-5 + 1e-4);
+    let opened = half + kept * (2e-5 + 2e-5) + 1e-4;
+    close(online.client, (64.0 * (sent + opened) + halves * half) / 2.0);
 }
 
 /// A step that does not suit its operation is refused: without a protocol a ReLU would be computed on shares.

@@ -64,6 +64,8 @@ pub(crate) struct InterleavedWork {
     pub(crate) most: [usize; 2],
     /// Products in one sum, at most.
     pub(crate) longest: usize,
+    /// Products of one output block with inputs that are rotated, at most.
+    pub(crate) turned: usize,
 }
 
 /// A rotation of inputs, before the products: a baby step and a step of places.
@@ -329,8 +331,8 @@ impl Interleaved {
     fn counted(&self) -> (Vec<Turn>, InterleavedWork) {
         let mut turns = BTreeSet::new();
         let mut of = |block: usize| {
-            // Sums, products, the longest sum's products, sums that are moved.
-            let mut count = [0; 4];
+            // Sums, products, the longest sum's products, sums that are moved, products with rotated inputs.
+            let mut count = [0; 5];
             let inputs = self.inputs_of(block);
             // Without groups all input blocks but the last are alike.
             let counted: Vec<(usize, usize)> = match self.spec().groups {
@@ -343,6 +345,7 @@ impl Interleaved {
                     for (_, turn) in self.terms(block, giant, input..input + 1) {
                         turns.insert(turn);
                         products += times;
+                        count[4] += if self.turned_by(turn) > 0 { times } else { 0 };
                     }
                 }
                 let is_moved = self.giant_element(giant).is_some();
@@ -355,19 +358,20 @@ impl Interleaved {
         };
         let blocks = self.out_blocks();
         // Without groups all blocks but the last are alike.
-        let counts: Vec<([usize; 4], usize)> = match self.spec().groups {
+        let counts: Vec<([usize; 5], usize)> = match self.spec().groups {
             1 => vec![(of(0), blocks - 1), (of(blocks - 1), 1)],
             _ => (0..blocks).map(|block| (of(block), 1)).collect(),
         };
         let total = |i: usize| counts.iter().map(|(count, times)| count[i] * times).sum();
-        let [sums, products, longest] =
-            [0, 1, 2].map(|i| counts.iter().map(|(count, _)| count[i]).max().unwrap_or(0));
+        let [sums, products, longest, turned] =
+            [0, 1, 2, 4].map(|i| counts.iter().map(|(count, _)| count[i]).max().unwrap_or(0));
         let work = InterleavedWork {
             sums: total(0),
             products: total(1),
             moved: total(3),
             most: [sums, products],
             longest,
+            turned,
         };
         (turns.into_iter().collect(), work)
     }

@@ -72,12 +72,12 @@ impl Places {
         self.groups() * self.out_blocks().div_ceil(count)
     }
 
-    /// Whether any input is rotated before it is multiplied.
-    pub(crate) fn turns_inputs(&self) -> bool {
+    /// Of an output block's products, the share whose inputs are rotated.
+    pub(crate) fn turned_share(&self) -> f64 {
         match self {
-            Self::Channels(packing) => packing.taps().len() > 1,
-            Self::Interleaved(packing) => packing.turns().iter().any(|&turn| packing.turned_by(turn) > 0),
-            Self::Blocks(packing) => packing.work().turned > 0,
+            Self::Channels(packing) => 1.0 - 1.0 / packing.taps().len() as f64,
+            Self::Interleaved(packing) => packing.work().turned as f64 / packing.work().most[1] as f64,
+            Self::Blocks(packing) => f64::from(u8::from(packing.work().turned > 0)),
         }
     }
 

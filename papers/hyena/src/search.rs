@@ -377,7 +377,7 @@ impl Fitted {
         };
         let together = if numbers { self.diagonals() * self.taps() } else { 1.0 };
         let fresh = Noise::fresh().add_plain().multiply(gain * together);
-        let turned = if self.packing.turns_inputs() { gain } else { 0.0 };
+        let turned = gain * self.packing.turned_share();
         fresh + switched.multiply(turned + self.diagonals() - 1.0)
     }
 

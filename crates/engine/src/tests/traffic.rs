@@ -64,29 +64,29 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "hyena",
         [
-            "09389558f4bfe35bd9d06b0a2c3f885ad9d29f62056cdfb3d9bb4ae4c5b46197",
-            "9c564fb7081d1c51a0d7da629132528dcd9a0472654b6a4f501705e93396f747",
+            "46c82ef74e1c3ab9cee97a1eddbfac9126980f6af7581f06fd2b202ddda3c1db",
+            "0f763828cf34f96bd1168a0601469a13df4fb57c9e54f01d0d2cd325404da9e4",
         ],
     ),
     (
         "hyena-padded",
         [
-            "a8ebeec05496888ae1213d711f85c9351445c6fc0980cb09135e48649746d8c4",
-            "e58ae012feb20c2590c8f2c30ad3b0672c047acdfe2ae70b004b0e47f9908ab0",
+            "587e20485d367502e4c84867b49e937d6cdc6ceeaa937912850bc17759c98704",
+            "c37d10e94aa61abb6253f260fcc2debf1f5f716615b91d0fb1fffbcf3d9a5fca",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "08f01fbabd5b8159d1c8f65bf6b4b8ed2bfb535f69e7a7c0e71a46017522ac9d",
-            "2d4cd29fef99c8b9f68d04542a39a2c05067fed813047a28cf4a905b62276130",
+            "380710331047e69f8a292a787e064c41e81e8094bea7a0a742924bedb23631b5",
+            "efd6025126c742d8b00ac305a62c534c85f5dc89119c58d9d08ba7f467d281f4",
         ],
     ),
     (
         "cirencode",
         [
-            "14c6c9a7e3e28c74c864d9f7836421cffc548046223e68742e96021ee5dec9e6",
-            "255ee4eaeea16afa6af2b1a26362b9206c9ff2fe63deb831d27b37ccbfcbac2f",
+            "530a5c872cf6f16160db4107ff36ca5c8c306c72251e1ba0a401aa4798c0fcb5",
+            "c2212d13ca92ee62729b93fb18d04ef2d547763e340b4a459d8bcffd80e15795",
         ],
     ),
     (
