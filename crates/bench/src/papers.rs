@@ -188,7 +188,8 @@ impl Paper {
                             5,
                         )
                         .without_plot(),
-                        record("convfhe-layers", &["convfhe", "--only", "layers"], &[], 5).without_plot(),
+                        record("convfhe-layers", &["convfhe", "--only", "layers", "--vectors"], &[], 8)
+                            .without_plot(),
                         record("convfhe-networks", &["convfhe", "--only", "networks"], &[], 60)
                             .without_plot(),
                     ]

@@ -30,7 +30,8 @@ fn planned(description: Description, context: &Context) -> Result<Planned> {
     Ok(Planned { plan: Arc::new(plan), input })
 }
 
-/// Evaluates networks by turns, so often, each up to its layer number `first`, or to its end.
+/// Evaluates networks by turns, so often, each up to its layer number `first`, or to its end. Behind each comes what is compared with
+/// it, by its place in the list.
 ///
 /// # Errors
 /// If a network does not fit the set, or memory does not suffice.
@@ -41,6 +42,7 @@ pub fn measure(
     repeats: u32,
     mut made: impl FnMut(Keys),
     mut row: impl FnMut(Layer),
+    mut behind: impl FnMut(usize) -> Result<()>,
 ) -> Result<()> {
     let named = networks.into_iter().map(|description| {
         let name = description.name.clone();
@@ -76,11 +78,12 @@ pub fn measure(
         memory_bytes: needed as f64,
     });
     for _ in 0..repeats {
-        for Planned { plan, input } in &networks {
+        for (place, Planned { plan, input }) in networks.iter().enumerate() {
             evaluator = evaluator.with(Arc::clone(plan))?;
             let name = &plan.description().name;
             evaluate(context, &secret, (plan, &evaluator), input, first, &mut row)
                 .with_context(|| name.clone())?;
+            behind(place)?;
         }
     }
     Ok(())
@@ -143,8 +146,14 @@ mod tests {
         for (first, indices) in [(Some(1), vec![1]), (None, vec![1, 2])] {
             let networks = vec![shapes::layer(4, 6, 3), shapes::layer(12, 6, 5)];
             let names: Vec<_> = networks.iter().map(|network| network.name.clone()).collect();
-            let (mut keys, mut rows) = (Vec::new(), Vec::new());
-            measure(&context, networks, first, 2, |of| keys.push(of), |layer| rows.push(layer)).unwrap();
+            let (mut keys, mut rows, mut places) = (Vec::new(), Vec::new(), Vec::new());
+            let behind = |place| {
+                places.push(place);
+                Ok(())
+            };
+            measure(&context, networks, first, 2, |of| keys.push(of), |layer| rows.push(layer), behind)
+                .unwrap();
+            assert_eq!(places, [0, 1, 0, 1]);
             assert_eq!(keys.len(), 1);
             assert_eq!(keys[0].wire_bytes, key_specs(&context).unwrap().bytes(&context).unwrap() as f64);
             let expected =

@@ -3,8 +3,8 @@
 //! | table | what is measured |
 //! |---|---|
 //! | `relu` | polynomials for ReLU: levels and error |
-//! | `convolution` | Figure 5: one convolution by batch and kernel, beside the same in slots |
-//! | `layers` | Figure 6: one layer by phase, by batch and kernel |
+//! | `convolution` | Figure 5 and Table I: one convolution by batch and kernel, beside the same in slots; encrypted weights (IV-D) |
+//! | `layers` | Figure 6: one layer by phase, by batch and kernel, beside the same in slots |
 //! | `networks` | Tables III and IV: networks by phase; kernels take turns |
 //! | `interactive` | compiled models by the interactive protocol: seconds, bytes, rounds |
 //!
@@ -16,6 +16,7 @@ mod paper;
 mod polynomials;
 mod rows;
 mod shapes;
+mod slots;
 mod tables;
 
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
 use self::rows::{Convolution, Keys, Layer, Polynomial};
+use self::slots::Baseline;
 use crate::e2e::Run;
 use crate::e2e::session::{Session, Way};
 use crate::kit::kit;
@@ -48,7 +50,7 @@ pub struct Args {
     /// INSECURE: small rings and small shapes, to test the benchmark in seconds. Its figures say nothing.
     #[arg(long)]
     small: bool,
-    /// Also times convolutions in slots, the paper's baseline; they are counted in any case.
+    /// Also times convolutions and layers in slots, the paper's baseline; convolutions are counted in any case.
     #[arg(long)]
     vectors: bool,
     /// Only networks whose names contain this, e.g. `d20` or `k3`.
@@ -86,6 +88,8 @@ pub struct Figures {
     pub convolutions: Vec<Convolution>,
     pub keys: Vec<Keys>,
     pub layers: Vec<Layer>,
+    /// The same layers in slots.
+    pub slots: Vec<Layer>,
     pub networks: Vec<Layer>,
     pub interactive: Vec<Run>,
 }
@@ -107,7 +111,7 @@ const PAPER: Sizes = Sizes {
 };
 
 const SMALL: Sizes =
-    Sizes { literal: || Literal::insecure(10), batches: &[4, 16], kernels: &[3, 5], single: &[(4, 6)] };
+    Sizes { literal: || Literal::insecure(10), batches: &[4, 16], kernels: &[3, 5], single: &[(4, 8)] };
 
 impl Sizes {
     fn networks(&self, small: bool) -> Vec<Description> {
@@ -146,7 +150,10 @@ pub fn run(args: &Args) -> Result<()> {
         };
         convolutions::measure(&ring()?, sizes.batches, sizes.kernels, args.repeats, args.vectors, row)?;
     }
-    let mut evaluated = |networks: Vec<Description>, first: Option<u32>| -> Result<Vec<Layer>> {
+    let mut evaluated = |networks: Vec<Description>,
+                         first: Option<u32>,
+                         behind: &mut dyn FnMut(usize) -> Result<()>|
+     -> Result<Vec<Layer>> {
         let mut layers = Vec::new();
         let named =
             |d: &Description| args.filter.as_ref().is_none_or(|filter| d.name.contains(filter.as_str()));
@@ -157,17 +164,44 @@ pub fn run(args: &Args) -> Result<()> {
             eprintln!("{network}: layer {index} of {all}: {:.2} s", layer.seconds());
             layers.push(layer);
         };
-        layers::measure(&ring()?, networks, first, args.repeats, |keys| figures.keys.push(keys), row)?;
+        layers::measure(
+            &ring()?,
+            networks,
+            first,
+            args.repeats,
+            |keys| figures.keys.push(keys),
+            row,
+            behind,
+        )?;
         Ok(layers)
     };
     if wanted(Part::Layers) {
-        let single = sizes.single.iter().flat_map(|&(channels, side)| {
-            sizes.kernels.iter().map(move |&kernel| shapes::layer(channels, side, kernel))
-        });
-        figures.layers = evaluated(single.collect(), Some(1))?;
+        let single = sizes
+            .single
+            .iter()
+            .flat_map(|&(channels, side)| sizes.kernels.iter().map(move |&kernel| [channels, side, kernel]));
+        let single: Vec<_> = single.collect();
+        let networks: Vec<_> =
+            single.iter().map(|&[channels, side, kernel]| shapes::layer(channels, side, kernel)).collect();
+        let names: Vec<_> = networks.iter().map(|network| network.name.clone()).collect();
+        let baseline = match args.vectors {
+            true => Some(Baseline::new(cpu, (sizes.literal)(), threads)?),
+            false => None,
+        };
+        let mut slots = Vec::new();
+        let mut behind = |place: usize| {
+            if let Some(baseline) = &baseline {
+                let layer = baseline.layer(&names[place], single[place])?;
+                eprintln!("{}, in slots: {:.2} s", layer.network, layer.seconds());
+                slots.push(layer);
+            }
+            Ok(())
+        };
+        figures.layers = evaluated(networks, Some(1), &mut behind)?;
+        figures.slots = slots;
     }
     if wanted(Part::Networks) {
-        figures.networks = evaluated(sizes.networks(args.small), args.first)?;
+        figures.networks = evaluated(sizes.networks(args.small), args.first, &mut |_| Ok(()))?;
     }
     if wanted(Part::Interactive) {
         if args.models.is_empty() {

@@ -23,11 +23,16 @@ pub struct Convolution {
     pub packing_seconds: f64,
     /// Processor time of the three.
     pub busy_seconds: f64,
+    /// Products and packing, where weights are encrypted.
+    pub encrypted_seconds: f64,
+    pub encrypted_busy_seconds: f64,
+    /// Rotations (automorphisms of packing), products with weights, and keys.
+    pub counts: [usize; 3],
     /// 0 if it was not timed.
     pub vector_seconds: f64,
     pub vector_busy_seconds: f64,
-    pub vector_rotations: usize,
-    pub vector_products: usize,
+    /// The same in slots.
+    pub vector_counts: [usize; 3],
 }
 
 impl Convolution {

@@ -13,7 +13,9 @@ pub fn all(figures: &Figures) -> Vec<Table> {
     let made = [
         polynomials(figures),
         convolutions(figures),
+        costs(figures),
         layers(figures),
+        slots(figures),
         networks(figures),
         keys(figures),
         interactive(figures),
@@ -72,8 +74,7 @@ fn convolutions(figures: &Figures) -> Table {
             significant(ours),
             significant(ours / smallest),
             significant(of(runs, |c| c.busy_seconds)),
-            runs[0].vector_rotations.to_string(),
-            runs[0].vector_products.to_string(),
+            significant(of(runs, |c| c.encrypted_busy_seconds)),
             or_none(vector),
             or_none(of(runs, |c| c.vector_busy_seconds)),
             or_none(of(runs, |c| c.vector_busy_seconds / c.busy_seconds)),
@@ -92,8 +93,7 @@ fn convolutions(figures: &Figures) -> Table {
             "ours",
             "beside least k",
             "processor",
-            "slots: rotations",
-            "slots: products",
+            "encrypted weights, processor",
             "slots",
             "slots, processor",
             "slots / ours, processor",
@@ -101,9 +101,36 @@ fn convolutions(figures: &Figures) -> Table {
         numbers_from: 0,
         rows: rows.collect(),
         notes:
-            "Ours: B products and packing; making plaintexts of the weights stands before. In slots: four \
-                convolutions of B/2 channels, since half as many values fit; plaintexts are there."
+            "Ours: B products and packing; making plaintexts of the weights stands before. Encrypted weights are there, as plaintexts in slots are. \
+                In slots: four convolutions of B/2 channels, since half as many values fit."
                 .into(),
+    }
+}
+
+/// Table I of the paper, for the shapes that were measured.
+fn costs(figures: &Figures) -> Table {
+    let rows = by_case(figures).into_iter().map(|((batch, kernel), runs)| {
+        let counts = [runs[0].counts, runs[0].vector_counts].concat();
+        [batch, kernel].into_iter().chain(counts).map(|count| count.to_string()).collect()
+    });
+    Table {
+        name: "costs",
+        title: "what one convolution takes, by batch and kernel (Table I)".into(),
+        header: vec![
+            "B",
+            "k",
+            "rotations",
+            "products",
+            "keys",
+            "slots: rotations",
+            "slots: products",
+            "slots: keys",
+        ],
+        numbers_from: 0,
+        rows: rows.collect(),
+        notes: "Of 2^16 values: one ciphertext, and two in slots. Rotations of ours are packing's, at level 0; those in slots at level 1. Horner's rule \
+                moves the sums of channels with one key; the paper's baseline has B for them."
+            .into(),
     }
 }
 
@@ -111,22 +138,24 @@ fn phases(runs: &[&Layer]) -> Vec<String> {
     (0..6).map(|i| significant(of(runs, |l| l.phases()[i]))).collect()
 }
 
-fn layers(figures: &Figures) -> Table {
-    let groups = grouped(&figures.layers, |l| (l.network.clone(), l.index));
-    // In the order in which they were measured.
-    let order = figures.layers.iter().map(|l| l.network.clone());
-    let mut seen: Vec<String> = Vec::new();
-    for name in order {
-        if !seen.contains(&name) {
-            seen.push(name);
+/// Layers by name, in the order in which they were measured.
+fn by_name(layers: &[Layer]) -> Vec<(&str, Vec<&Layer>)> {
+    let mut named: Vec<(&str, Vec<&Layer>)> = Vec::new();
+    for layer in layers {
+        match named.iter_mut().find(|(name, _)| *name == layer.network) {
+            Some((_, runs)) => runs.push(layer),
+            None => named.push((&layer.network, vec![layer])),
         }
     }
-    let rows = seen.iter().map(|name| {
-        let runs = &groups[&(name.clone(), 1)];
-        let mut row = vec![name.clone()];
-        row.extend(phases(runs));
-        row.push(significant(of(runs, Layer::seconds)));
-        row.push(significant(of(runs, |l| l.busy_seconds)));
+    named
+}
+
+fn layers(figures: &Figures) -> Table {
+    let rows = by_name(&figures.layers).into_iter().map(|(name, runs)| {
+        let mut row = vec![name.to_owned()];
+        row.extend(phases(&runs));
+        row.push(significant(of(&runs, Layer::seconds)));
+        row.push(significant(of(&runs, |l| l.busy_seconds)));
         row
     });
     Table {
@@ -146,6 +175,39 @@ fn layers(figures: &Figures) -> Table {
         numbers_from: 1,
         rows: rows.collect(),
         notes: String::new(),
+    }
+}
+
+/// The same layers in slots, beside ours.
+fn slots(figures: &Figures) -> Table {
+    let ours = by_name(&figures.layers);
+    let rows = by_name(&figures.slots).into_iter().map(|(name, runs)| {
+        let busy = |runs: &[&Layer]| of(runs, |l| l.busy_seconds);
+        let found = ours.iter().find(|(there, _)| *there == name).map(|(_, runs)| busy(runs));
+        let mut row = vec![name.to_owned()];
+        row.extend([0, 2, 3, 5, 4].map(|phase| significant(of(&runs, |l| l.phases()[phase]))));
+        row.push(significant(busy(&runs)));
+        row.push(found.map_or("-".into(), significant));
+        row.push(found.map_or("-".into(), |ours| format!("{:.0} %", 100.0 * (1.0 - ours / busy(&runs)))));
+        row
+    });
+    Table {
+        name: "slots",
+        title: "one layer in slots by phase, seconds, beside ours (Figure 6)".into(),
+        header: vec![
+            "layer",
+            "convolution",
+            "ModUp, CtoS",
+            "sine",
+            "StoC",
+            "ReLU",
+            "processor",
+            "ours, processor",
+            "ours saves",
+        ],
+        numbers_from: 1,
+        rows: rows.collect(),
+        notes: "By turns with ours. Weights' plaintexts are there in slots; ours makes them. The paper's saves 13 to 83 %.".into(),
     }
 }
 
@@ -361,6 +423,22 @@ mod tests {
     }
 
     #[test]
+    fn layers_in_slots_stand_beside_ours() {
+        let slots = [4.0, 8.0, 6.0].map(|seconds| layer("other", 1, seconds));
+        let ours = [1.0, 2.0, 3.0].map(|seconds| layer("other", 1, seconds));
+        let alone = layer("alone", 1, 1.0);
+        let figures = Figures {
+            layers: ours.into(),
+            slots: [slots.to_vec(), vec![alone]].concat(),
+            ..Figures::default()
+        };
+        let table = &all(&figures)[1];
+        // Processor time is three times the argument: 18 beside 6.
+        assert_eq!(table.rows[0], ["other", "6.00", "12.0", "6.00", "6.00", "6.00", "18.0", "6.00", "67 %"]);
+        assert_eq!(table.rows[1][7..], ["-", "-"]);
+    }
+
+    #[test]
     fn kernels_stand_beside_the_least_one() {
         let row = |kernel, seconds| Convolution {
             batch: 4,
@@ -370,15 +448,17 @@ mod tests {
             products_seconds: seconds,
             packing_seconds: seconds,
             busy_seconds: 4.0,
+            encrypted_seconds: 5.0,
+            encrypted_busy_seconds: 6.0,
+            counts: [3, 4, 2],
             vector_seconds: 0.0,
             vector_busy_seconds: 0.0,
-            vector_rotations: 7,
-            vector_products: 9,
+            vector_counts: [7, 9, 5],
         };
         let figures = Figures { convolutions: vec![row(3, 1.0), row(5, 1.5)], ..Figures::default() };
-        let table = &all(&figures)[0];
-        assert_eq!(table.rows[1][6..8], ["3.00", "1.50"]);
-        assert_eq!(table.rows[1][8], "4.00");
-        assert_eq!(table.rows[1][11], "-");
+        let tables = all(&figures);
+        assert_eq!(tables[0].rows[1][6..8], ["3.00", "1.50"]);
+        assert_eq!(tables[0].rows[1][8..11], ["4.00", "6.00", "-"]);
+        assert_eq!(tables[1].rows[1], ["4", "5", "3", "4", "2", "7", "9", "5"]);
     }
 }
