@@ -166,7 +166,7 @@ fn main() -> Result<()> {
     ensure!(blocks <= 16, "at most 16 blocks a stage");
     ensure!(blocks > 0 || log_n > 10, "the tail takes N = 2^12 or more");
     let side = if blocks == 0 { 28 >> (8 - log_n / 2) } else { 1 << (log_n / 2 - 3) };
-    let literal = if log_n == 16 { Literal::n16() } else { Literal::insecure(u32::try_from(log_n)?) };
+    let literal = if log_n == 16 { Literal::n16() } else { Literal::n16().insecure(u32::try_from(log_n)?) };
 
     let mut prg = Prg::new([7; 32]);
     let network = if blocks == 0 { tail(&mut prg, side) } else { resnet(&mut prg, side, blocks) };

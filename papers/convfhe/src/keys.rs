@@ -444,8 +444,8 @@ mod tests {
             let set = Set::by_name(&name).unwrap();
             let context = context(set.params());
             let specs = key_specs(&context).unwrap();
-            for relu in COMPOSITES {
-                let params = set.params();
+            let params = set.params();
+            for relu in COMPOSITES.into_iter().filter(|relu| relu.levels() <= set.relu_levels()) {
                 let moduli = (0..=params.top()).map(|level| params.modulus(level)).collect();
                 let plan = circuits::Plan::new(values(params), relu);
                 let counts = plan.counts(params.n() / 2, moduli).unwrap();
@@ -462,6 +462,9 @@ mod tests {
         // The goal is 1.2 GB.
         assert_eq!(file_bytes(&context, &specs).unwrap(), 1_181_291_849);
         assert!(client_memory(&context, &specs).unwrap() < 2 << 30);
+        let coarse = context(Set::by_name(COARSE_SET).unwrap().params());
+        let specs = key_specs(&coarse).unwrap();
+        assert_eq!(file_bytes(&coarse, &specs).unwrap(), 843_314_505);
     }
 
     /// The most memory that the process had, in bytes.

@@ -30,7 +30,7 @@ pub use evaluation::{Figures, InProcess};
 use form::Form;
 pub use machine::memory;
 pub use model::{Calibration, Compiled, Inputs, Loaded, ModelError, Simulated};
-pub use sets::{DEFAULT_SET, Set, SetError};
+pub use sets::{COARSE_SET, DEFAULT_SET, Set, SetError};
 pub use split::{NoCut, last_layers};
 pub use stress::{STRESS_MARGIN, stress};
 

@@ -7,8 +7,13 @@ use std::fmt;
 use jaguar_ckks::circuits::COMPOSITES;
 use jaguar_ckks::{Literal, Parameters};
 
+use crate::network::fits;
+
 /// The default.
 pub const DEFAULT_SET: &str = "n16";
+
+/// That with fewer levels for ReLU: smaller keys and less time, for larger errors.
+pub const COARSE_SET: &str = "n16-relu8";
 
 /// log2 N of the sets that protect nothing: for tests, and for measuring in little memory.
 const INSECURE_LOG_N: [u32; 3] = [10, 12, 14];
@@ -38,7 +43,9 @@ pub enum SetError {
 
 impl Set {
     fn literals() -> impl Iterator<Item = Literal> {
-        [Literal::n16()].into_iter().chain(INSECURE_LOG_N.map(Literal::insecure))
+        let insecure = INSECURE_LOG_N.map(|log_n| Literal::n16().insecure(log_n));
+        let secure = [Literal::n16(), Literal::n16_relu8()];
+        secure.into_iter().chain(insecure).chain([Literal::n16_relu8().insecure(10)])
     }
 
     /// The names of all sets, the default first.
@@ -73,9 +80,10 @@ impl Set {
         self.params.security().is_none()
     }
 
-    /// How many levels there are for ReLU: those of the finest polynomial.
+    /// How many levels there are for ReLU: those of the finest polynomial that fits.
     pub fn relu_levels(&self) -> usize {
-        COMPOSITES.iter().map(|composite| composite.levels()).max().unwrap_or(0)
+        let fitting = COMPOSITES.iter().filter(|composite| fits(&self.params, **composite));
+        fitting.map(|composite| composite.levels()).max().unwrap_or(0)
     }
 }
 
@@ -101,18 +109,19 @@ mod tests {
             let set = Set::by_name(&name).unwrap();
             assert_eq!(set.name(), name);
             assert_eq!(set.is_insecure(), set.params().security().is_none());
-            assert_eq!(set.is_insecure(), name != "n16");
-            let finest = COMPOSITES[COMPOSITES.len() - 1];
-            assert_eq!(set.relu_levels(), finest.levels());
+            assert_eq!(set.is_insecure(), ![DEFAULT_SET, COARSE_SET].contains(&&*name));
+            assert_eq!(set.relu_levels(), if name.ends_with("relu8") { 8 } else { 11 });
         }
-        assert_eq!(Set::by_name("n16").unwrap().to_string(), "n16: 144 bits on record");
+        for name in [DEFAULT_SET, COARSE_SET] {
+            assert_eq!(Set::by_name(name).unwrap().to_string(), format!("{name}: 144 bits on record"));
+        }
     }
 
     #[test]
     fn other_names_are_refused_and_shown_in_part() {
         for name in ["", "n17", "N16", "insecure", "n16\n"] {
             let refusal = Set::by_name(name).unwrap_err().to_string();
-            assert!(refusal.contains("there are n16, insecure-n10"), "{refusal}");
+            assert!(refusal.contains("there are n16, n16-relu8, insecure-n10"), "{refusal}");
         }
         assert!(Set::by_name(&"x\u{7}".repeat(1000)).unwrap_err().to_string().len() < 120);
     }

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn context() -> Arc<Context> {
-        Context::new(Cpu::detect(), Parameters::new(&Literal::insecure(10)).unwrap(), 1).unwrap()
+        Context::new(Cpu::detect(), Parameters::new(&Literal::n16().insecure(10)).unwrap(), 1).unwrap()
     }
 
     #[test]

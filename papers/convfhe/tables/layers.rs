@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn layers_are_measured_by_turns() {
-        let params = Parameters::new(&Literal::insecure(10)).unwrap();
+        let params = Parameters::new(&Literal::n16().insecure(10)).unwrap();
         let context = Context::new(Cpu::detect(), params, 1).unwrap();
         for (first, indices) in [(Some(1), vec![1]), (None, vec![1, 2])] {
             let networks = vec![shapes::layer(4, 6, 3), shapes::layer(12, 6, 5)];

@@ -111,7 +111,7 @@ const PAPER: Sizes = Sizes {
 };
 
 const SMALL: Sizes =
-    Sizes { literal: || Literal::insecure(10), batches: &[4, 16], kernels: &[3, 5], single: &[(4, 8)] };
+    Sizes { literal: || Literal::n16().insecure(10), batches: &[4, 16], kernels: &[3, 5], single: &[(4, 8)] };
 
 impl Sizes {
     fn networks(&self, small: bool) -> Vec<Description> {

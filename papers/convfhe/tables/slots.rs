@@ -363,7 +363,7 @@ mod tests {
     /// The baseline is timed as it is: it must be a convolution.
     #[test]
     fn slots_hold_the_convolution() {
-        let params = Parameters::new(&Literal::insecure(10)).unwrap();
+        let params = Parameters::new(&Literal::n16().insecure(10)).unwrap();
         let context = Context::new(Cpu::detect(), params, 1).unwrap();
         let secret = SecretKey::generate(&context);
         let baseline = InSlots { channels: 8, side: 8, kernel: 3 };
@@ -416,7 +416,7 @@ mod tests {
     /// It is timed as it is: what comes out of a layer is compared with the polynomials, or refused.
     #[test]
     fn a_layer_in_slots_is_one() {
-        let mut baseline = Baseline::new(Cpu::detect(), Literal::insecure(10), 1).unwrap();
+        let mut baseline = Baseline::new(Cpu::detect(), Literal::n16().insecure(10), 1).unwrap();
         for (channels, side, kernel) in [(4, 8, 3), (16, 4, 3)] {
             let layer = baseline.layer("small", [channels, side, kernel]).unwrap();
             assert_eq!((layer.index, layer.packing_seconds), (1, 0.0));

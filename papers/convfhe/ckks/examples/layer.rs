@@ -1,5 +1,6 @@
 //! Prints how long a layer takes, by phase, and what it errs by: `cargo run --release --package jaguar-ckks --example
-//! layer -- [LOG_N] [CHANNELS] [SIDE] [KERNEL] [THREADS]`, by default a layer of ResNet-20: 16, 16, 32, 3 and 1. N = 2^16
+//! layer -- [LOG_N] [CHANNELS] [SIDE] [KERNEL] [THREADS] [HALVES] [RELU]`, by default a layer of ResNet-20: 16, 16, 32, 3, 1, 1 and 7-7-13.
+//! With 2 halves every coefficient has a value, with 1 every second one. With 7-15 the set is that of eight levels for ReLU. N = 2^16
 //! takes 9 GB.
 
 use std::error::Error;
@@ -44,20 +45,23 @@ fn random(prg: &mut Prg, count: usize, size: f64) -> Vec<f64> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
-    let mut next = |default: usize| arguments.next().unwrap_or(Ok(default));
-    let (log_n, channels, side, size, threads) = (next(16)?, next(16)?, next(32)?, next(3)?, next(1)?);
-    let literal = if log_n == 16 { Literal::n16() } else { Literal::insecure(u32::try_from(log_n)?) };
+    let mut arguments = std::env::args().skip(1);
+    let mut next = |default: usize| arguments.next().map_or(Ok(default), |argument| argument.parse());
+    let (log_n, channels, side, size) = (next(16)?, next(16)?, next(32)?, next(3)?);
+    let (threads, halves) = (next(1)?, next(1)?);
+    let relu = arguments.next().unwrap_or_else(|| "7-7-13".into());
+    let set = if relu == "7-15" { Literal::n16_relu8() } else { Literal::n16() };
+    let literal = if log_n == 16 { set } else { set.insecure(u32::try_from(log_n)?) };
     let context = Context::new(Cpu::detect(), Parameters::new(&literal)?, threads)?;
     let params = context.params();
-    let values = params.n() / 2;
+    let values = params.n() / 2 * halves;
     println!(
         "{}: {values} values, {channels} channels of {side} × {side}, a kernel of {size} × {size}",
         params.name()
     );
     println!("kernel {}, {threads} threads; seconds of processors, of the clock", context.kernel().name());
 
-    let plan = Plan::new(values, Composite::by_name("7-7-13").ok_or("no such polynomial")?);
+    let plan = Plan::new(values, Composite::by_name(&relu).ok_or("no such polynomial")?);
     let (raised, scale) = (42f64.exp2(), 40f64.exp2());
     let moduli = (0..=params.top()).map(|level| params.modulus(level)).collect();
     let counts = plan.counts(params.n() / 2, moduli)?;

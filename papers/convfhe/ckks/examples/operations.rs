@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<u32>());
     let mut next = |default: u32| arguments.next().unwrap_or(Ok(default));
     let (log_n, threads, repeats) = (next(16)?, next(1)?, next(9)?);
-    let literal = if log_n == 16 { Literal::n16() } else { Literal::insecure(log_n) };
+    let literal = if log_n == 16 { Literal::n16() } else { Literal::n16().insecure(log_n) };
     let params = Parameters::new(&literal)?;
     println!(
         "{}: N = {}, {} primes and {} special ones, log QP = {:.0}; {threads} threads, {repeats} repeats",

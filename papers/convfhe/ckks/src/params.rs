@@ -67,9 +67,22 @@ impl Literal {
         Self { name: "n16".into(), log_n: 16, levels, special: vec![50; 6], ephemeral_weight: 32 }
     }
 
+    /// Three levels less for ReLU, which leave room for nine special primes: three digits instead of five, so keys are smaller and
+    /// key switches faster. CtoS has 46 bits a level, so that log QP = 1554.
+    ///
+    /// ```text
+    /// q0 50 | convolution 50 | StoC 40, 30, 30 | ReLU 8 times 40 | sine 8 times 50 | CtoS 4 times 46 | P 9 times 50
+    /// ```
+    pub fn n16_relu8() -> Self {
+        let sizes = [vec![50, 50, 40, 30, 30], vec![40; 8], vec![50; 8], vec![46; 4]].concat();
+        let levels = sizes.into_iter().map(|bits| vec![bits]).collect();
+        Self { name: "n16-relu8".into(), levels, special: vec![50; 9], ..Self::n16() }
+    }
+
     /// The same chain in a ring of degree `2^log_n`. It protects nothing.
-    pub fn insecure(log_n: u32) -> Self {
-        Self { name: format!("insecure-n{log_n}"), log_n, ..Self::n16() }
+    pub fn insecure(self, log_n: u32) -> Self {
+        let name = self.name.replacen("n16", &format!("{INSECURE}-n{log_n}"), 1);
+        Self { name, log_n, ..self }
     }
 }
 
@@ -286,7 +299,19 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 34);
-        assert!(Parameters::new(&Literal::insecure(10)).unwrap().security().is_none());
+        assert!(Parameters::new(&Literal::n16().insecure(10)).unwrap().security().is_none());
+    }
+
+    #[test]
+    fn fewer_levels_leave_room_for_special_primes() {
+        let set = Parameters::new(&Literal::n16_relu8()).unwrap();
+        assert_eq!((set.security(), set.top(), set.special().len()), (Some(144.6), 24, 9));
+        assert!((set.log_modulus() - 1554.0).abs() < 0.5, "{}", set.log_modulus());
+        let mut literal = Literal::n16_relu8();
+        literal.special.push(50);
+        let more = Parameters::new(&literal).unwrap_err().to_string();
+        assert!(more.contains("a modulus of 1604 bits"), "{more}");
+        assert_eq!(Literal::n16_relu8().insecure(12).name, "insecure-n12-relu8");
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn specs(context: &Context) -> Vec<KeySpec> {
 
 /// The conjugate of x·y, rotated by 3, plus x.
 fn serve(keys: &[u8], inputs: &[u8]) -> Result<Vec<u8>, Error> {
-    let context = Context::new(Cpu::detect(), Parameters::new(&Literal::insecure(10))?, 2)?;
+    let context = Context::new(Cpu::detect(), Parameters::new(&Literal::n16().insecure(10))?, 2)?;
     let mut held = EvaluationKeys::new();
     let from = &mut &keys[..];
     for spec in specs(&context) {
@@ -44,7 +44,7 @@ fn serve(keys: &[u8], inputs: &[u8]) -> Result<Vec<u8>, Error> {
 
 #[test]
 fn a_client_and_a_server() -> Result<(), Error> {
-    let context = Context::new(Cpu::detect(), Parameters::new(&Literal::insecure(10))?, 1)?;
+    let context = Context::new(Cpu::detect(), Parameters::new(&Literal::n16().insecure(10))?, 1)?;
     let slots = context.params().n() / 2;
     let secret = SecretKey::generate(&context);
     let mut generator = KeyGenerator::new(&secret);
@@ -86,7 +86,7 @@ fn grid() -> Result<Grid, Error> {
 }
 
 fn convolve(keys: &[u8], input: &[u8]) -> Result<Vec<u8>, Error> {
-    let context = Context::new(Cpu::detect(), Parameters::new(&Literal::insecure(10))?, 2)?;
+    let context = Context::new(Cpu::detect(), Parameters::new(&Literal::n16().insecure(10))?, 2)?;
     let mut held = EvaluationKeys::new();
     let from = &mut &keys[..];
     for spec in key_specs(&context, 0, 1) {
@@ -108,7 +108,7 @@ fn convolve(keys: &[u8], input: &[u8]) -> Result<Vec<u8>, Error> {
 
 #[test]
 fn a_convolution_by_bytes() -> Result<(), Error> {
-    let context = Context::new(Cpu::detect(), Parameters::new(&Literal::insecure(10))?, 1)?;
+    let context = Context::new(Cpu::detect(), Parameters::new(&Literal::n16().insecure(10))?, 1)?;
     let secret = SecretKey::generate(&context);
     let mut generator = KeyGenerator::new(&secret);
     let mut keys = Vec::new();

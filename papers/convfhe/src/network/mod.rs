@@ -19,5 +19,6 @@ pub(crate) mod tests;
 
 pub use evaluate::{Evaluator, Times, answer_bytes, memory};
 pub use keys::{KeySpecs, Keys, key_specs};
+pub(crate) use plan::fits;
 pub use plan::{NetworkError, Plan, values};
 pub use public::Public;

@@ -122,6 +122,11 @@ pub(super) fn circuit_plan(params: &Parameters, relu: Composite) -> circuits::Pl
     circuits::Plan::new(values(params), relu)
 }
 
+/// Whether the set has the levels for it.
+pub(crate) fn fits(params: &Parameters, relu: Composite) -> bool {
+    circuit_plan(params, relu).top(params.modulus(0)) <= params.top()
+}
+
 /// By level.
 pub(super) fn moduli(params: &Parameters) -> Vec<f64> {
     (0..=params.top()).map(|level| params.modulus(level)).collect()
@@ -295,10 +300,13 @@ impl Plan {
     /// [`NetworkError::Set`].
     pub fn check(&self, params: &Parameters) -> Result<(), NetworkError> {
         let there = values(params);
-        if self.values == there {
+        let why = if self.values != there {
+            format!("{there} values a ciphertext, where the network is placed in {}", self.values)
+        } else if !fits(params, self.composite) {
+            format!("not the levels for {}, the network's polynomial for ReLU", self.composite.name)
+        } else {
             return Ok(());
-        }
-        let why = format!("{there} values a ciphertext, where the network is placed in {}", self.values);
+        };
         Err(NetworkError::Set { set: params.name().to_owned(), why })
     }
 

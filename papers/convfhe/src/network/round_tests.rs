@@ -17,13 +17,16 @@ use super::tests::{inputs, narrowing, small, wide};
 use super::*;
 use crate::description::{Description, Polynomial};
 use crate::model::Inputs;
+use crate::sets::Set;
 
-fn params(log_n: u32) -> Parameters {
-    Parameters::new(&Literal::insecure(log_n)).expect("sound")
+const N10: &str = "insecure-n10";
+
+fn params(set: &str) -> Parameters {
+    Set::by_name(set).expect("a set").params().clone()
 }
 
-fn context(log_n: u32, threads: usize) -> Arc<Context> {
-    Context::new(Cpu::detect(), params(log_n), threads).expect("threads")
+fn context(set: &str, threads: usize) -> Arc<Context> {
+    Context::new(Cpu::detect(), params(set), threads).expect("threads")
 }
 
 struct Client {
@@ -32,8 +35,8 @@ struct Client {
 }
 
 /// A client that was told of a plan, and all that it sends once.
-fn client(log_n: u32, told: &str, seed: u8) -> (Client, Vec<u8>) {
-    let context = context(log_n, 1);
+fn client(set: &str, told: &str, seed: u8) -> (Client, Vec<u8>) {
+    let context = context(set, 1);
     let secret = SecretKey::from_prg(&context, &mut Prg::new([seed; 32]));
     let specs = key_specs(&context).expect("they fit");
     let mut generator = KeyGenerator::from_prg(&secret, Prg::new([seed + 1; 32]));
@@ -62,18 +65,18 @@ fn read(context: &Arc<Context>, mut bytes: &[u8]) -> Keys {
 }
 
 /// A plan whose bounds hold inputs of up to this part of the input's bound.
-fn plan(description: Description, log_n: u32, part: f32) -> (Plan, Vec<Vec<f32>>) {
+fn plan(description: Description, set: &str, part: f32) -> (Plan, Vec<Vec<f32>>) {
     let samples = inputs(&description, 12);
     let shrunk: Vec<Vec<f32>> =
         samples.iter().map(|sample| sample.iter().map(|x| part * x).collect()).collect();
-    let mut plan = Plan::new(description, 1 << (log_n - 1)).expect("it fits");
+    let mut plan = Plan::new(description, values(&params(set))).expect("it fits");
     let given = Inputs { samples: &shrunk, margin: 1.5, stress: &[], stress_margin: 1.0 };
     plan.calibrate(given).expect("sound samples");
     (plan, samples)
 }
 
-fn told(plan: &Plan, log_n: u32) -> String {
-    serde_json::to_string(&plan.public(&params(log_n)).expect("calibrated")).expect("plain")
+fn told(plan: &Plan, set: &str) -> String {
+    serde_json::to_string(&plan.public(&params(set)).expect("calibrated")).expect("plain")
 }
 
 fn run(evaluator: &Evaluator, input: &[u8]) -> Result<Vec<u8>, NetworkError> {
@@ -82,12 +85,12 @@ fn run(evaluator: &Evaluator, input: &[u8]) -> Result<Vec<u8>, NetworkError> {
 
 /// Every logit beside the network in floating point with the same polynomial. Noise and rounding of the answer are
 /// 2^-9 of the bound each, at most; the sine and the noise of CKKS, through all layers, are to be no more than 2^-9.
-fn by_bytes(description: Description, log_n: u32, threads: usize, count: usize) {
-    let (plan, samples) = plan(description, log_n, 1.0);
+fn by_bytes(description: Description, set: &str, threads: usize, count: usize) {
+    let (plan, samples) = plan(description, set, 1.0);
     let simulated = plan.simulate(&samples[..count]).expect("sound");
-    let (client, keys) = client(log_n, &told(&plan, log_n), 40);
+    let (client, keys) = client(set, &told(&plan, set), 40);
     let layers = plan.description().layers.len() as u32 + 1;
-    let server = context(log_n, threads);
+    let server = context(set, threads);
     let evaluator =
         Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
     for (sample, simulated) in samples.iter().zip(simulated) {
@@ -103,35 +106,46 @@ fn by_bytes(description: Description, log_n: u32, threads: usize, count: usize) 
         assert_eq!(logits.len(), expected.len());
         let bound = client.public.output_bound;
         let worst = logits.iter().zip(&expected).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
-        println!("N = 2^{log_n}: log2 of the largest error, in bounds, {:.1}", (worst / bound).log2());
+        println!("{set}: log2 of the largest error, in bounds, {:.1}", (worst / bound).log2());
         assert!(worst <= answer::most_error(bound) + bound / 512.0, "{logits:?}, not {expected:?}");
     }
 }
 
 #[test]
 fn a_network_of_single_ciphertexts() {
-    by_bytes(small(), 10, 2, 2);
+    by_bytes(small(), N10, 2, 2);
 }
 
 #[test]
 fn a_network_of_several_ciphertexts() {
-    by_bytes(wide(), 10, 1, 1);
+    by_bytes(wide(), N10, 1, 1);
+}
+
+/// A set with fewer levels has other digits; a polynomial that takes more is refused.
+#[test]
+fn a_network_of_fewer_levels() {
+    let set = "insecure-n10-relu8";
+    by_bytes(Description { relu: Polynomial::Coarse, ..small() }, set, 2, 1);
+    let (plan, _) = plan(small(), set, 1.0);
+    let why = plan.check(&params(set)).unwrap_err().to_string();
+    assert!(why.contains("not the levels for 7-7-13"), "{why}");
+    plan.check(&params(N10)).expect("it fits");
 }
 
 /// Channels in groups behind strides, values in pieces: one bootstrap for several units.
 #[test]
 fn a_network_of_groups() {
-    by_bytes(narrowing(), 10, 2, 1);
+    by_bytes(narrowing(), N10, 2, 1);
 }
 
 /// A value that leaves its interval in one group is noticed as any other.
 #[test]
 fn a_left_interval_is_noticed_among_groups() {
-    let (plan, samples) = plan(narrowing(), 10, 0.25);
+    let (plan, samples) = plan(narrowing(), N10, 0.25);
     let reach = plan.simulate(&samples[..1]).expect("sound")[0].reach;
     assert!(reach > 1.2 && plan.checks().expect("sound") == 4, "{reach}");
-    let (client, keys) = client(10, &told(&plan, 10), 50);
-    let server = context(10, 2);
+    let (client, keys) = client(N10, &told(&plan, N10), 50);
+    let server = context(N10, 2);
     let evaluator =
         Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
     let input = client.public.encrypt(&client.secret, &samples[0]).expect("within the bound");
@@ -144,13 +158,13 @@ fn a_left_interval_is_noticed_among_groups() {
 /// there is none. Keys that were made ready for one plan serve another.
 #[test]
 fn a_network_by_phase() {
-    let (plan, samples) = plan(small(), 10, 1.0);
+    let (plan, samples) = plan(small(), N10, 1.0);
     let expected = plan.simulate(&samples[..1]).expect("sound").remove(0).logits.expect("within the bounds");
-    let (client, keys) = client(10, &told(&plan, 10), 40);
-    let server = context(10, 1);
+    let (client, keys) = client(N10, &told(&plan, N10), 40);
+    let server = context(N10, 1);
     let mut coarse = small();
     coarse.relu = Polynomial::Coarse;
-    let (coarse, _) = self::plan(coarse, 10, 1.0);
+    let (coarse, _) = self::plan(coarse, N10, 1.0);
     let evaluator =
         Evaluator::new(Arc::new(coarse), Arc::clone(&server), read(&server, &keys)).expect("keys");
     let evaluator = evaluator.with(Arc::new(plan)).expect("the same set");
@@ -178,7 +192,7 @@ fn a_network_by_phase() {
 
 #[test]
 fn a_larger_ring() {
-    by_bytes(small(), 12, 2, 1);
+    by_bytes(small(), "insecure-n12", 2, 1);
 }
 
 /// Without a layer there is nothing but the output, and nothing to be checked.
@@ -192,17 +206,17 @@ fn a_linear_network() {
         let count = term.out * channels * height * width;
         term.weights.0 = (0..count).map(|at| (at % 13) as f32 / 40.0 - 0.15).collect();
     }
-    by_bytes(description, 10, 1, 1);
+    by_bytes(description, N10, 1, 1);
 }
 
 /// A value that leaves its interval fills the modulus, and the client sees it.
 #[test]
 fn a_left_interval_is_noticed() {
-    let (plan, samples) = plan(small(), 10, 0.25);
+    let (plan, samples) = plan(small(), N10, 0.25);
     let reach = plan.simulate(&samples[..1]).expect("sound")[0].reach;
     assert!(reach > 1.2, "{reach}");
-    let (client, keys) = client(10, &told(&plan, 10), 50);
-    let server = context(10, 2);
+    let (client, keys) = client(N10, &told(&plan, N10), 50);
+    let server = context(N10, 2);
     let evaluator =
         Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
     let input = client.public.encrypt(&client.secret, &samples[0]).expect("within the bound");
@@ -217,10 +231,10 @@ fn a_left_interval_is_noticed() {
 
 #[test]
 fn what_does_not_belong_together_is_refused() {
-    let (plan, samples) = plan(small(), 10, 1.0);
-    let told = told(&plan, 10);
-    let (client, keys) = client(10, &told, 60);
-    let server = context(10, 1);
+    let (plan, samples) = plan(small(), N10, 1.0);
+    let told = told(&plan, N10);
+    let (client, keys) = client(N10, &told, 60);
+    let server = context(N10, 1);
     let plan = Arc::new(plan);
     let evaluator = |keys: Keys| Evaluator::new(Arc::clone(&plan), Arc::clone(&server), keys);
     let refused = |keys: Keys, part: &str| {
@@ -317,7 +331,7 @@ fn what_does_not_belong_together_is_refused() {
 /// Each of the three things that a client looks at, by itself, in answers that are made by hand.
 #[test]
 fn each_look_at_an_answer_finds_something() {
-    let context = context(10, 1);
+    let context = context(N10, 1);
     let secret = SecretKey::from_prg(&context, &mut Prg::new([90; 32]));
     let evaluator = KeyedEvaluator::new(&context, EvaluationKeys::new());
     let scale = answer::log_scale(context.params()).expect("two primes");
@@ -367,9 +381,9 @@ fn each_look_at_an_answer_finds_something() {
 /// What is no input is refused when it is read; what is one, but of nobody's picture, has an answer that shows nothing.
 #[test]
 fn hostile_bytes_are_refused() {
-    let (plan, samples) = plan(small(), 10, 1.0);
-    let (client, keys) = client(10, &told(&plan, 10), 80);
-    let server = context(10, 2);
+    let (plan, samples) = plan(small(), N10, 1.0);
+    let (client, keys) = client(N10, &told(&plan, N10), 80);
+    let server = context(N10, 2);
     let evaluator =
         Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
     let input = client.public.encrypt(&client.secret, &samples[0]).expect("within the bound");

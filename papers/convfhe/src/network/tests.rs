@@ -310,7 +310,7 @@ fn bad_descriptions_are_refused() {
     let plan = Plan::new(small(), 512).expect("sound");
     assert!(matches!(plan.calibrated(), Err(NetworkError::Uncalibrated { index: 0, .. })));
     assert!(plan.simulate(&inputs(&small(), 1)).is_err());
-    let other = Parameters::new(&Literal::insecure(11)).expect("a set");
+    let other = Parameters::new(&Literal::n16().insecure(11)).expect("a set");
     assert!(plan.check(&other).is_err_and(|e| e.to_string().contains("1024 values a ciphertext")));
 }
 
@@ -367,7 +367,7 @@ fn calibration_tells_what_it_found() {
 
 #[test]
 fn what_a_client_is_told_is_checked() {
-    let params = Parameters::new(&Literal::insecure(10)).expect("a set");
+    let params = Parameters::new(&Literal::n16().insecure(10)).expect("a set");
     let mut plan = Plan::new(wide(), values(&params)).expect("sound");
     assert!(plan.public(&params).is_err(), "not calibrated");
     calibrated(&mut plan, &inputs(&wide(), 2), 1.25);

@@ -64,7 +64,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For the chain of [`Literal::n16`](crate::Literal::n16), in rings of any degree.
+    /// For the chains of [`Literal::n16`](crate::Literal::n16) and [`Literal::n16_relu8`](crate::Literal::n16_relu8), in rings of any degree.
     pub fn new(values: usize, relu: Composite) -> Self {
         Self {
             values,
@@ -90,6 +90,11 @@ impl Plan {
     /// At which level ReLU begins.
     pub fn relu_level(&self) -> usize {
         self.coefficients_level() + self.relu.levels()
+    }
+
+    /// The highest level, where q0 is this.
+    pub fn top(&self, q0: f64) -> usize {
+        self.relu_level() + self.sine(q0).depth() + self.to_slots
     }
 
     fn raised_scale(&self) -> f64 {
@@ -147,7 +152,7 @@ impl<P> Matrices<P> {
             return Err(Error::Message { log_scale: plan.log_raised_scale, q0 });
         }
         let sine = plan.sine(q0);
-        let needed = plan.relu_level() + sine.depth() + plan.to_slots;
+        let needed = plan.top(q0);
         if top < needed {
             return Err(Error::Level { circuit: "a bootstrap", needed, found: top });
         }

@@ -20,7 +20,7 @@ struct Party {
 
 impl Party {
     fn new(log_n: u32, values: usize, relu: &str, threads: usize) -> Self {
-        let set = if log_n == 16 { Literal::n16() } else { Literal::insecure(log_n) };
+        let set = if log_n == 16 { Literal::n16() } else { Literal::n16().insecure(log_n) };
         let context = Context::new(Cpu::detect(), Parameters::new(&set).unwrap(), threads).unwrap();
         let mut prg = Prg::new([7; 32]);
         let secret = SecretKey::from_prg(&context, &mut prg);

@@ -115,7 +115,7 @@ impl Network {
 #[test]
 fn layers_in_a_row_are_those_of_floats() {
     let (context, mut prg) = {
-        let params = Parameters::new(&Literal::insecure(10)).unwrap();
+        let params = Parameters::new(&Literal::n16().insecure(10)).unwrap();
         (Context::new(Cpu::detect(), params, 2).unwrap(), prg(80))
     };
     let plan = Plan::new(VALUES, Composite::by_name("7-7-13").unwrap());

@@ -42,7 +42,7 @@ fn literal() -> Literal {
     let mut levels = vec![vec![50], vec![50], vec![36], vec![30, 30]];
     levels.extend((0..11).map(|_| vec![36]));
     levels.extend((0..12).map(|_| vec![50]));
-    Literal { name: "insecure-tests".into(), levels, ..Literal::insecure(10) }
+    Literal { name: "insecure-tests".into(), levels, ..Literal::n16().insecure(10) }
 }
 
 impl Party {

@@ -15,7 +15,7 @@ fn slots() -> [Vec<Complex>; 2] {
 /// The secret, x at level 1, and x·y rotated by 1 at level 0.
 fn file() -> Vec<u8> {
     // The chain of the set with a name, in its small ring.
-    let params = Parameters::new(&Literal::insecure(10)).unwrap();
+    let params = Parameters::new(&Literal::n16().insecure(10)).unwrap();
     let context = Context::new(Cpu::detect(), params, 1).unwrap();
     let secret = SecretKey::from_prg(&context, &mut Prg::new([3; 32]));
     let mut generator = KeyGenerator::from_prg(&secret, Prg::new([4; 32]));
