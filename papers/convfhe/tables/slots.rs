@@ -136,9 +136,9 @@ const TO_COEFFICIENTS: usize = 3;
 const SINE_DEGREE: usize = 30;
 const DOUBLINGS: u32 = 3;
 const LARGEST_INTEGER: f64 = 15.0;
-/// What giant steps and keys count, in hoisted rotations. Nothing is sent here, so keys count nothing: that is fastest.
+/// What giant steps and keys count, in hoisted rotations: as in ours, so both have keys of 3 GB in memory.
 const GIANT_COST: f64 = 4.0;
-const KEY_COST: f64 = 0.0;
+const KEY_COST: f64 = 5.0;
 /// Which levels a mask of ones is multiplied at: behind ReLU's sign.
 const MASK_LEVEL: usize = LEVEL + 2;
 /// A value errs by less beside what the polynomials give, or the run is refused. (Noise in slots is a root of N larger than
