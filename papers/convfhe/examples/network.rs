@@ -1,9 +1,10 @@
 //! Runs ResNet-20 with random weights in one round, both parties in one process, and prints what each step takes and
 //! what the logits err by:
 //!
-//!     cargo run --release --package jaguar-convfhe --example network -- [LOG_N] [THREADS] [BLOCKS]
+//!     cargo run --release --package jaguar-convfhe --example network -- [LOG_N] [THREADS] [BLOCKS] [RELU]
 //!
-//! by default 16, 1 and 3 blocks a stage, of two layers each; 0 blocks: the last eight layers of Plain-18 for
+//! by default 16, 1, 3 blocks a stage, of two layers each, and 7-7-13 (with 7-15 the set is that of eight levels for
+//! ReLU); 0 blocks: the last eight layers of Plain-18 for
 //! ImageNet, with four ciphertexts of 128 channels. N = 2^16 takes 6 GB; smaller rings are insecure, and take smaller
 //! pictures (2^14: 16 × 16, 2^12: 8 × 8, 2^10: 4 × 4; of the tail 28 × 28, 14 × 14, 7 × 7). Weights are uniform, as
 //! large as He's initialisation
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use jaguar_ckks::layout::Grid;
 use jaguar_ckks::{Context, EvaluationKeys, Literal, Parameters, SecretKey};
 use jaguar_convfhe::network::{Evaluator, Keys, Plan, Public, key_specs, memory, values};
@@ -159,17 +160,24 @@ fn tail(prg: &mut Prg, side: usize) -> Description {
 }
 
 fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
-    let mut next = |default: usize| arguments.next().unwrap_or(Ok(default));
+    let mut arguments = std::env::args().skip(1);
+    let mut next = |default: usize| arguments.next().map_or(Ok(default), |argument| argument.parse());
     let (log_n, threads, blocks) = (next(16)?, next(1)?, next(3)?);
+    let relu: Polynomial =
+        arguments.next().map_or(Ok(Polynomial::default()), |name| name.parse()).map_err(Error::msg)?;
     ensure!([10, 12, 14, 16].contains(&log_n), "log2 N is 10, 12, 14 or 16");
     ensure!(blocks <= 16, "at most 16 blocks a stage");
     ensure!(blocks > 0 || log_n > 10, "the tail takes N = 2^12 or more");
     let side = if blocks == 0 { 28 >> (8 - log_n / 2) } else { 1 << (log_n / 2 - 3) };
-    let literal = if log_n == 16 { Literal::n16() } else { Literal::n16().insecure(u32::try_from(log_n)?) };
+    let set = match relu {
+        Polynomial::Coarse => Literal::n16_relu8(),
+        Polynomial::Short | Polynomial::Paper => Literal::n16(),
+    };
+    let literal = if log_n == 16 { set } else { set.insecure(u32::try_from(log_n)?) };
 
     let mut prg = Prg::new([7; 32]);
-    let network = if blocks == 0 { tail(&mut prg, side) } else { resnet(&mut prg, side, blocks) };
+    let mut network = if blocks == 0 { tail(&mut prg, side) } else { resnet(&mut prg, side, blocks) };
+    network.relu = relu;
     let size: usize = network.input.iter().product();
     println!("{}, {} layers and the output, pictures of {side} × {side}", network.name, network.layers.len());
     let context = Context::new(Cpu::detect(), Parameters::new(&literal)?, threads)?;
