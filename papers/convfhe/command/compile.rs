@@ -16,8 +16,8 @@ use jaguar::reports::terminal::{say, threads};
 use jaguar::{Cpu, onnx};
 use jaguar_convfhe::session::{Facing, FirstLayers};
 use jaguar_convfhe::{
-    COARSE_SET, Calibration, Compiled, DEFAULT_SET, Description, Figures, Inputs, Polynomial, STRESS_MARGIN,
-    Set, Simulated, describe, last_layers, stress,
+    Calibration, Compiled, DEFAULT_SET, Figures, Inputs, Polynomial, STRESS_MARGIN, Set, Simulated, describe,
+    last_layers, stress,
 };
 
 use super::HEADING;
@@ -29,11 +29,10 @@ use crate::progress::Steps;
 #[derive(clap::Args)]
 #[command(next_help_heading = HEADING)]
 pub struct CompileOptions {
-    /// The parameter set: n16; n16-relu8, with smaller keys, less time and larger errors; or `auto`.
+    /// The parameter set: n16, or n16-relu8, with smaller keys, less time and larger errors.
     ///
-    /// `auto` takes n16-relu8 if samples (and test inputs) keep their logits to 1/64 of their spread, else n16. For tests there are sets
-    /// that protect nothing: insecure-n10, insecure-n12, insecure-n14, insecure-n10-relu8.
-    #[arg(long, hide = true, value_name = "SET|auto", default_value = DEFAULT_SET)]
+    /// For tests there are sets that protect nothing: insecure-n10, insecure-n12, insecure-n14, insecure-n10-relu8.
+    #[arg(long, hide = true, value_name = "SET", default_value = DEFAULT_SET)]
     parameters: String,
     /// How many times larger than in calibration a layer's values may become before they spoil an answer.
     #[arg(long, hide = true, value_name = "FACTOR", default_value_t = 1.5)]
@@ -153,12 +152,8 @@ fn moved(graph: &Graph, map: InputMap, samples: &[Vec<f32>], leaves_layers: bool
 
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.
 pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, steps: &mut Steps) -> Result<()> {
-    let names = match &options.parameters[..] {
-        AUTO => vec![COARSE_SET, DEFAULT_SET],
-        name => vec![name],
-    };
-    let mut sets =
-        names.into_iter().map(Set::by_name).collect::<Result<Vec<_>, _>>().context("--parameters")?;
+    let set = Set::by_name(&options.parameters).context("--parameters")?;
+    let levels = u32::try_from(set.relu_levels())?;
     check_output(output)?;
     let Source { graph, input_map, image, labels, samples, tests, pictures, file, keep_names, force } =
         source;
@@ -221,53 +216,26 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
     // Samples travel as decimal digits, which may be rounded up.
     let rest = cut.as_ref().map_or(graph, |cut| &cut.rest);
     let description = describe(rest, f64::from(bound) * 1.000_01)?;
-    let description = if keep_names { description } else { description.without_names() };
+    let mut description = if keep_names { description } else { description.without_names() };
+    description.relu = Polynomial::finest(levels).unwrap_or_default();
     let layers = description.layers.len();
-    let mut make = |set: &Set| -> Result<_> {
-        steps.begin(format!(
-            "calibrating with {} samples and {} made-up inputs",
-            samples.len(),
-            made_up.len()
-        ));
-        let relu = Polynomial::finest(u32::try_from(set.relu_levels())?).unwrap_or_default();
-        let description = Description { relu, ..description.clone() };
-        let inputs = Inputs {
-            samples: &samples,
-            margin: options.margin,
-            stress: &made_up,
-            stress_margin: made_up_margin,
-        };
-        let made = Compiled::make(set, (description, facing.clone()), inputs, output)?;
-        steps.finish();
-        let mut simulated = Vec::new();
-        for (what, inputs, held_out) in [("samples", &samples, false), ("test inputs", &tests, true)] {
-            if !(held_out && inputs.is_empty()) {
-                steps.begin(format!("simulating {} inputs", inputs.len()));
-                simulated.push((what, made.1.simulate(inputs)?, held_out));
-                steps.finish();
-            }
-        }
-        Ok((made, simulated))
-    };
-    let mut set = sets.remove(0);
-    let ((mut compiled, mut plan, mut found), mut answered) = make(&set)?;
-    for finer in sets {
-        let worst = answered.iter().filter_map(|(_, simulated, _)| off_by(simulated)).reduce(worse);
-        let lost = answered.iter().any(|(_, simulated, _)| lost(simulated).is_some());
-        if !lost && worst.is_none_or(|worst| worst <= ROUGH) {
-            break;
-        }
-        let why = match worst {
-            Some(worst) => format!("logits would be off by up to {:.2} % of their spread", 100.0 * worst),
-            None => "no input stays within its bounds".into(),
-        };
-        say!("not {}: {why}", set.name());
-        set = finer;
-        ((compiled, plan, found), answered) = make(&set)?;
-    }
-    let levels = u32::try_from(set.relu_levels())?;
+    steps.begin(format!("calibrating with {} samples and {} made-up inputs", samples.len(), made_up.len()));
+    let inputs =
+        Inputs { samples: &samples, margin: options.margin, stress: &made_up, stress_margin: made_up_margin };
+    let (compiled, plan, found) = Compiled::make(&set, (description, facing), inputs, output)?;
+    steps.finish();
     say_calibration(&found);
-    for (what, simulated, held_out) in answered {
+    let simulate = |inputs: &[Vec<f32>], steps: &mut Steps| -> Result<Vec<Simulated>> {
+        steps.begin(format!("simulating {} inputs", inputs.len()));
+        let simulated = plan.simulate(inputs)?;
+        steps.finish();
+        Ok(simulated)
+    };
+    for (what, inputs, held_out) in [("samples", &samples, false), ("test inputs", &tests, true)] {
+        if held_out && inputs.is_empty() {
+            continue;
+        }
+        let simulated = simulate(inputs, steps)?;
         if held_out {
             say_reach(&simulated);
         }
@@ -354,9 +322,6 @@ fn say_reach(simulated: &[Simulated]) {
     }
 }
 
-/// Instead of a set's name.
-const AUTO: &str = "auto";
-
 /// By which part of their spread logits may be off before it is said how they would be less.
 const ROUGH: f64 = 1.0 / 64.0;
 
@@ -412,7 +377,7 @@ fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
     let found = answers(simulated);
     let first = |logits: &[f64]| order(logits).first().copied();
     let same = found.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
-    let Some(worst) = off_by(simulated) else { return };
+    let Some(worst) = off(&found).into_iter().reduce(worse) else { return };
     say!(
         "{what}, by ReLU's polynomial and before noise: {same} of {} have the class of ReLU itself, logits are off by at most \
          {:.2} % of their spread",
@@ -422,11 +387,6 @@ fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
     if worst > ROUGH {
         eprintln!("warning: {}", finer(levels));
     }
-}
-
-/// By which part of its spread the worst answer is off, of inputs that stay within the bounds.
-fn off_by(simulated: &[Simulated]) -> Option<f64> {
-    off(&answers(simulated)).into_iter().reduce(worse)
 }
 
 /// What makes logits less rough under a set with so many levels for ReLU.

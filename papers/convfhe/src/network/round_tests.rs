@@ -311,7 +311,7 @@ fn what_does_not_belong_together_is_refused() {
         let error = open(&client.secret, bytes);
         assert!(matches!(error, NetworkError::Message { what: "the answer", .. }), "{error}");
     }
-    let foreign = SecretKey::from_prg(&context(11, 1), &mut Prg::new([73; 32]));
+    let foreign = SecretKey::from_prg(&context("insecure-n12", 1), &mut Prg::new([73; 32]));
     assert!(matches!(open(&foreign, &answer), NetworkError::Set { .. }));
 
     // An end: before anything, and after the first layer.

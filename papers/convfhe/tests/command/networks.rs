@@ -69,35 +69,6 @@ fn assert_as_in_plaintext(it: &Site, answers: &[Value]) {
     }
 }
 
-/// `--parameters auto` takes the set with larger errors only where samples bear it.
-#[test]
-fn the_set_follows_the_accuracy() {
-    // A single ReLU's error is small beside the logits' spread; of two layers in a row with small weights behind it is not.
-    for (name, onnx, shape, set) in [
-        ("auto-coarse", tiny::vector_onnx(), &[tiny::VECTOR][..], "n16-relu8"),
-        ("auto-fine", pooled_onnx(), &POOLED[..], "n16"),
-    ] {
-        let it = Site::of(name, &onnx, shape);
-        let [source, samples, model] = ["vector.onnx", "samples", "auto.convfhe"].map(|f| it.scratch.path(f));
-        let arguments = [
-            "compile",
-            &source,
-            "--protocol",
-            "convfhe",
-            "--parameters",
-            "auto",
-            "--calibrate",
-            &samples,
-            "-o",
-            &model,
-        ];
-        let told = Process::start(jaguar(&arguments)).finish(WATCHDOG).succeeded();
-        let model: Value = serde_json::from_slice(&std::fs::read(&model).unwrap()).unwrap();
-        assert_eq!(model["jaguar"]["set"], set, "{told:?}");
-        assert_eq!(model["network"]["relu"], if set == "n16" { "7-7-13" } else { "7-15" });
-    }
-}
-
 /// The client computes the first convolution, its ReLU and the max-pool (which the import puts before it), the server what follows.
 #[test]
 fn first_layers_are_the_clients() {
