@@ -428,15 +428,19 @@ mod tests {
         }
         let refused = baseline.layer("odd", [4, 7, 3]).unwrap_err().to_string();
         assert_eq!(refused, "odd: not 256 values, or an even kernel");
-        // Without a_0's half a constant is left over.
-        let mut last =
-            Layout { slots: 256, values: 512, layers: vec![3, 3, 2], giant_cost: 4.0, key_cost: 0.0 }
-                .to_coefficients(1.0)
-                .unwrap();
+        // Slots that are twice as large are another layer.
+        let layout = Layout {
+            slots: 256,
+            values: 512,
+            layers: vec![3, 3, 2],
+            giant_cost: GIANT_COST,
+            key_cost: KEY_COST,
+        };
+        let mut last = layout.to_coefficients(2.0).unwrap();
+        halve_first(&mut last.matrices[0]);
         let encode = |(m, level): (&Matrix, usize)| {
             baseline.evaluator.prepare(m, level, baseline.evaluator.modulus(level)).unwrap()
         };
-        halve_first(&mut last.matrices[1]);
         baseline.behind.to_coefficients = last.matrices.iter().zip([15, 14, 13]).map(encode).collect();
         let refused = baseline.layer("other", [4, 8, 3]).unwrap_err().to_string();
         assert!(refused.contains("other: a layer in slots errs by"), "{refused}");
