@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import importlib.util
 import io
 import json
 import pickle
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -429,3 +431,47 @@ class Capacity(unittest.TestCase):
         self.assertAlmostEqual(capacity.egress(10_000), 900)
         self.assertAlmostEqual(capacity.egress(60_000), 900 + 40_000 * 0.085 + 10_000 * 0.07)
         self.assertAlmostEqual(capacity.egress(1_000_000), 900 + 3400 + 7000 + 850_000 * 0.05)
+
+
+class BesideSpu(unittest.TestCase):
+    """What tools/beside_spu/run.py makes of its turns."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        told = importlib.util.spec_from_file_location("beside_spu", ROOT / "tools" / "beside_spu" / "run.py")
+        cls.run_ = importlib.util.module_from_spec(told)
+        with mock.patch.object(sys, "path", list(sys.path)):
+            told.loader.exec_module(cls.run_)
+
+    def test_ratios_are_of_one_turn(self) -> None:
+        def turn(cpu, online=0.0):
+            return {"cpu": cpu, "online": online, "bytes": 2**20, "largest": 0.001, "mean": 0.0001}
+
+        # (The ratio of the medians would be 10.)
+        turns = {"theirs": [turn(20.0), turn(10.0), turn(90.0)], "ours": [turn(1.0, 0.25), turn(2.0, 0.5), turn(3.0, 0.75)]}
+        theirs, ours = self.run_.rows("x", 1000, turns)
+        self.assertEqual(theirs, ["x", "1,000", "SPU, theirs", "20.00", "–", "–", "1", "0.100", "0.0100", "20.0", "1.0"])
+        self.assertEqual(ours[2:6] + ours[9:], ["ours", "2.00", "1.50", "0.50", "1.0", "1.0"])
+
+    def test_the_bytes_of_a_run_are_those_between_its_answers(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "spu0.log"
+            log.write_text('{"ready": true}\nLink details: total send bytes 5, recv\n{"cpu": 1}\nLink details: total send bytes 70, recv\n{"cpu": 2}\n{"cp')
+            spu = self.run_.Spu.__new__(self.run_.Spu)
+            spu.parties, spu.logs, spu.said = [mock.Mock()], [log], [1]
+            self.assertEqual([spu.answered()[0], spu.answered()[0]], [{"cpu": 1, "sent": 5}, {"cpu": 2, "sent": 70}])
+
+    @unittest.skipUnless(sys.platform == "linux", "reads Linux's clocks")
+    def test_the_clock_of_another_process_counts_its_work(self) -> None:
+        program = "import time\nfor _ in range(2):\n input()\n while time.process_time() < 0.2 * (1 + _): pass\n print(time.process_time(), flush=True)\ninput()"
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            told = []
+            for _ in range(2):
+                other.stdin.write(b"\n")
+                other.stdin.flush()
+                own = float(other.stdout.readline())
+                told += [own, self.run_.cpu(other)]
+            # Its own word, and ours, by turns: neither comes before the other.
+            self.assertEqual(told, sorted(told))
+            self.assertGreater(told[0], 0.0)
+            other.communicate(b"\n")
