@@ -445,12 +445,12 @@ class BesideSpu(unittest.TestCase):
 
     def test_ratios_are_of_one_turn(self) -> None:
         def turn(cpu, online=0.0):
-            return {"cpu": cpu, "online": online, "bytes": 2**20, "largest": 0.001, "mean": 0.0001}
+            return {"cpu": cpu, "online": online, "bytes": 2**20, "largest": cpu / 100, "mean": 0.0001}
 
         # (The ratio of the medians would be 10.)
         turns = {"theirs": [turn(20.0), turn(10.0), turn(90.0)], "ours": [turn(1.0, 0.25), turn(2.0, 0.5), turn(3.0, 0.75)]}
         theirs, ours = self.run_.rows("x", 1000, turns)
-        self.assertEqual(theirs, ["x", "1,000", "SPU, theirs", "20.00", "–", "–", "1", "0.100", "0.0100", "20.0", "1.0"])
+        self.assertEqual(theirs, ["x", "1,000", "SPU, theirs", "20.00", "–", "–", "1", "0.0100", "90.000", "20.0", "1.0"])
         self.assertEqual(ours[2:6] + ours[9:], ["ours", "2.00", "1.50", "0.50", "1.0", "1.0"])
 
     def test_the_bytes_of_a_run_are_those_between_its_answers(self) -> None:

@@ -6,6 +6,8 @@
 For each network, by default those of `models/torchvision/`:
 
 1. `jaguar compile` with default options, on ten pictures of `models/images` as `.npy` tensors;
+   (A file's name has its pictures' side behind a `_`, or height and width, as `48x320`.) With `--lines` they are lines of text that are drawn here,
+   black on white, and pixels go from -1 to 1, as PP-OCR's recogniser takes them;
 2. `jaguar serve` and `jaguar predict` as two processes on this machine, on pictures that had no part in 1;
 3. the private answer beside that of onnxruntime. Of a model whose tail is left out (a detector's) it is the tail's: onnxruntime computes it of
    the private values.
@@ -35,20 +37,37 @@ from operator_parts import ROOT, Client, Place, Server, free_port
 
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 STD = np.array([0.229, 0.224, 0.225], np.float32)
+# What is taken from pixels of 0 to 1, and what they are then divided by: as torchvision, YOLOs and PP-OCR do.
+SCALINGS = {"torchvision": (MEAN, STD), "plain": (0, 1), "lines": (0.5, 0.5)}
+SEED = 20260101
 CALIBRATION = 10
 # What the goal of the project allows, in parts of the spread.
 BOUND = 0.02
 
 
-def tensor(path: Path, size: int, plain: bool) -> np.ndarray:
-    """A picture as torchvision prepares it, `[1, 3, size, size]`; `plain`: its pixels over 255, as YOLOs take them."""
+def tensor(path: Path, size: tuple[int, int], scaling: str) -> np.ndarray:
+    """A picture of that height and width, `[1, 3, height, width]`, by one of `SCALINGS`."""
     from PIL import Image
 
     with Image.open(path) as picture:
-        picture = picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-    pixels = np.asarray(picture, np.float32) / 255
-    pixels = pixels if plain else (pixels - MEAN) / STD
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
+        picture = picture.convert("RGB").resize(size[::-1], Image.Resampling.BILINEAR)
+    mean, deviation = SCALINGS[scaling]
+    pixels = (np.asarray(picture, np.float32) / 255 - mean) / deviation
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], np.float32)
+
+
+def lines(folder: Path, count: int, size: tuple[int, int]) -> list[Path]:
+    """Pictures of lines of text: a word of random letters or digits each, by the font that Pillow has within."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    rng, font, paths = np.random.default_rng(SEED), ImageFont.load_default(0.7 * size[0]), []
+    for number in range(count):
+        picture = Image.new("RGB", size[::-1], "white")
+        word = "".join(rng.choice(list("abcdefghijkmnopqrstuvwxyzABCDEFGHKLMNPRSTUVWXYZ23456789"), rng.integers(6, 11)))
+        ImageDraw.Draw(picture).text((6, 0.05 * size[0]), word, "black", font)
+        paths.append(folder / f"line-{number:02}.png")
+        picture.save(paths[-1])
+    return paths
 
 
 def logit_error(got: np.ndarray, want: np.ndarray) -> float:
@@ -71,10 +90,10 @@ def run(command: list[str]) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def fixed(model: Path, size: int, path: Path) -> None:
-    """The model with sizes in place of those that it leaves open: one picture, so many pixels a side."""
+def fixed(model: Path, size: tuple[int, int], path: Path) -> None:
+    """The model with sizes in place of those that it leaves open: one picture of that height and width."""
     loaded = onnx.load(model)
-    for dim, value in zip(loaded.graph.input[0].type.tensor_type.shape.dim, (1, 3, size, size), strict=True):
+    for dim, value in zip(loaded.graph.input[0].type.tensor_type.shape.dim, (1, 3, *size), strict=True):
         if dim.dim_value <= 0:
             dim.dim_value = value
     onnx.save(loaded, path)
@@ -104,16 +123,22 @@ def answer_of(reply: dict, model: Path, tail: list[str], folder: Path) -> np.nda
     return found
 
 
-def attempt(model: Path, pictures: list[Path], count: int, plain: bool, jaguar: str, folder: Path) -> dict:
+def side(model: Path) -> tuple[int, int]:
+    """Height and width of its pictures, by its name."""
+    height, width = re.search(r"_(\d+)(?:x(\d+))?(?:_|$)", model.stem).groups()
+    return int(height), int(width or height)
+
+
+def attempt(model: Path, pictures: list[Path], count: int, scaling: str, jaguar: str, folder: Path) -> dict:
     """One network; a row of the table."""
-    size = int(re.search(r"_(\d+)(_|$)", model.stem)[1])
+    size = side(model)
     fixed(model, size, folder / "fixed.onnx")
     session = onnxruntime.InferenceSession(folder / "fixed.onnx", providers=["CPUExecutionProvider"])
     given = session.get_inputs()[0]
     tensors = []
     for index, picture in enumerate(pictures[:CALIBRATION + count]):
         path = folder / f"{index:02}.npy"
-        np.save(path, tensor(picture, size, plain))
+        np.save(path, tensor(picture, size, scaling))
         tensors.append(path)
     bundle = folder / "model.jaguar"
     said, warned = run([jaguar, "compile", str(folder / "fixed.onnx"), "--calibrate", *map(str, tensors[:CALIBRATION]), "-o", str(bundle)])
@@ -133,7 +158,9 @@ def attempt(model: Path, pictures: list[Path], count: int, plain: bool, jaguar: 
         want = session.run(None, {given.name: np.load(path)})[0]
         got = answer_of(reply, folder / "fixed.onnx", tail, folder)
         errors.append(max(logit_error(a, b) for a, b in parts(got, want, tail)))
-        same += int(got.argmax() == want.argmax())
+        # (Of a line of text, the letter at each place.)
+        axis = -1 if scaling == "lines" else None
+        same += int(np.all(got.argmax(axis) == want.argmax(axis)))
     cost = client.answers[-1]["cost"]
 
     def mib(stage: str) -> float:
@@ -190,7 +217,9 @@ def main() -> int:
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--pictures", type=int, default=2, help="how many to ask about")
     parser.add_argument("--images", type=Path, default=ROOT / "models" / "images")
-    parser.add_argument("--plain", action="store_true", help="pixels over 255, without torchvision's mean and deviation")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--plain", action="store_true", help="pixels over 255, without torchvision's mean and deviation")
+    kinds.add_argument("--lines", action="store_true", help="lines of text that are drawn here, pixels from -1 to 1")
     parser.add_argument("--record", type=Path, help="a file of figures to add to")
     parser.add_argument("--jaguar", default=str(ROOT / "target" / "release" / "jaguar"))
     args = parser.parse_args()
@@ -199,13 +228,15 @@ def main() -> int:
         print("no networks: run tools/export_torchvision.py first", file=sys.stderr)
         return 1
     print("| network | activation bits | logits off by, worst | same class | MiB a query |\n|---|---|---|---|---|")
-    failed, load = False, os.getloadavg()[0]
+    failed, load, scaling = False, os.getloadavg()[0], "lines" if args.lines else "plain" if args.plain else "torchvision"
     for model in models:
         small = re.search(r"_(32)(_|\.)", model.name)
         pictures = sorted(args.images.glob("cifar10_*" if small else "imagenet_*"))
         with tempfile.TemporaryDirectory() as folder:
             try:
-                row = attempt(model, pictures, args.pictures, args.plain, args.jaguar, Path(folder))
+                if args.lines:
+                    pictures = lines(Path(folder), CALIBRATION + args.pictures, side(model))
+                row = attempt(model, pictures, args.pictures, scaling, args.jaguar, Path(folder))
             except (Failure, RuntimeError) as failure:
                 failed = True
                 print(f"| {model.stem} | {' '.join(str(failure).split())} | | | |", flush=True)
