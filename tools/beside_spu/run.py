@@ -8,8 +8,7 @@
 Of each network (`networks.py`) both have the same random weights and the same inputs.
 
 - SPU: two processes, one link over TCP on loopback, protocol CHEETAH, FM64, 18 bits after the point (its default). The weights are private to one
-  party (its colocated optimisation, which halves the work of its matrix products), and products may be off in the last bit, which sends less.
-  A network has one or two forms: what jax writes, and approximations that SPU's examples take.
+  party (its colocated optimisation, which halves the work of its matrix products). A network has one or two forms: what jax writes, and approximations that SPU's examples take.
 - Ours: `jaguar compile` with ten inputs, by default options and by those of `OUR_FORMS`; `jaguar serve` and `jaguar predict`, a thread each, over TCP
   on loopback without TLS. A query is prepared while nobody asks, so its two parts can be told apart.
 
@@ -41,7 +40,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
 from operator_parts import Client, Place, Server, free_port, until  # noqa: E402
 
 SETTINGS = {"protocol": "CHEETAH", "field": "FM64", "fxp_fraction_bits": 18, "experimental_enable_colocated_optimization": True,
-            "cheetah_2pc_config": {"enable_mul_lsb_error": True}, "enable_pphlo_profile": True}
+            "enable_pphlo_profile": True}
 CALIBRATION = 10
 # How long clocks stand still when there is nothing to do, in seconds.
 QUIET = 1.0
