@@ -168,10 +168,12 @@ class Case:
         onnx.save(onnx.shape_inference.infer_shapes(model, strict_mode=True), path)
 
 
+# Half as many values as the MLP of ViT-Tiny has.
+CURVE = (1, 1, TOKENS, HIDDEN // 2)
 CASES = [
-    Case("GELU", (1, 1, TOKENS, HIDDEN), [("Gelu", ["x"], "y", {})],
+    Case("GELU", CURVE, [("Gelu", ["x"], "y", {})],
          {"by its tanh": lambda x, w: gelu_by_tanh(x), "by PUMA's pieces": lambda x, w: gelu_of_pieces(x)}, deviation=2.0),
-    Case("SiLU", (1, 1, TOKENS, HIDDEN), [("Sigmoid", ["x"], "s", {}), ("Mul", ["x", "s"], "y", {})],
+    Case("SiLU", CURVE, [("Sigmoid", ["x"], "s", {}), ("Mul", ["x", "s"], "y", {})],
          {"by its tanh": lambda x, w: silu_by_tanh(x)}, deviation=2.0),
     Case("LayerNorm", (1, 1, TOKENS, WIDTH), [("LayerNormalization", ["x", "factors", "offsets"], "y", {"epsilon": EPSILON})],
          {"by its rsqrt": lambda x, w: layer_norm(x, w["factors"], w["offsets"])}, lambda rng: norm(rng, WIDTH)),
