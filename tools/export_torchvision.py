@@ -121,6 +121,10 @@ def build(network: Network) -> torch.nn.Module:
 
 def settle(model: torch.nn.Module, size: int) -> torch.nn.Module:
     """The model with batch norms that have seen noise of `size` by `size`, ready to be exported."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("layer_scale"):
+            # It starts at a millionth, with which a block would do nothing.
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             # Average over all batches alike instead of forgetting the first ones slowly.
