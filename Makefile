@@ -28,7 +28,7 @@ help:
 	@echo 'make test-wheel     what make wheel made, in an environment with nothing else: import, compile, serve, ask, type-check'
 	@echo 'make test-wheel-arm  what make wheel made for 64-bit Arm, in a Python for it, under qemu-aarch64, where that is installed'
 	@echo 'make example-resnet18, make example-fashion-mnist   from a network of torch to private answers (need torch; the latter trains for two minutes)'
-	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, rust-web-src, lld-19)'
+	@echo 'make web            the client for browsers, web/client/jaguar_web.wasm.gz, anew (Debian: rustc-web, cargo-web, rust-web-src, lld-19)'
 	@echo 'make test-web       the page of `serve --web` in headless Chromium, and the client in Node, where they are installed (part of make test)'
 	@echo 'make test-gateway   `jaguar gateway`, asked by curl, and by Triton'"'"'s and KServe'"'"'s clients over HTTP and gRPC, which pip fetches once'
 	@echo 'make test-ray       replicas on Ray Serve and questions of Ray Data, with real servers; pip fetches Ray once (750 MB)'

@@ -3,7 +3,7 @@
 #
 # It takes a Rust toolchain whose standard library can be built for wasm32-unknown-unknown (the ready one knows no threads), and a linker
 # for it. On Debian:
-#   apt-get install rustc-web rust-web-src lld-19
+#   apt-get install rustc-web cargo-web rust-web-src lld-19
 # Elsewhere, with rustup: a toolchain with the component rust-src; then RUSTC=rustc CARGO=cargo LINKER=rust-lld.
 # With --check the result is compared with the file that is there, and nothing is written.
 set -euo pipefail
