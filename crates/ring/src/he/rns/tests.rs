@@ -467,29 +467,23 @@ fn joined_ciphertexts_are_those_that_were_joined() {
         let keys = JointKeys::from_parts(&ring, 4, 4, *seed, sent);
         let messages: Vec<Vec<u64>> = (0..4).map(|i| (0..64).map(|j| (j * 7919 + i) % T).collect()).collect();
         let level = ring.smaller().unwrap();
-        {
-            for count in 1..=4 {
-                let encrypt = |message: &Vec<u64>| {
-                    let scaled = at.plain.scale(&level, message);
-                    at.secret.encrypt(&level, &scaled, &mut Prg::new([message[0] as u8; 32])).expand(&level)
-                };
-                let coefficients = |c: Ciphertext<Values>| c.into_coefficients(&level);
-                let ciphertexts = messages[..count].iter().map(encrypt).map(coefficients).collect();
-                let mut joined = keys.join(&ring, ciphertexts);
-                let zeros = keys.encrypt_zeros(&ring, count, &mut at.prg).into_coefficients(&ring);
-                joined.add_assign(&level, &zeros.drop_prime(&ring));
-                let JointCiphertext { a, b } = joined;
-                let a = level.to_values(a);
-                assert_eq!(b.len(), count);
-                for (j, b) in b.into_iter().enumerate() {
-                    for (i, secret) in secrets.iter().enumerate() {
-                        let got = at.plain.round(&level, &secret.phase_of(&level, &a, &b));
-                        assert_eq!(
-                            *got == messages[j],
-                            i == j,
-                            "{count} joined, number {j} under secret {i}"
-                        );
-                    }
+        for count in 1..=4 {
+            let encrypt = |message: &Vec<u64>| {
+                let scaled = at.plain.scale(&level, message);
+                at.secret.encrypt(&level, &scaled, &mut Prg::new([message[0] as u8; 32])).expand(&level)
+            };
+            let coefficients = |c: Ciphertext<Values>| c.into_coefficients(&level);
+            let ciphertexts = messages[..count].iter().map(encrypt).map(coefficients).collect();
+            let mut joined = keys.join(&ring, ciphertexts);
+            let zeros = keys.encrypt_zeros(&ring, count, &mut at.prg).into_coefficients(&ring);
+            joined.add_assign(&level, &zeros.drop_prime(&ring));
+            let JointCiphertext { a, b } = joined;
+            let a = level.to_values(a);
+            assert_eq!(b.len(), count);
+            for (j, b) in b.into_iter().enumerate() {
+                for (i, secret) in secrets.iter().enumerate() {
+                    let got = at.plain.round(&level, &secret.phase_of(&level, &a, &b));
+                    assert_eq!(*got == messages[j], i == j, "{count} joined, number {j} under secret {i}");
                 }
             }
         }
