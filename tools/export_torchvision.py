@@ -191,6 +191,8 @@ def main() -> int:
     parser.add_argument("--variants", action="store_true", help="the small ones in other ways too")
     parser.add_argument("--to", type=Path, default=MODELS)
     args = parser.parse_args()
+    if unknown := set(args.names) - {network.name for network in NETWORKS} - set(BENCHMARKS):
+        parser.error(f"no network here is called {', '.join(sorted(unknown))}")
     folder = args.to / "torchvision"
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [n for n in NETWORKS if not args.names or n.name in args.names]
