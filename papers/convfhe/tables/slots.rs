@@ -177,14 +177,8 @@ impl<P> Behind<P> {
         let relu = Composite::by_name("7-7-13").context("no such polynomial")?;
         let low = LEVEL + relu.levels() + TO_COEFFICIENTS;
         ensure!(evaluator.top() == low + sine.depth() + TO_SLOTS, "not as many levels as a layer takes");
-        // As if all of a smaller ring were in use: real and imaginary parts come apart by conjugation alone.
-        let layout =
-            |layers| Layout { slots: n, values: 2 * n, layers, giant_cost: GIANT_COST, key_cost: KEY_COST };
-        let first = layout(even_layers(2 * n, TO_SLOTS)).to_slots(1.0 / sine.bound())?;
-        let turned = even_layers(2 * n, TO_COEFFICIENTS).into_iter().rev().collect();
-        let mut last = layout(turned).to_coefficients(1.0)?;
-        // a_0 counts once, the others twice.
-        halve_first(&mut last.matrices[0]);
+        let first = layout(n, even_layers(2 * n, TO_SLOTS)).to_slots(1.0 / sine.bound())?;
+        let last = to_coefficients(n, 1.0)?;
         let encode = |fourier: &Fourier, begin: usize| {
             let matrices = fourier.matrices.iter().zip((0..=begin).rev());
             let prepared = matrices.map(|(m, level)| evaluator.prepare(m, level, evaluator.modulus(level)));
@@ -235,6 +229,20 @@ impl<P> Behind<P> {
     fn ones<E: Evaluator<Prepared = P>>(e: &E) -> Result<E::Plaintext> {
         Ok(e.encode(&[Complex::ONE], MASK_LEVEL, e.modulus(MASK_LEVEL))?)
     }
+}
+
+/// As if all of a smaller ring were in use: real and imaginary parts come apart by conjugation alone.
+fn layout(n: usize, layers: Vec<usize>) -> Layout {
+    Layout { slots: n, values: 2 * n, layers, giant_cost: GIANT_COST, key_cost: KEY_COST }
+}
+
+/// The matrices from n coefficients to `factor` times the slots.
+fn to_coefficients(n: usize, factor: f64) -> Result<Fourier> {
+    let turned = even_layers(2 * n, TO_COEFFICIENTS).into_iter().rev().collect();
+    let mut last = layout(n, turned).to_coefficients(factor)?;
+    // a_0 counts once, the others twice.
+    halve_first(&mut last.matrices[0]);
+    Ok(last)
 }
 
 /// Halves the column of slot 0.
@@ -429,15 +437,7 @@ mod tests {
         let refused = baseline.layer("odd", [4, 7, 3]).unwrap_err().to_string();
         assert_eq!(refused, "odd: not 256 values, or an even kernel");
         // Slots that are twice as large are another layer.
-        let layout = Layout {
-            slots: 256,
-            values: 512,
-            layers: vec![3, 3, 2],
-            giant_cost: GIANT_COST,
-            key_cost: KEY_COST,
-        };
-        let mut last = layout.to_coefficients(2.0).unwrap();
-        halve_first(&mut last.matrices[0]);
+        let last = to_coefficients(256, 2.0).unwrap();
         let encode = |(m, level): (&Matrix, usize)| {
             baseline.evaluator.prepare(m, level, baseline.evaluator.modulus(level)).unwrap()
         };
