@@ -191,6 +191,10 @@ fn every_option_on_the_pages_that_teach_is_one() {
         "--table",
         "--pictures",
         "--record",
+        "--places",
+        "--seconds",
+        "--session",
+        "--leave-within",
     ];
     for (page, text) in if PROGRAM == "jaguar" { pages() } else { Vec::new() } {
         let name = page.trim_start_matches("docs/");
