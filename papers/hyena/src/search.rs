@@ -323,6 +323,8 @@ impl Fitted {
     /// all parts the weights of a diagonal are f = H·g/c_n with ‖g‖² = c_n·‖f‖², and ‖Σ g_i·pattern_i‖² ≤
     /// ‖g‖²·Σ‖pattern_i‖² (Cauchy and Schwarz). Where numbers meet the encryption's own noise, it is counted as if it were the same in
     /// all rotations: its coefficient 0 stays in its place. (A plaintext's product has all coefficients in it.)
+    ///
+    /// It is the mean over coefficients; some have up to [`together`](Self::together) times as much.
     pub(super) fn noise(&self, digits: usize, digit_bits: u32) -> Noise {
         self.noise_of(self.gain(), digits, digit_bits)
     }
@@ -370,15 +372,27 @@ impl Fitted {
     fn noise_of(&self, gain: f64, digits: usize, digit_bits: u32) -> Noise {
         let n = self.packing.slots();
         let switched = Noise::of_digits(n, digits, digit_bits);
-        let numbers = match self.form {
+        let own = if self.are_numbers() { self.diagonals() * self.taps() } else { 1.0 };
+        let fresh = Noise::fresh().add_plain().multiply(gain * own);
+        // Of c parts 1/c of all coefficients stay where they are.
+        let alike = 1.0 + (self.together() - 1.0) / self.packing.channels() as f64;
+        let turned = gain * self.packing.turned_share() * alike;
+        fresh + switched.multiply(turned + self.diagonals() - 1.0)
+    }
+
+    /// Whether ciphertexts are multiplied by numbers, not by polynomials.
+    fn are_numbers(&self) -> bool {
+        match self.form {
             Form::Padded | Form::WalshHadamard => true,
             Form::Interleaved | Form::Conventional => self.packing.channels() == 1,
             Form::Blocks => false,
-        };
-        let together = if numbers { self.diagonals() * self.taps() } else { 1.0 };
-        let fresh = Noise::fresh().add_plain().multiply(gain * together);
-        let turned = gain * self.packing.turned_share();
-        fresh + switched.multiply(turned + self.diagonals() - 1.0)
+        }
+    }
+
+    /// By what the variance of a coefficient may be larger that no rotation of a sum moves: what switching keys added to an input
+    /// meets itself there, once a diagonal, where weights are numbers of one sign.
+    pub(super) fn together(&self) -> f64 {
+        if self.are_numbers() { self.diagonals().max(1.0) } else { 1.0 }
     }
 
     /// The noise of a response as it is sent: the sum's and that of an encryption of zero, each without the primes that

@@ -241,7 +241,7 @@ proptest! {
 /// of all responses as they are sent; `None` where the layer does not fit.
 ///
 /// # Panics
-/// If any coefficient is beyond its bound, seven deviations.
+/// If any coefficient is beyond its bound, seven of the largest deviations.
 fn noise_of(case: &Case, form: Form, chosen: &Chosen, channels: usize, seed: u64) -> Option<[[f64; 2]; 2]> {
     let layers = Arc::new(case.layers(form, chosen.clone(), channels)?);
     let layer = layers.of(2).clone();
@@ -265,7 +265,8 @@ fn noise_of(case: &Case, form: Form, chosen: &Chosen, channels: usize, seed: u64
         .collect();
     let deviation = |noise: &[f64], bound: Noise| {
         let largest = noise.iter().fold(1.0f64, |x, &y| x.max(y)).log2();
-        assert!(largest <= bound.bits(), "{largest} bits, {} estimated: {layer:?}", bound.bits());
+        let bits = bound.bits() + layer.fitted.together().log2() / 2.0;
+        assert!(largest <= bits, "{largest} bits, {bits} estimated: {layer:?}");
         (noise.iter().map(|x| x * x).sum::<f64>() / noise.len() as f64).sqrt().log2()
     };
     let small = response_ring(ring, chosen.kept);
