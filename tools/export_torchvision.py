@@ -169,14 +169,19 @@ def head(channels: int, classes: int) -> list[torch.nn.Module]:
     return [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(channels, classes)]
 
 
+def refuse_others(parser: argparse.ArgumentParser, names: list[str], known: set[str]) -> None:
+    """Ends the program where a name is none of those that are known."""
+    if unknown := set(names) - known:
+        parser.error(f"there is no network {', '.join(sorted(unknown))}")
+
+
 def export_named(about: str, networks: dict[str, tuple[Callable[[], torch.nn.Module], int]]) -> int:
     """The program of `export_hyena.py` and `export_convfhe.py`. By name: what makes a network, its pictures' side."""
     parser = argparse.ArgumentParser(description=about.split("\n")[0])
     parser.add_argument("names", nargs="*", help=f"of {', '.join(networks)}; all of them unless named")
     parser.add_argument("--to", type=Path, default=MODELS)
     args = parser.parse_args()
-    if unknown := set(args.names) - set(networks):
-        parser.error(f"there is no network {', '.join(sorted(unknown))}")
+    refuse_others(parser, args.names, set(networks))
     args.to.mkdir(parents=True, exist_ok=True)
     for name in args.names or networks:
         make, size = networks[name]
@@ -191,8 +196,7 @@ def main() -> int:
     parser.add_argument("--variants", action="store_true", help="the small ones in other ways too")
     parser.add_argument("--to", type=Path, default=MODELS)
     args = parser.parse_args()
-    if unknown := set(args.names) - {network.name for network in NETWORKS} - set(BENCHMARKS):
-        parser.error(f"no network here is called {', '.join(sorted(unknown))}")
+    refuse_others(parser, args.names, {network.name for network in NETWORKS} | set(BENCHMARKS))
     folder = args.to / "torchvision"
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [n for n in NETWORKS if not args.names or n.name in args.names]

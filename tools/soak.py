@@ -176,8 +176,7 @@ class Soak:
         tally = self.tally
         # The first half makes what stays: buffers, and what the allocator keeps of them for each thread.
         points = [(queries, memory) for queries, memory in tally.memory[:-1] if queries >= tally.memory[-1][0] / 2]
-        slope, error = line(means(points))
-        grows = slope > 3 * error and slope > 1024
+        slope, error, grows = growth(points)
         leaks = tally.files[-1] > files
         most = max(memory for _, memory in tally.memory)
         figures = {
@@ -213,6 +212,12 @@ def means(points: list[tuple[int, int]]) -> list[tuple[float, float]]:
     length = max(1, len(points) // STRETCHES)
     pieces = [points[start : start + length] for start in range(0, len(points) - length + 1, length)]
     return [tuple(statistics.fmean(values) for values in zip(*piece, strict=True)) for piece in pieces]  # type: ignore[misc]
+
+
+def growth(points: list[tuple[int, int]]) -> tuple[float, float, bool]:
+    """Bytes a query that memory rises by, that slope's standard error, and whether it counts as growing."""
+    slope, error = line(means(points))
+    return slope, error, slope > 3 * error and slope > 1024
 
 
 def line(points: list[tuple[float, float]]) -> tuple[float, float]:

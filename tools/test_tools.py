@@ -20,6 +20,7 @@ import capacity
 import docs_site
 import operator_parts
 import python_reference
+import soak
 import walk_start
 import zoo
 from planted import ROOT, tree
@@ -116,6 +117,23 @@ class Zoo(unittest.TestCase):
             self.assertIn(line, told)
         self.assertIn("Of what was refused: exponentials, logarithms 3.", told)
         self.assertIn("b 1.5 %", told)
+
+
+class Soak(unittest.TestCase):
+    def test_memory_that_grows_is_told_from_memory_that_wanders(self):
+        wanders, memory = [], 0.0
+        prg = random.Random(7)
+        for queries in range(0, 30_000, 20):
+            # Samples beside each other are alike: a walk that is drawn back.
+            memory += prg.gauss(0, 4 << 20) - memory / 50
+            wanders.append((queries, round((2 << 30) + memory)))
+        leaks = [(queries, memory + 16384 * queries) for queries, memory in wanders]
+        self.assertFalse(soak.growth(wanders)[2])
+        slope, error, grows = soak.growth(leaks)
+        self.assertTrue(grows)
+        self.assertLess(abs(slope - 16384), 4 * error)
+        # Taken for independent, these samples would have a smaller error.
+        self.assertLess(soak.line(wanders)[1], soak.growth(wanders)[1])
 
 
 class Packaging(unittest.TestCase):
