@@ -62,7 +62,8 @@ mod serving;
 mod tiny;
 mod websockets;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use process::{Process, jaguar};
 
@@ -73,6 +74,16 @@ const WATCHDOG: Duration = Duration::from_secs(60);
 #[track_caller]
 fn fails(arguments: &[&str], parts: &[&str]) {
     assert_fails(Process::start(jaguar(arguments)), parts);
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn until(what: &str, so: impl Fn() -> bool) {
+    let deadline = Instant::now() + WATCHDOG;
+    while !so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[track_caller]

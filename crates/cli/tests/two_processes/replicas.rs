@@ -2,18 +2,15 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use jaguar::plan::PROTOCOL_VERSION;
 use serde_json::Value;
 
-use crate::WATCHDOG;
 use crate::connections::fingerprint;
 use crate::operation::{figure, figure_becomes, metrics_of, page};
 use crate::predictions::{Deployment, answers, number, photo};
 use crate::process::{Process, Scratch, Server, repository};
-use crate::relay;
+use crate::{WATCHDOG, relay, until};
 
 /// The second server: the same compiled model, and nothing else in common.
 fn second(it: &Deployment, arguments: &[&str]) -> Server {
@@ -186,11 +183,7 @@ fn balancer_of(it: &Deployment, file: &str, changes: &[(&str, &str)]) -> (Proces
     let mut command = Command::new("haproxy");
     command.args(["-db", "-f", &file]);
     let balancer = Process::start(command);
-    let deadline = Instant::now() + WATCHDOG;
-    while TcpStream::connect(&free).is_err() {
-        assert!(Instant::now() < deadline, "haproxy does not listen");
-        thread::sleep(Duration::from_millis(20));
-    }
+    until("haproxy listens", || TcpStream::connect(&free).is_ok());
     (balancer, free)
 }
 
@@ -236,14 +229,4 @@ fn who_comes_to_a_full_replica_is_sent_to_one_with_a_free_place() {
     until("a client is told by a replica", busy);
     // (The balancer comes to know within this time that both are full.)
     assert!((0..15).all(|_| busy()));
-}
-
-/// Waits until something is so.
-#[track_caller]
-fn until(what: &str, so: impl Fn() -> bool) {
-    let deadline = Instant::now() + WATCHDOG;
-    while !so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::sleep(Duration::from_millis(100));
-    }
 }

@@ -42,7 +42,7 @@ pub struct Service {
 const STALLED: Duration = Duration::from_secs(3600);
 
 /// For how long a session waits for what an earlier one is giving up.
-const GIVEN_UP: Duration = Duration::from_secs(1);
+const GIVEN_UP: Duration = Duration::from_secs(5);
 
 /// How often a waiting session looks by itself how far its answer is.
 const LOOK: Duration = Duration::from_secs(1);
@@ -168,7 +168,7 @@ impl Service {
         let deadline = Instant::now() + GIVEN_UP;
         loop {
             match self.store.receive(who, hash, bytes) {
-                Err(e) if e.is_for_now() && Instant::now() < deadline => thread::sleep(GIVEN_UP / 100),
+                Err(e) if e.is_for_now() && Instant::now() < deadline => thread::sleep(GIVEN_UP / 500),
                 result => return result,
             }
         }

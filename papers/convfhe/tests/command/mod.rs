@@ -11,8 +11,6 @@ mod secrecy;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use jaguar::Cpu;
 use jaguar::import::{Options, import_file};
@@ -23,7 +21,7 @@ use crate::connections::fingerprint;
 use crate::failures::on_a_full_disk;
 use crate::process::{Process, Scratch, Server, jaguar};
 use crate::relay::cutting;
-use crate::{WATCHDOG, assert_fails, tiny};
+use crate::{WATCHDOG, assert_fails, tiny, until};
 
 /// Bytes of a client's keys in this set.
 const KEYS: u64 = 14_668_201;
@@ -105,6 +103,13 @@ impl Site {
         own.iter().chain(options).map(|&text| text.to_owned()).collect()
     }
 
+    /// Waits until the server has heard that an answer was received. (Its client does not wait for that.)
+    #[track_caller]
+    fn forgotten(&self, ticket: &str) {
+        let kept = self.scratch.path(&format!("server/insecure-n10/queue/{ticket}.ticket"));
+        until("the server has forgotten the answer", || !Path::new(&kept).exists());
+    }
+
     /// Names in the server's folder, without the lock and the queue.
     fn kept(&self) -> Vec<String> {
         kept_in(Path::new(&self.scratch.path("server/insecure-n10")))
@@ -146,18 +151,6 @@ fn lines(process: Process) -> Vec<Value> {
 fn signal(name: &str, process: u32) {
     let sent = Command::new("kill").args([format!("-{name}"), process.to_string()]).status().unwrap();
     assert!(sent.success());
-}
-
-#[track_caller]
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + WATCHDOG;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "no {what} within {WATCHDOG:?}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// By how much logits may be off: noise and rounding (2^-9 and 2^-8 of their bound), and what a layer's polynomial and sine are off by,
@@ -239,6 +232,7 @@ fn an_answer_is_fetched_with_its_ticket() {
     let fetched = lines(it.predict(at, "client", &["--ticket", tickets[0]]));
     assert_eq!(fetched[0]["ticket"], tickets[0]);
     assert_eq!(fetched[0]["label"], direct[0]["label"]);
+    it.forgotten(tickets[0]);
     assert_fails(it.predict(at, "client", &["--ticket", tickets[0]]), &["no answer under this ticket"]);
     // With another secret it is worth nothing, and that is noticed.
     std::fs::copy(it.of_client("other", "secret"), it.of_client("client", "secret")).unwrap();

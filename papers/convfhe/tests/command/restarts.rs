@@ -38,7 +38,9 @@ impl Seat {
 
     #[track_caller]
     fn fetch(&self, it: &Site, client: &str, ticket: &str) -> Vec<f64> {
-        logits(&lines(it.predict(&self.socket, client, &["--ticket", ticket]))[0])
+        let fetched = lines(it.predict(&self.socket, client, &["--ticket", ticket]));
+        it.forgotten(ticket);
+        logits(&fetched[0])
     }
 
     fn gone(&self, it: &Site, client: &str, ticket: &str) {

@@ -63,5 +63,5 @@ fn what_comes_of_decryption_does_not_show() {
     // Both inputs are sent, and both answers acknowledged.
     assert_fails(it.predict(&at, "client", &both), &parts);
     assert_eq!(last(&sent).len(), opened.len());
-    wait_for("empty queue", || (queue() == 0).then_some(()));
+    until("the queue is empty", || queue() == 0);
 }
