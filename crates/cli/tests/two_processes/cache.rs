@@ -30,9 +30,9 @@ fn whole(it: &Deployment) -> u64 {
 /// The answers of a client that succeeded but warned once, of all of `parts`.
 #[track_caller]
 fn warned(finished: Finished, parts: &[&str]) -> Vec<Value> {
-    let stderr = finished.stderr.clone();
+    let (status, stderr) = (finished.status, finished.stderr.clone());
     let warnings: Vec<&str> = stderr.lines().filter(|l| l.starts_with("warning: ")).collect();
-    let [warning] = warnings.as_slice() else { panic!("not one warning: {stderr}") };
+    let [warning] = warnings.as_slice() else { panic!("{status}, not one warning: {stderr}") };
     for part in parts {
         assert!(warning.contains(part), "{warning:?} does not say {part:?}");
     }
