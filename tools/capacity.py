@@ -38,10 +38,10 @@ EGRESS = [(10, 0.09), (50, 0.085), (150, 0.07), (float("inf"), 0.05)]
 # How much of a machine may be taken on average, so that a busy hour finds room.
 LOAD = 0.6
 
-# One round, as it was on Lattigo: processor seconds of its record; bytes of a query and memory of an evaluation, which took two threads, by
-# docs/protocols/convfhe.md. Keys (3.29 GB of each client, once) come to it.
-ONE_ROUND = ROOT / "docs/figures/convfhe-commands.json"
-ONE_ROUND_BYTES, ONE_ROUND_MEMORY = 2 << 20, 13.2e9
+# One round: processor seconds and memory of an evaluation on one thread, by its record; bytes of a query by docs/protocols/convfhe.md.
+# Keys (1.18 GB of each client, once) come to it.
+ONE_ROUND = ROOT / "docs/figures/convfhe-networks.json"
+ONE_ROUND_UP, ONE_ROUND_DOWN = 819_289, 1_638_457
 
 
 def threads_of(process: int) -> float:
@@ -113,10 +113,12 @@ def egress(gigabytes: float) -> float:
 def million(models: list[dict]) -> dict:
     """A million queries a day."""
     rows = []
-    one_round = json.loads(ONE_ROUND.read_text())["tables"][0]["rows"][0]
-    assert one_round[0] == "ResNet-20", one_round
-    once = {"name": "ResNet-20 (CIFAR), one round", "seconds": float(one_round[5]), "up": ONE_ROUND_BYTES, "down": ONE_ROUND_BYTES,
-            "memory": ONE_ROUND_MEMORY / 2}
+    networks, keys = json.loads(ONE_ROUND.read_text())["tables"]
+    row = dict(zip(networks["header"], networks["rows"][0], strict=True))
+    assert row["network"] == "k3-d20-w1", row
+    memory = dict(zip(keys["header"], keys["rows"][0], strict=True))["GB of the server's memory"]
+    once = {"name": "20 layers of ResNet-20's size (CIFAR), one round", "seconds": float(row["processor"]), "up": ONE_ROUND_UP,
+            "down": ONE_ROUND_DOWN, "memory": 1e9 * float(memory)}
     for model in [*models, once]:
         seconds, down, up = (A_DAY * model[it] for it in ("seconds", "down", "up"))
         threads = seconds / DAY / LOAD
