@@ -5,7 +5,8 @@ use std::hint::black_box;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::params::RnsParameters;
 use jaguar_ring::he::rns::{
-    Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Subring, Values, rotation,
+    Batch, Ciphertext, GaloisKey, Hoisted, JointKeys, PlainModulus, Ring, SecretKey, Subring, Values,
+    rotation,
 };
 use jaguar_ring::modular::primes;
 use jaguar_ring::prg::Prg;
@@ -82,10 +83,10 @@ fn costs(cpu: Cpu, (ring_dim, most): (usize, u32)) -> Result<SlotCosts, ProbeErr
     let transform = positive(((forwards + back) / 2.0 - copy) / limbs);
 
     let secret = SecretKey::from_prg(&ring, prg);
-    let public = secret.public_key(prg);
+    let public = JointKeys::public(&ring, &secret, prg);
     let zero = ring.zero();
     let encryption = least(|| secret.encrypt(&ring, &zero, prg));
-    let covering = least(|| public.encrypt(&ring, &zero, prg));
+    let covering = least(|| public.encrypt_zero(&ring, prg));
     let uniform = least(|| ring.uniform::<Values>(prg));
     let packed = pack::pack(values.residues(), limb_bits);
     let packing = least(|| pack::pack(values.residues(), limb_bits));

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use jaguar_profile::busy::timed;
 use jaguar_ring::he::params::ParameterError;
 use jaguar_ring::he::rns::{
-    Batch, Ciphertext, GaloisKey, Hoisted, PlainModulus, Ring, SecretKey, Values, rotation,
+    Batch, Ciphertext, GaloisKey, Hoisted, JointKeys, PlainModulus, Ring, SecretKey, Values, rotation,
 };
 use jaguar_ring::prg::Prg;
 use serde::Serialize;
@@ -76,7 +76,7 @@ pub fn operations(
     let (plain, batch) = (PlainModulus::new(ring, t)?, Batch::new(ring.n(), t)?.on(ring.kernel()));
     let prg = &mut Prg::from_os();
     let secret = SecretKey::from_prg(ring, prg);
-    let public = secret.public_key(prg);
+    let public = JointKeys::public(ring, &secret, prg);
     let key = GaloisKey::new(&secret, rotation(ring.n(), 1), digit_bits, prg);
     let slots: Vec<u64> = (0..ring.n()).map(|_| prg.next_u64() % t).collect();
     let message = batch.encode(&slots);
@@ -107,7 +107,11 @@ pub fn operations(
         }
         rounds.time("encode", SHORT, || plain.scale(ring, &batch.encode(&slots)));
         rounds.time("encrypt under the secret", LONG, || secret.encrypt(ring, &scaled, prg));
-        rounds.time("encrypt under the public key", LONG, || public.encrypt(ring, &scaled, prg));
+        rounds.time("encrypt under the public key", LONG, || {
+            let mut zero = public.encrypt_zero(ring, prg);
+            zero.add_plain(ring, &ring.to_values(scaled.duplicate()));
+            zero
+        });
         rounds.time("decrypt and decode", LONG, || batch.decode(&secret.decrypt(ring, &plain, x)));
         rounds.time("add", SHORT, || sum.add_assign(ring, x));
         rounds.time("scalar product, reduced", SHORT, || sum.multiply_scalar(ring, numbers[0][0]));

@@ -349,7 +349,7 @@ fn without_an_encryption_of_zero_a_response_shows_the_servers_number() {
     let (ring, tiling) = (&tools.ring, &tools.layout.terms[0]);
     let mut prg = Prg::new([3; 32]);
     let secret = jaguar_ring::he::rns::SecretKey::from_prg(ring, &mut prg);
-    let keys = Keys::of(secret.public_key(&mut prg));
+    let keys = Keys::of(jaguar_ring::he::rns::JointKeys::public(ring, &secret, &mut prg));
     for number in [0u64, 0x5a3] {
         let sent = secret.encrypt(ring, &ring.zero(), &mut prg).expand(ring);
         let a = sent.a.duplicate();

@@ -6,7 +6,7 @@ use std::array;
 use jaguar_ot::threads;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::rns::{
-    Ciphertext, Coefficients, GaloisKey, PlainModulus, Poly, PublicKey, Ring, RoundedSecret, SecretKey,
+    Ciphertext, Coefficients, GaloisKey, JointKeys, PlainModulus, Poly, Ring, RoundedSecret, SecretKey,
     SeededCiphertext, SwitchingKey, Values,
 };
 use jaguar_ring::prg::Prg;
@@ -236,9 +236,9 @@ pub(super) fn client(
 ) -> Result<Sent, MpcError> {
     let Tools { layout, ring, .. } = &tools;
     let secret = SecretKey::from_prg(ring, prg);
-    let key = secret.public_key(prg);
+    let key = JointKeys::public(ring, &secret, prg);
     let (own, p0) = key.parts();
-    tools.send(chan, own, &[p0])?;
+    tools.send(chan, own, &p0.collect::<Vec<_>>())?;
     for (_, element) in layout.elements() {
         let key = GaloisKey::new(&secret, element, layout.digit_bits, prg);
         let (own, parts) = key.switching_key().parts();
@@ -298,7 +298,7 @@ fn decrypt(
 
 /// What the server has of the client's key.
 pub(super) struct Keys {
-    public: PublicKey,
+    public: JointKeys,
     /// By the logarithm of h, of those that packs take: the automorphism that changes the sign of X^h, and X^h.
     levels: Vec<(u32, GaloisKey, Poly<Values>)>,
 }
@@ -307,7 +307,7 @@ impl Keys {
     fn receive(tools: &Tools, chan: &mut Channel) -> Result<Self, MpcError> {
         let Tools { layout, ring, .. } = tools;
         let seed = tools.receive_seed(chan)?;
-        let public = PublicKey::from_parts(ring, seed, tools.receive_poly(chan)?);
+        let public = JointKeys::from_parts(ring, 1, layout.digit_bits, seed, vec![tools.receive_poly(chan)?]);
         let level = |(log2, element): (u32, usize)| {
             let seed = tools.receive_seed(chan)?;
             let parts: Result<Vec<_>, MpcError> =
@@ -324,7 +324,7 @@ impl Keys {
 
     /// A key without automorphisms.
     #[cfg(test)]
-    pub(super) fn of(public: PublicKey) -> Self {
+    pub(super) fn of(public: JointKeys) -> Self {
         Self { public, levels: Vec::new() }
     }
 
@@ -451,7 +451,7 @@ pub(super) fn hide(
     prg: &mut Prg,
 ) -> Pack {
     let Tools { ring, .. } = tools;
-    packed.add_assign(ring, &keys.public.encrypt(ring, &ring.zero::<Coefficients>(), prg));
+    packed.add_assign(ring, &keys.public.encrypt_zero(ring, prg));
     let Ciphertext { a, b } = packed.into_coefficients(ring);
     let [a, phases] = array::from_fn(|half| tools.halves[half].round(ring, [&a, &b][half]));
     let mut masks = words(tiling.count(number));

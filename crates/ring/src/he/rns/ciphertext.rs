@@ -21,7 +21,7 @@ pub struct SeededCiphertext {
 }
 
 /// The a half that a seed stands for.
-fn expand(ring: &Ring, seed: &[u8; 32]) -> Poly<Values> {
+pub(super) fn expand(ring: &Ring, seed: &[u8; 32]) -> Poly<Values> {
     ring.uniform(&mut Prg::derive(seed, "jaguar rns a half", &[]))
 }
 

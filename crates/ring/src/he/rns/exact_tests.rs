@@ -138,16 +138,18 @@ proptest! {
             let bx = exact.encrypt(&s, &pair(&ring, &x)[0], &e, &exact.scale(&m0));
             prop_assert_eq!(&pair(&ring, &x), &bx);
 
-            let public = secret.public_key(&mut ours);
+            let public = JointKeys::public(&ring, &secret, &mut ours);
             let key_seed = seed(&mut theirs);
-            prop_assert_eq!(public.parts().0, &key_seed);
-            let zero = SeededCiphertext { seed: key_seed, b: public.parts().1.duplicate() }.expand(&ring);
+            let (sent, mut p0) = public.parts();
+            prop_assert_eq!(sent, &key_seed);
+            let zero = SeededCiphertext { seed: key_seed, b: p0.next().unwrap().duplicate() }.expand(&ring);
             let key = exact.encrypt(&s, &pair(&ring, &zero)[0], &small(&mut theirs), &vec![BigInt::ZERO; N]);
             prop_assert_eq!(&pair(&ring, &zero), &key);
-            let y = public.encrypt(&ring, &plain.scale(&ring, &m1), &mut ours);
+            let mut y = public.encrypt_zero(&ring, &mut ours);
+            y.add_plain(&ring, &ring.to_values(plain.scale(&ring, &m1)));
             let u = values(&ring, ternary(&ring, &mut theirs));
-            let e0 = small(&mut theirs);
             let e1 = small(&mut theirs);
+            let e0 = small(&mut theirs);
             let by = exact.encrypt_public(&key, &u, [&e1, &e0], &exact.scale(&m1));
             prop_assert_eq!(&pair(&ring, &y), &by);
             for (ct, of) in [(&x, &bx), (&y, &by)] {

@@ -15,6 +15,7 @@ use crate::modular::slices::{self, Sources};
 use crate::prg::Prg;
 use zeroize::Zeroizing;
 
+use super::ciphertext::expand;
 use super::keys::{check_digits, decompose_limb, digits_in, gadget, noise, seed, ternary};
 use super::{Ciphertext, Coefficients, Poly, Representation, Ring, SecretKey, Values};
 
@@ -62,7 +63,7 @@ impl JointCiphertext<Coefficients> {
 }
 
 /// What is published of k secrets, so that anybody makes [`JointCiphertext`]s of ciphertexts under the first, and encrypts zero in that
-/// form. With k = 1 it is a public key.
+/// form. With k = 1 it is a public key, and nothing more.
 pub struct JointKeys {
     digit_bits: u32,
     seed: [u8; 32],
@@ -78,19 +79,21 @@ fn smaller(ring: &Ring) -> Ring {
 }
 
 impl JointKeys {
-    /// For ciphertexts under the first of `secrets` in `ring` without its last prime, P, with digits of `digit_bits` bits. `prg` must be secret and never
-    /// give the same again.
+    /// The public key of one secret in `ring`. `prg` must be secret and never give the same again.
+    pub fn public(ring: &Ring, secret: &SecretKey, prg: &mut Prg) -> Self {
+        Self::new(ring, &[secret], 2, prg)
+    }
+
+    /// For ciphertexts under the first of `secrets` in `ring` without its last prime, P, with digits of `digit_bits` bits (of no use
+    /// for one secret). `prg` must be secret and never give the same again.
     ///
     /// # Panics
     /// If there is no secret, there are several and `ring` has one prime, or `digit_bits` is not in `2..=60`.
     pub fn new(ring: &Ring, secrets: &[&SecretKey], digit_bits: u32, prg: &mut Prg) -> Self {
         check_digits(digit_bits);
         let (seed, first, last) = (seed(prg), secrets[0], ring.primes()[ring.limbs() - 1]);
-        let mut index = 0;
         // Zeros, and for one of the secrets a message.
-        let mut encrypt = |to: usize, message: Option<(usize, usize)>| {
-            let a = Self::a(ring, &seed, index);
-            index += 1;
+        let mut encrypt = |a: Poly<Values>, to: usize, message: Option<(usize, usize)>| {
             let half = |(j, secret): (usize, &&SecretKey)| {
                 let mut x = ring.to_values(noise(ring, prg));
                 if let (true, Some((limb, digit))) = (j == to, message) {
@@ -101,23 +104,25 @@ impl JointKeys {
             let b = secrets.iter().enumerate().map(half).collect();
             JointCiphertext { a, b }
         };
-        let public = encrypt(0, None);
-        let mut parts = Vec::new();
+        let public = encrypt(expand(ring, &seed), 0, None);
+        let (mut parts, mut index) = (Vec::new(), 0..);
         if secrets.len() > 1 {
             let own = smaller(ring);
             for to in 0..secrets.len() {
                 let digits = own.moduli().enumerate().flat_map(|(limb, m)| {
                     (0..m.bits().div_ceil(digit_bits)).map(move |digit| (limb, digit as usize))
                 });
-                parts.push(digits.map(|message| encrypt(to, Some(message))).collect());
+                let digits = digits.zip(&mut index);
+                let part = |(message, i)| encrypt(Self::a(ring, &seed, i), to, Some(message));
+                parts.push(digits.map(part).collect());
             }
         }
         Self { digit_bits, seed, public, parts }
     }
 
-    /// The a half of an encryption, by its place.
-    fn a(ring: &Ring, seed: &[u8; 32], index: usize) -> Poly<Values> {
-        ring.uniform(&mut Prg::derive(seed, "jaguar rns joint key", &[index as u64]))
+    /// The a half of an encryption of a digit, by its place.
+    fn a(ring: &Ring, seed: &[u8; 32], index: u64) -> Poly<Values> {
+        ring.uniform(&mut Prg::derive(seed, "jaguar rns joint key", &[index]))
     }
 
     /// How many polynomials the keys of `count` secrets are beside their seed, with so many digits of ciphertexts.
@@ -145,14 +150,10 @@ impl JointKeys {
         let digits = if count > 1 { digits_in(&smaller(ring), digit_bits) } else { 0 };
         assert_eq!(b.len(), Self::polys(count, digits), "polynomials of so many secrets");
         let mut b = b.into_iter();
-        let mut all = (0..Self::encryptions(count, digits))
-            .map(|i| JointCiphertext { a: Self::a(ring, &seed, i), b: b.by_ref().take(count).collect() });
-        let public = all.next().expect("one of zeros");
-        let mut all = all.peekable();
-        let mut parts = Vec::new();
-        while all.peek().is_some() {
-            parts.push(all.by_ref().take(digits).collect());
-        }
+        let mut of = |a| JointCiphertext { a, b: b.by_ref().take(count).collect() };
+        let (public, mut index) = (of(expand(ring, &seed)), 0..);
+        let mut part = |_| index.by_ref().take(digits).map(|i| of(Self::a(ring, &seed, i))).collect();
+        let parts = if count > 1 { (0..count).map(&mut part).collect() } else { Vec::new() };
         Self { digit_bits, seed, public, parts }
     }
 
@@ -167,6 +168,12 @@ impl JointKeys {
     /// k: how many ciphertexts share an a half, at most.
     pub fn count(&self) -> usize {
         self.public.b.len()
+    }
+
+    /// An encryption of zero under the first secret: `(p1·u + e1, p0·u + e0)`.
+    pub fn encrypt_zero(&self, ring: &Ring, prg: &mut Prg) -> Ciphertext<Values> {
+        let JointCiphertext { a, mut b } = self.encrypt_zeros(ring, 1, prg);
+        Ciphertext { a, b: b.remove(0) }
     }
 
     /// Encryptions of zero of the first `count` secrets: `(p1·u + e, p0_j·u + e_j)`.

@@ -173,46 +173,6 @@ fn magnitudes_vt(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<f64> {
     (0..n).map(|i| magnitude(&of(i, false)).min(magnitude(&of(i, true)))).collect()
 }
 
-/// A public key: an encryption of zero, with which anybody encrypts.
-pub struct PublicKey {
-    seed: [u8; 32],
-    p0: Poly<Values>,
-    p1: Poly<Values>,
-}
-
-impl SecretKey {
-    /// A public key of this secret: `p0 = e - p1·s`, p1 from a seed. Every call makes another.
-    pub fn public_key(&self, prg: &mut Prg) -> PublicKey {
-        let zero = self.encrypt(&self.ring, &self.ring.zero(), prg);
-        PublicKey::from_parts(&self.ring, zero.seed, zero.b)
-    }
-}
-
-impl PublicKey {
-    /// The key whose seed and p0 a peer sent.
-    pub fn from_parts(ring: &Ring, seed: [u8; 32], p0: Poly<Values>) -> Self {
-        let Ciphertext { a, b } = SeededCiphertext { seed, b: p0 }.expand(ring);
-        Self { seed, p0: b, p1: a }
-    }
-
-    /// What is sent: the seed and p0.
-    pub fn parts(&self) -> (&[u8; 32], &Poly<Values>) {
-        (&self.seed, &self.p0)
-    }
-
-    /// An encryption of `scaled`, as [`SecretKey::encrypt`] makes: `(p1·u + e1, p0·u + e0 + scaled)`.
-    pub fn encrypt(&self, ring: &Ring, scaled: &Poly<Coefficients>, prg: &mut Prg) -> Ciphertext<Values> {
-        let u = ternary(ring, prg);
-        let mut b = noise(ring, prg);
-        ring.add_assign(&mut b, scaled);
-        let mut b = ring.to_values(b);
-        let mut a = ring.to_values(noise(ring, prg));
-        ring.multiply_add(&mut b, &u, &self.p0);
-        ring.multiply_add(&mut a, &u, &self.p1);
-        Ciphertext { a, b }
-    }
-}
-
 /// From ciphertexts under one secret s' to ciphertexts under another, s.
 ///
 /// With w bits a digit, the key's part for digit j of limb i is an encryption under s of `2^(wj)·g_i·s'`, where `g_i` is 1

@@ -9,8 +9,8 @@
 //! | `ring` | [`Ring`], [`Poly`] in one of two forms ([`Coefficients`], [`Values`]), automorphisms, dropping a prime |
 //! | `plain` | [`PlainModulus`]: from integers modulo t to multiples of Q/t and back |
 //! | `batch` | [`Batch`]: N integers modulo a prime t in the SIMD slots of one polynomial |
-//! | `keys` | [`SecretKey`], [`PublicKey`], [`SwitchingKey`], [`GaloisKey`] |
-//! | `joint` | [`JointKeys`]: several ciphertexts with one a half ([`JointCiphertext`]) |
+//! | `keys` | [`SecretKey`], [`SwitchingKey`], [`GaloisKey`] |
+//! | `joint` | [`JointKeys`]: public keys, of one secret or of several whose ciphertexts share an a half ([`JointCiphertext`]) |
 //! | `lazy` | sums of ciphertexts times small numbers, reduced once |
 //! | `ciphertext` | [`Ciphertext`], [`SeededCiphertext`] and what is done to them; [`Hoisted`] rotations |
 //! | `noise` | [`Noise`]: how large e gets, operation by operation |
@@ -47,7 +47,7 @@ mod switching;
 pub use batch::{Batch, rotation, row_swap};
 pub use ciphertext::{Ciphertext, SeededCiphertext};
 pub use joint::{JointCiphertext, JointKeys};
-pub use keys::{GaloisKey, PublicKey, RoundedSecret, SecretKey, SwitchingKey};
+pub use keys::{GaloisKey, RoundedSecret, SecretKey, SwitchingKey};
 pub use noise::Noise;
 pub use plain::PlainModulus;
 pub use ring::{Automorphism, Coefficients, Poly, Representation, Ring, Values};

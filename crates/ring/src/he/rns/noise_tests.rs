@@ -72,8 +72,9 @@ fn noise_is_what_the_estimates_say() {
         let messages: Vec<Vec<u64>> = (0..8).map(|_| at.message()).collect();
         let fresh: Vec<Ciphertext<Values>> = messages.iter().map(|m| at.encrypt(m)).collect();
         let (m0, m1, x, y) = (&messages[0], &messages[1], &fresh[0], &fresh[1]);
-        let public = at.secret.public_key(&mut at.prg);
-        let by_public = public.encrypt(&ring, &plain.scale(&ring, m0), &mut at.prg);
+        let public = JointKeys::public(&ring, &at.secret, &mut at.prg);
+        let mut by_public = public.encrypt_zero(&ring, &mut at.prg);
+        by_public.add_plain(&ring, &ring.to_values(plain.scale(&ring, m0)));
         let m = &measured;
         m.close("encryption under the secret", x, m0, Noise::fresh());
         m.close("encryption under the public key", &by_public, m0, Noise::fresh_public(n));

@@ -436,15 +436,18 @@ fn keys_and_ciphertexts_survive_the_way() {
     let received = SeededCiphertext { seed: sent.seed, b: ring.from_residues(sent.b.residues()) };
     assert_eq!(at.decrypt(&received.expand(&ring)), message);
 
-    let key = at.secret.public_key(&mut at.prg);
+    let key = JointKeys::public(&ring, &at.secret, &mut at.prg);
     let (seed, p0) = key.parts();
-    let key = PublicKey::from_parts(&ring, *seed, ring.from_residues(p0.residues()));
-    let ct = key.encrypt(&ring, &scaled, &mut at.prg);
+    let p0 = p0.map(|p0| ring.from_residues(p0.residues())).collect();
+    let key = JointKeys::from_parts(&ring, 1, 2, *seed, p0);
+    let mut ct = key.encrypt_zero(&ring, &mut at.prg);
+    ct.add_plain(&ring, &ring.to_values(scaled));
     assert_eq!(at.decrypt(&ct), message);
     // In a ring with fewer primes.
     let smaller = ring.smaller().unwrap();
     let scaled = at.plain.scale(&smaller, &message);
-    let ct = key.encrypt(&smaller, &scaled, &mut at.prg);
+    let mut ct = key.encrypt_zero(&smaller, &mut at.prg);
+    ct.add_plain(&smaller, &smaller.to_values(scaled));
     assert_eq!(*at.secret.decrypt(&smaller, &at.plain, &ct), message);
 
     // No two ciphertexts share an a half, nor noise.
