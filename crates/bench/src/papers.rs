@@ -76,6 +76,7 @@ impl Record {
 }
 
 const IMAGENET: &[&str] = &["squeezenet1_1", "resnet18", "mobilenetv2", "resnet50"];
+const OF_HYENA_PAPER: &[&str] = &["vgg16", "resnet20_imagenet", "mobilenet_v1"];
 const CIFAR: &[&str] = &["resnet18_cifar_32", "resnet50_cifar_32", "resnet101_cifar_32"];
 
 impl Paper {
@@ -160,13 +161,10 @@ impl Paper {
                 const {
                     &[
                         record("hyena", &["hyena", "--only", "operations,ablation,memory,layers"], &[], 16),
-                        record(
-                            "hyena-networks",
-                            &["hyena", "--only", "networks", "--layers-only"],
-                            &["vgg16", "resnet20_imagenet", "mobilenet_v1"],
-                            20,
-                        )
-                        .without_plot(),
+                        record("hyena-networks", &["hyena", "--only", "networks"], OF_HYENA_PAPER, 20)
+                            .without_plot(),
+                        record("hyena-queries", &["hyena", "--only", "queries"], OF_HYENA_PAPER, 8)
+                            .without_plot(),
                     ]
                 }
             }

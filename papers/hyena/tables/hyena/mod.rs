@@ -6,12 +6,12 @@
 //! | `ablation` | Figure 4: the conventional form, and the proposed one without each of its means |
 //! | `memory` | Table 2: what the server stores, and the input's ciphertexts |
 //! | `layers` | Table 3: single layers, both parties |
-//! | `networks` | Figure 5: whole networks |
+//! | `networks` | Figure 5: the linear layers of whole networks |
+//! | `queries` | whole networks by `hyena` and by our default backend |
 //!
 //! A large layer takes minutes and gigabytes, and all its diagonals are alike. So `ablation` and `networks` run some of
 //! each layer's ciphertexts and diagonals, check what comes out, and multiply by how many there are
-//! ([`jaguar_hyena::steps`]). Ways of one layer take turns. `layers` and our default backend run whole sessions,
-//! as `bench e2e` does.
+//! ([`jaguar_hyena::steps`]). Ways of one layer take turns. `layers` and `queries` run whole sessions, as `bench e2e` does.
 //!
 //! The paper's own parameters have far less than 128 bits of security: their rows say so.
 
@@ -49,7 +49,7 @@ use units::Sampling;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Compiled models, for `networks`. Those named vgg16, resnet20_imagenet and mobilenet_v1 stand beside the paper's
+    /// Compiled models, for `networks` and `queries`. Those named vgg16, resnet20_imagenet and mobilenet_v1 stand beside the paper's
     /// figures (`papers/hyena/export_hyena.py` exports them).
     models: Vec<PathBuf>,
     /// Which tables, with commas between (default: all).
@@ -61,10 +61,6 @@ pub struct Args {
     /// Which parameters `ablation` and `memory` take, with commas between (default: both).
     #[arg(long, value_enum, value_delimiter = ',')]
     sets: Vec<Set>,
-    /// Of networks, only linear layers by their steps. Otherwise each form runs whole networks, too: that takes hours, and
-    /// the conventional form gigabytes.
-    #[arg(long)]
-    layers_only: bool,
     /// Ciphertexts of the input that are run of each layer.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     inputs: u32,
@@ -91,6 +87,7 @@ enum Part {
     Memory,
     Layers,
     Networks,
+    Queries,
 }
 
 /// A whole session.
@@ -120,7 +117,7 @@ pub struct Figures {
     pub memory: Vec<layers::Storage>,
     pub layers: Vec<Measured>,
     pub linears: Vec<Linears>,
-    pub networks: Vec<Measured>,
+    pub queries: Vec<Measured>,
 }
 
 fn operations(cpu: Cpu, repeats: u32) -> Result<Vec<Operations>> {
@@ -160,8 +157,8 @@ const ROUNDS: u32 = 10;
 pub fn run(args: &Args) -> Result<()> {
     let wanted = |part: Part| args.only.is_empty() || args.only.contains(&part);
     ensure!(
-        args.models.is_empty() || wanted(Part::Networks),
-        "models are given, but --only leaves out the networks"
+        args.models.is_empty() || wanted(Part::Networks) || wanted(Part::Queries),
+        "models are given, but --only leaves out networks and queries"
     );
     let cpu = Cpu::detect();
     jaguar_report::terminal::set_threads(1)?;
@@ -219,30 +216,23 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    if wanted(Part::Networks) {
-        for path in &args.models {
-            eprintln!("{} ...", path.display());
-            let bundle = Bundle::read(path, crate::kit::kit().operators())?;
-            figures.linears.push(
-                pool.install(|| networks::linears(cpu, &bundle, sampling))
-                    .with_context(|| path.display().to_string())?,
-            );
-            let name = bundle.model.network.name.clone();
-            drop(bundle);
+    for path in &args.models {
+        eprintln!("{} ...", path.display());
+        let read = || Ok(Bundle::read(path, crate::kit::kit().operators())?);
+        if wanted(Part::Networks) {
+            let linears = pool.install(|| networks::linears(cpu, &read()?, sampling));
+            figures.linears.push(linears.with_context(|| path.display().to_string())?);
+        }
+        if wanted(Part::Queries) {
+            let name = read()?.model.network.name;
             // One by one: each has the model for itself.
-            let backends = if args.layers_only { &with_default[3..] } else { &with_default[..] };
-            for backend in backends {
-                figures.networks.extend(session(
-                    &|| Ok(Bundle::read(path, crate::kit::kit().operators())?),
-                    &name,
-                    &[backend],
-                    None,
-                )?);
+            for backend in [forms[0], DEFAULT] {
+                figures.queries.extend(session(&read, &name, &[backend], None)?);
             }
         }
-        if args.models.is_empty() {
-            eprintln!("networks: left out, no model was given");
-        }
+    }
+    if args.models.is_empty() && (wanted(Part::Networks) || wanted(Part::Queries)) {
+        eprintln!("networks and queries: left out, no model was given");
     }
     setting.done();
     let tables = tables::all(&figures);
@@ -295,21 +285,11 @@ mod tests {
             memory: Set::ALL.map(|set| storage(set, &SMALL).unwrap()).to_vec(),
             layers: runs.clone(),
             linears: vec![networks::linears(cpu, &bundle().unwrap(), SAMPLING).unwrap()],
-            networks: runs,
+            queries: runs,
         };
         let tables = tables::all(&figures);
         let names: Vec<&str> = tables.iter().map(|table| table.name).collect();
-        let expected = [
-            "operations",
-            "ablation",
-            "ablation-parts",
-            "memory",
-            "layers",
-            "network-layers",
-            "networks",
-            "goals",
-        ];
-        assert_eq!(names, expected);
+        assert_eq!(names, ["operations", "ablation", "memory", "layers", "networks", "queries", "goals"]);
         for table in &tables {
             assert!(table.rows.iter().all(|row| row.len() == table.header.len()), "{}", table.name);
         }
@@ -323,7 +303,7 @@ mod tests {
         for reached in [true, false] {
             planted(&mut figures, reached);
             let goals = tables::goals(&figures);
-            assert_eq!((goals.len(), met(&goals), missed(&goals)), (8, reached, !reached));
+            assert_eq!((goals.len(), met(&goals), missed(&goals)), (9, reached, !reached));
         }
     }
 
@@ -346,9 +326,9 @@ mod tests {
         for one in &mut figures.layers {
             one.name = paper::LAYERS[0].name();
         }
-        for one in figures.layers.iter_mut().chain(&mut figures.networks) {
+        for one in figures.layers.iter_mut().chain(&mut figures.queries) {
             let conventional = one.run.protocol == "hyena-conventional";
-            one.run.online.seconds = if conventional { much } else { little };
+            one.run.online.busy_seconds = if conventional { much } else { little };
             one.run.online.bytes_up = if good { 0 } else { 1 << 50 };
         }
         for layer in figures.linears.iter_mut().flat_map(|network| &mut network.layers) {

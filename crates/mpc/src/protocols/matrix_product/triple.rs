@@ -6,8 +6,8 @@ use std::array;
 use jaguar_ot::threads;
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::rns::{
-    Ciphertext, Coefficients, GaloisKey, JointKeys, PlainModulus, Poly, Ring, RoundedSecret, SecretKey,
-    SeededCiphertext, SwitchingKey, Values,
+    Ciphertext, GaloisKey, JointKeys, PlainModulus, Poly, Ring, RoundedSecret, SecretKey, SeededCiphertext,
+    SwitchingKey, Values,
 };
 use jaguar_ring::prg::Prg;
 use jaguar_wire::Channel;
