@@ -329,7 +329,9 @@ impl Interleaved {
 
     /// All rotations of inputs, and the work of a group of tiles.
     fn counted(&self) -> (Vec<Turn>, InterleavedWork) {
-        let mut turns = BTreeSet::new();
+        // By what is met, the steps of a rotation of channels; by baby step, which of these it takes.
+        let steps = [[false; 2], [true, false], [false, true], [true; 2]].map(|met| self.steps(met));
+        let mut taken = vec![[false; 4]; self.babies];
         let mut of = |block: usize| {
             // Sums, products, the longest sum's products, sums that are moved, products with rotated inputs.
             let mut count = [0; 5];
@@ -342,10 +344,13 @@ impl Interleaved {
             for giant in self.giants() {
                 let mut products = 0;
                 for &(input, times) in &counted {
-                    for (_, turn) in self.terms(block, giant, input..input + 1) {
-                        turns.insert(turn);
-                        products += times;
-                        count[4] += if self.turned_by(turn) > 0 { times } else { 0 };
+                    for (baby, taken) in taken.iter_mut().enumerate() {
+                        let met = self.meets(block, input, giant, baby + giant.b * self.babies);
+                        let met = usize::from(met[0]) + 2 * usize::from(met[1]);
+                        taken[met] = true;
+                        let stays = baby == 0 && steps[met].first() == Some(&0);
+                        products += times * steps[met].len();
+                        count[4] += times * (steps[met].len() - usize::from(stays));
                     }
                 }
                 let is_moved = self.giant_element(giant).is_some();
@@ -373,7 +378,11 @@ impl Interleaved {
             longest,
             turned,
         };
-        (turns.into_iter().collect(), work)
+        let of = |(baby, taken): (usize, &[bool; 4])| -> BTreeSet<Turn> {
+            let steps = steps.iter().zip(taken).filter_map(|(steps, taken)| taken.then_some(steps));
+            steps.flatten().map(|&step| Turn { baby, step }).collect()
+        };
+        (taken.iter().enumerate().flat_map(of).collect(), work)
     }
 
     /// Where the weights of a term of sums come from: of an input block, and a rotation by its place in [`turns`](Self::turns).

@@ -263,20 +263,6 @@ fn networks(linears: &[Linears]) -> Table {
                 mb(sum.stored.query),
             ]);
         }
-        for one in runs.iter().filter(|one| one.name == network.network) {
-            let linear: f64 = [&one.run.offline, &one.run.online]
-                .iter()
-                .flat_map(|stage| &stage.kinds)
-                .filter(|kind| kind.kind == NodeKind::Linear)
-                .map(|kind| kind.client_seconds + kind.server_seconds)
-                .sum();
-            let row = |what: &str, seconds: f64, mib: String| {
-                let (network, protocol) = (one.name.clone(), one.run.protocol.clone());
-                vec![network, protocol, what.into(), significant(seconds), none(), none(), none(), mib]
-            };
-            rows.push(row("linear layers of a session", linear, none()));
-            rows.push(row("a whole query", one.run.seconds(), significant(one.run.mib())));
-        }
         for paper in NETWORKS.iter().filter(|paper| network.network.starts_with(paper.name)) {
             for (whose, seconds, gb) in [
                 ("the paper's proposed", paper.seconds, paper.gb),
