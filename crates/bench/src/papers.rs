@@ -160,7 +160,8 @@ impl Paper {
             Self::Hyena => {
                 const {
                     &[
-                        record("hyena", &["hyena", "--only", "operations,ablation,memory,layers"], &[], 16),
+                        record("hyena", &["hyena", "--only", "operations,ablation"], &[], 14),
+                        record("hyena-layers", &["hyena", "--only", "memory,layers"], &[], 2).without_plot(),
                         record("hyena-networks", &["hyena", "--only", "networks"], OF_HYENA_PAPER, 20)
                             .without_plot(),
                         record("hyena-queries", &["hyena", "--only", "queries"], OF_HYENA_PAPER, 8)
