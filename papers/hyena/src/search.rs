@@ -690,6 +690,19 @@ impl Candidate {
     }
 }
 
+/// The fewest bytes of a layer's query that any way takes in any ring that holds its noise, at whatever time.
+#[cfg(test)]
+pub(super) fn fewest_bytes(wanted: &Wanted<'_>) -> Option<usize> {
+    let ways = RING_DIMS.into_iter().flat_map(|n| {
+        let bytes = |way: &Candidate| {
+            let holding = rings(n).iter().zip(way.in_rings(n)).filter(|(_, own)| own.is_some());
+            holding.map(|(ring, _)| way.fitted.bytes(ring)).map(|(up, down)| up + down).min()
+        };
+        candidates(n, wanted).iter().filter_map(bytes).collect::<Vec<_>>()
+    });
+    ways.min()
+}
+
 /// All rings of one N that hold these layers' noise: the best of each number of primes, the best first.
 fn weigh(n: usize, layers: &[&Candidate]) -> Vec<Weighed> {
     let mut elements: Vec<usize> = layers.iter().flat_map(|layer| layer.elements.iter().copied()).collect();

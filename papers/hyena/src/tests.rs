@@ -667,7 +667,7 @@ fn the_wire_format_is_as_recorded() {
     });
     assert_eq!(
         found,
-        ["8f7972566003df61", "733583e402f87897", "580d198a79f44591", "69d959b56f31e97b", "e5213e5009e7f4b1"]
+        ["86d37e7e927a4638", "563365fe534bf643", "0b8f120a9de79042", "2f83dcf7c32c9942", "75ecc8e787ce2bc3"]
     );
 }
 
@@ -799,16 +799,16 @@ fn least_cost(network: &[(usize, Linear, Shape)], bits: u32, most: u32) -> Optio
 }
 
 /// Ciphertexts and responses of the layers of the paper's Table 3, without keys, in MB: beside the paper's, which are printed in
-/// whole ones.
+/// whole ones, and the fewest that any way takes whose noise holds, at whatever time.
 #[test]
 fn the_bytes_of_table_3() {
     let layers = [
-        (spec(64, 3, 1, 1, 1), [3, 224, 224], 67, [3.23, 57.34]),
-        (spec(256, 1, 1, 0, 1), [64, 56, 56], 20, [4.92, 16.38]),
-        (spec(64, 1, 1, 0, 1), [256, 56, 56], 20, [19.27, 4.01]),
-        (spec(192, 3, 1, 1, 192), [192, 28, 28], 3, [4.82, 3.01]),
+        (spec(64, 3, 1, 1, 1), [3, 224, 224], 67, [3.23, 57.34], 59.61),
+        (spec(256, 1, 1, 0, 1), [64, 56, 56], 20, [4.92, 16.38], 18.26),
+        (spec(64, 1, 1, 0, 1), [256, 56, 56], 20, [19.27, 4.01], 19.96),
+        (spec(192, 3, 1, 1, 192), [192, 28, 28], 3, [4.82, 3.01], 6.49),
     ];
-    for (layer, in_shape, printed, expected) in layers {
+    for (layer, in_shape, printed, expected, fewest) in layers {
         let layer = Linear { shift: 12, ..layer };
         let wanted = Wanted {
             form: Form::Interleaved,
@@ -820,8 +820,9 @@ fn the_bytes_of_table_3() {
         };
         let found = search(&[wanted]).unwrap();
         let (up, down) = found.layers[0].bytes(&found.ring);
-        let mega = [up, down].map(|bytes| (bytes as f64 / 1e4).round() / 100.0);
-        assert_eq!(mega, expected, "{in_shape:?}, {printed} in the paper");
+        let mega = |bytes: usize| (bytes as f64 / 1e4).round() / 100.0;
+        assert_eq!([up, down].map(mega), expected, "{in_shape:?}, {printed} in the paper");
+        assert_eq!(search::fewest_bytes(&wanted).map(mega), Some(fewest), "{in_shape:?}");
         // Every response has its b half, and four share an a half.
         let packing = &found.layers[0].packing;
         let halves = packing.responses() + packing.groups() * packing.out_blocks().div_ceil(4);
