@@ -126,8 +126,9 @@ impl Layers for HyenaLayers {
         let channels = self.by_node.iter().flatten().map(|layer| layer.packing().channels());
         let (least, most) = channels.fold((usize::MAX, 0), |(least, most), c| (least.min(c), most.max(c)));
         let ring = search::describe(&self.ring);
+        let joint = if joint > 1 { format!(", of which {joint} share an a half") } else { String::new() };
         format!(
-            "{ring}, {kept} of them in responses, of which {joint} share an a half, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext{}",
+            "{ring}, {kept} of them in responses{joint}, {keys} rotation keys with digits of {digits} bits, {least} to {most} channels a ciphertext{}",
             self.forms()
         )
     }
