@@ -890,6 +890,9 @@ fn terms_of_interleaved_channels_have_all_weights_and_no_zeros() {
                 sums.iter().map(|sum| sum.terms.len()).sum::<usize>(),
                 "{packing:?}"
             );
+            let rotated = |&&(_, turn): &&(usize, usize)| packing.turned_by(packing.turns()[turn]) > 0;
+            let of = |block| packing.sums(block).iter().flat_map(|sum| &sum.terms).filter(rotated).count();
+            assert_eq!(Some(counted.turned), (0..packing.out_blocks()).map(of).max(), "{packing:?}");
             if layer.groups == in_shape[0] && layer.groups == layer.out_channels {
                 assert_eq!(packing.turns().len(), taps, "{packing:?}");
             }
