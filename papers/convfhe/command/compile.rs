@@ -10,18 +10,18 @@ use jaguar::compile::{InputMap, MapFound, MapPlace, place_input_map};
 use jaguar::float::Graph;
 use jaguar::import::first_parts;
 use jaguar::network::without_names;
-use jaguar::outputs::worse;
 use jaguar::reports::terminal::table::bytes;
 use jaguar::reports::terminal::{say, threads};
 use jaguar::{Cpu, onnx};
+use jaguar_convfhe::network::Plan;
 use jaguar_convfhe::session::{Facing, FirstLayers};
 use jaguar_convfhe::{
-    Calibration, Compiled, DEFAULT_SET, Figures, Inputs, Polynomial, STRESS_MARGIN, Set, Simulated, describe,
-    last_layers, stress,
+    COARSE_SET, Calibration, Compiled, DEFAULT_SET, Figures, Inputs, Polynomial, STRESS_MARGIN, Set,
+    Simulated, describe, last_layers, stress,
 };
 
-use super::HEADING;
-use super::predict::order;
+use super::precision::{Precision, ROUGH, least_spread, lost};
+use super::{HEADING, parameters};
 use crate::one_round::protocol::Source;
 use crate::progress::Steps;
 
@@ -31,9 +31,11 @@ use crate::progress::Steps;
 pub struct CompileOptions {
     /// The parameter set: n16, or n16-relu8, with smaller keys, less time and larger errors.
     ///
-    /// For tests there are sets that protect nothing: insecure-n10, insecure-n12, insecure-n14, insecure-n10-relu8.
-    #[arg(long, hide = true, value_name = "SET", default_value = DEFAULT_SET)]
-    parameters: String,
+    /// By default calibration finds it: n16-relu8 is taken where ten samples or more keep their class by it, and neither their logits nor
+    /// those of made-up inputs are off by more than 1/64 of their spread; else n16. For tests there are sets that protect nothing:
+    /// insecure-n10, insecure-n12, insecure-n14, insecure-n10-relu8.
+    #[arg(long, hide = true, value_name = "SET")]
+    parameters: Option<String>,
     /// How many times larger than in calibration a layer's values may become before they spoil an answer.
     #[arg(long, hide = true, value_name = "FACTOR", default_value_t = 1.5)]
     margin: f64,
@@ -152,8 +154,7 @@ fn moved(graph: &Graph, map: InputMap, samples: &[Vec<f32>], leaves_layers: bool
 
 /// Calibrates a network, and writes what `jaguar serve --protocol convfhe` reads.
 pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, steps: &mut Steps) -> Result<()> {
-    let set = Set::by_name(&options.parameters).context("--parameters")?;
-    let levels = u32::try_from(set.relu_levels())?;
+    let set = Set::by_name(options.parameters.as_deref().unwrap_or(DEFAULT_SET)).context("--parameters")?;
     check_output(output)?;
     let Source { graph, input_map, image, labels, samples, tests, pictures, file, keep_names, force } =
         source;
@@ -217,40 +218,67 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
     let rest = cut.as_ref().map_or(graph, |cut| &cut.rest);
     let description = describe(rest, f64::from(bound) * 1.000_01)?;
     let mut description = if keep_names { description } else { description.without_names() };
-    description.relu = Polynomial::finest(levels).unwrap_or_default();
+    description.relu = finest(&set);
     let layers = description.layers.len();
     steps.begin(format!("calibrating with {} samples and {} made-up inputs", samples.len(), made_up.len()));
     let inputs =
         Inputs { samples: &samples, margin: options.margin, stress: &made_up, stress_margin: made_up_margin };
-    let (compiled, plan, found) = Compiled::make(&set, (description, facing), inputs, output)?;
+    let (plan, found) = Compiled::calibrate(&set, description, inputs)?;
     steps.finish();
     say_calibration(&found);
-    let simulate = |inputs: &[Vec<f32>], steps: &mut Steps| -> Result<Vec<Simulated>> {
+    let mut simulate = |plan: &Plan, inputs: &[Vec<f32>]| -> Result<Vec<Simulated>> {
         steps.begin(format!("simulating {} inputs", inputs.len()));
         let simulated = plan.simulate(inputs)?;
         steps.finish();
         Ok(simulated)
     };
-    for (what, inputs, held_out) in [("samples", &samples, false), ("test inputs", &tests, true)] {
-        if held_out && inputs.is_empty() {
+    let seen = [&samples[..], &tests[..]].concat();
+    let mut candidate = |set: Set, plan: Plan| -> Result<Candidate> {
+        Ok(Candidate {
+            figures: Figures::new(&set, &plan, threads())?,
+            seen: simulate(&plan, &seen)?,
+            set,
+            plan,
+        })
+    };
+    let mut taken = candidate(set, plan)?;
+    if options.parameters.is_none() {
+        let set = Set::by_name(COARSE_SET)?;
+        let plan = taken.plan.with_polynomial(finest(&set))?;
+        let cheap = candidate(set, plan)?;
+        let both = [&taken, &cheap];
+        let least = least_spread(&taken.seen[..samples.len()]);
+        let made_up = || -> Result<_> {
+            let made = both.map(|one| anyhow::Ok(Precision::of(&simulate(&one.plan, &made_up)?, least)));
+            let [fine, cheap] = made;
+            Ok([fine?, cheap?])
+        };
+        let given = both.map(|one| Precision::of(&one.seen, 0.0));
+        let (cheaper, line) = parameters::choose(&found, given, both.map(|one| &one.figures), made_up)?;
+        say!("{line}");
+        if cheaper {
+            taken = cheap;
+        }
+    }
+    let Candidate { set, plan, seen, figures } = taken;
+    let (by_samples, by_tests) = seen.split_at(samples.len());
+    say_reach(by_tests);
+    for (what, simulated) in [("samples", by_samples), ("test inputs", by_tests)] {
+        if simulated.is_empty() {
             continue;
         }
-        let simulated = simulate(inputs, steps)?;
-        if held_out {
-            say_reach(&simulated);
-        }
-        say_precision(what, &simulated, levels);
-        let Some(lost) = lost(&simulated) else { continue };
+        say_precision(what, simulated, &set);
+        let Some(lost) = lost(simulated) else { continue };
         if !force {
-            std::fs::remove_file(output).with_context(|| output.display().to_string())?;
             bail!(
                 "not written, for the encrypted network would not answer as the network does ({what}): {lost}. Other samples, a larger \
-                 --margin or the default --parameters may help; --force writes it all the same"
+                 --margin or --parameters {DEFAULT_SET} may help; --force writes it all the same"
             );
         }
         eprintln!("warning: the encrypted network will not answer as the network does ({what}): {lost}");
     }
-    let Figures { keys, input, answer, memory } = Figures::new(&set, &plan, threads())?;
+    let compiled = Compiled::write(&set, &plan, facing, output)?;
+    let Figures { keys, input, answer, memory } = figures;
     say!(
         "{}: {layers} layers with ReLU, input {:?}, {} outputs, parameter set {set}",
         compiled.facing.name,
@@ -275,6 +303,20 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
         );
     }
     Ok(())
+}
+
+/// A calibrated network under a parameter set.
+struct Candidate {
+    set: Set,
+    plan: Plan,
+    figures: Figures,
+    /// What it makes of samples, and behind them of test inputs.
+    seen: Vec<Simulated>,
+}
+
+/// The finest polynomial that a set has levels for.
+fn finest(set: &Set) -> Polynomial {
+    u32::try_from(set.relu_levels()).ok().and_then(Polynomial::finest).unwrap_or_default()
 }
 
 /// By channel, what pictures can have, or what samples have, in front of the affine map.
@@ -322,78 +364,27 @@ fn say_reach(simulated: &[Simulated]) {
     }
 }
 
-/// By which part of their spread logits may be off before it is said how they would be less.
-const ROUGH: f64 = 1.0 / 64.0;
-
-/// Simulated answers beside the exact ones, of inputs that stay within the bounds.
-fn answers(simulated: &[Simulated]) -> Vec<(&[f64], &[f64])> {
-    simulated.iter().filter_map(|one| Some((one.logits.as_deref()?, &one.exact[..]))).collect()
-}
-
-/// By which part of its spread each answer is off. A single logit's spread is that of all inputs.
-fn off(answers: &[(&[f64], &[f64])]) -> Vec<f64> {
-    let spread = |values: &mut dyn Iterator<Item = f64>| {
-        let ends = values.fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], v| [l.min(v), h.max(v)]);
-        ends[1] - ends[0]
-    };
-    let of_all = spread(&mut answers.iter().filter_map(|(_, exact)| exact.first().copied()));
-    let largest =
-        answers.iter().flat_map(|(_, exact)| exact.iter()).fold(0.0, |largest: f64, v| largest.max(v.abs()));
-    let of_all = if of_all > 0.0 { of_all } else { largest };
-    let off = |(logits, exact): &(&[f64], &[f64])| {
-        let worst = logits.iter().zip(*exact).map(|(a, b)| (a - b).abs()).fold(0.0, worse);
-        let own = if exact.len() > 1 { spread(&mut exact.iter().copied()) } else { of_all };
-        // Equal logits are right whatever they are.
-        if worst == 0.0 { 0.0 } else { worst / own }
-    };
-    answers.iter().map(off).collect()
-}
-
-/// How the simulated network was found to be another function than the network, if it is: by the rule that holds for all models
-/// ([`jaguar::compile::Disagreement`]).
-fn lost(simulated: &[Simulated]) -> Option<String> {
-    let (all, answers) = (simulated.len(), answers(simulated));
-    if 2 * answers.len() <= all {
-        return Some(format!("{} of {all} inputs leave the bounds", all - answers.len()));
+/// By how much logits are off since a polynomial stands for ReLU, for people. Inputs that leave the bounds have none.
+fn say_precision(what: &str, simulated: &[Simulated], set: &Set) {
+    let Precision { answered, same, worst } = Precision::of(simulated, 0.0);
+    if answered == 0 {
+        return;
     }
-    let mut errors = off(&answers);
-    errors.sort_by(f64::total_cmp);
-    let typical = errors[errors.len() / 2];
-    let first = |logits: &[f64]| order(logits).first().copied();
-    let same = answers.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
-    let several = answers.iter().all(|(_, exact)| exact.len() > 1);
-    (typical.is_nan() || typical > jaguar::compile::LOST || several && 2 * same < answers.len()).then(|| {
-        let classes = if several {
-            format!("same class on {same} of {} inputs, ", answers.len())
-        } else {
-            String::new()
-        };
-        format!("{classes}logits are off by {:.0} % of their spread on half of them or more", 100.0 * typical)
-    })
-}
-
-/// By how much logits are off since a polynomial of so many levels stands for ReLU, for people. Inputs that leave the bounds have none.
-fn say_precision(what: &str, simulated: &[Simulated], levels: u32) {
-    let found = answers(simulated);
-    let first = |logits: &[f64]| order(logits).first().copied();
-    let same = found.iter().filter(|(logits, exact)| first(logits) == first(exact)).count();
-    let Some(worst) = off(&found).into_iter().reduce(worse) else { return };
     say!(
-        "{what}, by ReLU's polynomial and before noise: {same} of {} have the class of ReLU itself, logits are off by at most \
+        "{what}, by ReLU's polynomial and before noise: {same} of {answered} have the class of ReLU itself, logits are off by at most \
          {:.2} % of their spread",
-        found.len(),
         100.0 * worst
     );
     if worst > ROUGH {
-        eprintln!("warning: {}", finer(levels));
+        eprintln!("warning: {}", finer(finest(set)));
     }
 }
 
-/// What makes logits less rough under a set with so many levels for ReLU.
-fn finer(levels: u32) -> String {
-    let set = match Polynomial::default().levels() > levels {
-        true => "the default --parameters have a finer polynomial. ",
-        false => "",
+/// What makes logits less rough than by this polynomial.
+fn finer(polynomial: Polynomial) -> String {
+    let set = match Polynomial::default().levels() > polynomial.levels() {
+        true => format!("--parameters {DEFAULT_SET} has a finer polynomial. "),
+        false => String::new(),
     };
     format!(
         "that is rough; {set}--stress off gives smaller errors, but leaves drawings and noise without an answer"
@@ -433,36 +424,11 @@ mod tests {
         }
     }
 
-    fn simulated(logits: Option<&[f64]>, exact: &[f64]) -> Simulated {
-        Simulated {
-            logits: logits.map(<[f64]>::to_vec),
-            exact: exact.to_vec(),
-            reach: 0.5,
-            layer: "relu 1".into(),
-        }
-    }
-
     #[test]
     fn a_finer_set_is_advised_where_there_is_one() {
-        let paper = Polynomial::Paper.levels();
-        assert!(finer(Polynomial::Coarse.levels()).contains("default --parameters"));
-        assert!(!finer(paper).contains("--parameters"));
-        assert_eq!(Polynomial::ALL.into_iter().map(Polynomial::levels).max(), Some(paper));
-    }
-
-    #[test]
-    fn a_model_that_answers_otherwise_is_told() {
-        let right = || simulated(Some(&[1.0, 5.01, 2.0]), &[1.0, 5.0, 2.0]);
-        let other = || simulated(Some(&[5.0, 1.0, 2.0]), &[1.0, 5.0, 2.0]);
-        let outside = || simulated(None, &[1.0, 5.0, 2.0]);
-        assert_eq!(lost(&[right(), right(), other()]), None);
-        assert_eq!(lost(&[right(), right(), outside()]), None);
-        assert!(lost(&[right(), other(), other()]).unwrap().contains("same class on 1 of 3 inputs"));
-        assert!(lost(&[right(), outside()]).unwrap().contains("1 of 2 inputs leave the bounds"));
-        assert!(lost(&[simulated(Some(&[f64::NAN]), &[1.0]), right(), right()]).is_none(), "one of three");
-        assert!(
-            lost(&[simulated(Some(&[3.0]), &[1.0]), simulated(Some(&[0.0]), &[2.0])]).is_some(),
-            "a single logit"
-        );
+        assert!(finer(Polynomial::Coarse).contains("--parameters n16 has a finer"));
+        assert!(!finer(Polynomial::Paper).contains("--parameters"));
+        let most = Polynomial::ALL.into_iter().map(Polynomial::levels).max();
+        assert_eq!(most, Some(finest(&Set::by_name(DEFAULT_SET).unwrap()).levels()));
     }
 }

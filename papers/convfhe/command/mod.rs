@@ -2,6 +2,8 @@
 
 mod accuracy;
 mod compile;
+mod parameters;
+mod precision;
 mod predict;
 mod serve;
 

@@ -108,21 +108,28 @@ struct File {
 }
 
 impl Compiled {
-    /// Places and calibrates a network, and writes the model to `path`.
+    /// Places a network in the ciphertexts of a set, and calibrates it.
     ///
     /// # Errors
-    /// When the network does not fit the set, or the disk fails.
-    pub fn make(
+    /// When the network does not fit the set, or as [`Plan::calibrate`].
+    pub fn calibrate(
         set: &Set,
-        (description, facing): (Description, Facing),
+        description: Description,
         given: Inputs<'_>,
-        path: &Path,
-    ) -> Result<(Self, Plan, Calibration), ModelError> {
+    ) -> Result<(Plan, Calibration), ModelError> {
         let params = set.params();
         let mut plan = Plan::new(description, values(params))?;
         plan.check(params)?;
         let found = plan.calibrate(given)?;
-        let public = plan.public(params)?;
+        Ok((plan, found))
+    }
+
+    /// Writes a calibrated network under a set to `path`.
+    ///
+    /// # Errors
+    /// When the network does not fit the set or has no bounds, or the disk fails.
+    pub fn write(set: &Set, plan: &Plan, facing: Facing, path: &Path) -> Result<Self, ModelError> {
+        let public = plan.public(set.params())?;
         let compiled = Self {
             format: FORMAT,
             set: set.name().to_owned(),
@@ -132,7 +139,7 @@ impl Compiled {
         };
         let file = Written { network: plan.description(), jaguar: &compiled };
         files::replace(path, &serde_json::to_vec(&file).expect("plain data serialises"))?;
-        Ok((compiled, plan, found))
+        Ok(compiled)
     }
 
     /// Reads what clients are told, and the model's public name: a hash of the file.

@@ -9,7 +9,7 @@ use jaguar_ckks::{Literal, Parameters};
 
 use crate::network::fits;
 
-/// The default.
+/// The default where accuracy does not bear [`COARSE_SET`].
 pub const DEFAULT_SET: &str = "n16";
 
 /// That with fewer levels for ReLU: smaller keys and less time, for larger errors.

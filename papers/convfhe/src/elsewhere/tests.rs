@@ -11,7 +11,7 @@ use super::*;
 use crate::keys::{make, make_secret};
 use crate::model::Inputs;
 use crate::network::tests::{inputs, small};
-use crate::network::{Plan, Public, key_specs, values};
+use crate::network::{Public, key_specs};
 use crate::session::Facing;
 use crate::sets::Set;
 
@@ -55,12 +55,10 @@ impl Site {
         let set = Set::by_name("insecure-n10").unwrap();
         let samples = inputs(&small(), 3);
         let given = Inputs { samples: &samples, margin: 1.5, stress: &[], stress_margin: 1.0 };
-        let mut plan = Plan::new(small(), values(set.params())).unwrap();
-        plan.calibrate(given).unwrap();
+        let (plan, _) = Compiled::calibrate(&set, small(), given).unwrap();
         let facing = facing(&small().name, small().input);
         let model = folder.join("model");
-        let given = Inputs { samples: &samples, margin: 1.5, stress: &[], stress_margin: 1.0 };
-        Compiled::make(&set, (small(), facing), given, &model).unwrap();
+        Compiled::write(&set, &plan, facing, &model).unwrap();
         let id = Compiled::read(&model).unwrap().1;
         let public = plan.public(set.params()).unwrap();
         let context = Context::new(Cpu::detect(), set.params().clone(), 1).unwrap();

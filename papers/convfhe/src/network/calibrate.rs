@@ -7,7 +7,7 @@ use super::plan::{NetworkError, Plan, failed};
 use crate::model::{Calibration, Inputs, Simulated};
 
 /// So many samples that differ from each other are enough: with fewer, bounds say little.
-const ENOUGH: usize = 10;
+pub const ENOUGH_SAMPLES: usize = 10;
 /// Two samples are alike that differ by less than this part of the input's range, as a root of the mean square over all places. (Any two of
 /// forty pictures of CIFAR differ by 0.14; a wall of bricks and a lawn by 0.05.)
 const ALIKE: f64 = 0.04;
@@ -130,9 +130,9 @@ impl Plan {
                 100.0 * ALIKE
             ));
         }
-        if distinct < ENOUGH {
+        if found.few() {
             found.warnings.push(format!(
-                "{distinct} different samples are few to find bounds with: give {ENOUGH} or more, like those that will come"
+                "{distinct} different samples are few to find bounds with: give {ENOUGH_SAMPLES} or more, like those that will come"
             ));
         }
         if samples < 2 {
@@ -202,6 +202,13 @@ impl Plan {
             }
         };
         Ok(Simulated { reach: far.reach, layer, logits: logits.map(shown), exact: shown(exact) })
+    }
+}
+
+impl Calibration {
+    /// Whether samples that differ are fewer than [`ENOUGH_SAMPLES`].
+    pub fn few(&self) -> bool {
+        self.distinct < ENOUGH_SAMPLES
     }
 }
 

@@ -17,6 +17,7 @@ mod round_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use calibrate::ENOUGH_SAMPLES;
 pub use evaluate::{Evaluator, Times, answer_bytes, memory};
 pub use keys::{KeySpecs, Keys, key_specs};
 pub(crate) use plan::fits;

@@ -11,7 +11,7 @@ use jaguar_ckks::convolution::{Convolution, Geometry, Kernel, Term};
 use jaguar_ckks::layout::{Grid, Split};
 use jaguar_ckks::{Error, Parameters};
 
-use crate::description::{self, Description, Layer};
+use crate::description::{self, Description, Layer, Polynomial};
 
 /// Most layers.
 const MOST_LAYERS: usize = 1000;
@@ -308,6 +308,14 @@ impl Plan {
             return Ok(());
         };
         Err(NetworkError::Set { set: params.name().to_owned(), why })
+    }
+
+    /// The same network, places and bounds, with another polynomial for ReLU.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn with_polynomial(&self, relu: Polynomial) -> Result<Self, NetworkError> {
+        Self::new(Description { relu, ..self.description.clone() }, self.values)
     }
 
     /// Fails if a layer has no bound.

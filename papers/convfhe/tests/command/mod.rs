@@ -4,6 +4,7 @@ mod disks;
 mod limits;
 mod networks;
 mod owners;
+mod parameters;
 mod pictures;
 mod restarts;
 mod secrecy;

@@ -60,6 +60,8 @@ fn drawings_stay_within_the_bounds() {
     let told = finished.succeeded();
     assert!(told.contains("calibrated with 10 samples and 95 made-up inputs"), "{told}");
     assert!(told.contains("test inputs: 8 of 8 stay within the bounds"), "{told}");
+    // The cheaper set would not do.
+    assert!(told.contains("took n16, for ") && told.contains("parameter set n16: "), "{told}");
     // And their answers mean something: ReLU's class, up to one, and logits near its own.
     let line =
         told.lines().find(|line| line.starts_with("test inputs, by ReLU's polynomial")).expect("a line");
