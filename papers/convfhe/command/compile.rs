@@ -29,11 +29,11 @@ use crate::progress::Steps;
 #[derive(clap::Args)]
 #[command(next_help_heading = HEADING)]
 pub struct CompileOptions {
-    /// The parameter set: n16, or n16-relu8, with smaller keys, less time and larger errors.
+    /// The parameter set: n16; n16-relu8, with smaller keys, less time and larger errors; or n16-full, with room for twice as many images.
     ///
     /// By default calibration finds it: n16-relu8 is taken where ten samples or more keep their class by it, and neither their logits nor
     /// those of made-up inputs are off by more than 1/64 of their spread; else n16. For tests there are sets that protect nothing:
-    /// insecure-n10, insecure-n12, insecure-n14, insecure-n10-relu8.
+    /// insecure-n10, insecure-n12, insecure-n14, insecure-n10-relu8, insecure-n10-full.
     #[arg(long, hide = true, value_name = "SET")]
     parameters: Option<String>,
     /// How many times larger than in calibration a layer's values may become before they spoil an answer.
@@ -45,6 +45,12 @@ pub struct CompileOptions {
     /// samples in each channel). `off` is more precise, and drawings or noise then spoil their answers.
     #[arg(long, hide = true, value_name = "FACTOR|off", default_value_t = Stress::default(), value_parser = str::parse::<Stress>)]
     stress: Stress,
+    /// How many inputs a client may send in one ciphertext, side by side: an evaluation of them takes as long as one of a single input.
+    ///
+    /// There must be room for them: an error says for how many there is. (n16-full has more, and takes longer.) Each input, alone or not,
+    /// counts as so many queries then.
+    #[arg(long, hide = true, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    images: u16,
     /// Only the last so many layers with ReLU are computed on ciphertexts.
     ///
     /// Clients compute those before in the clear, so they get their weights: in a file, --first-layers of `jaguar predict`.
@@ -219,6 +225,7 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
     let description = describe(rest, f64::from(bound) * 1.000_01)?;
     let mut description = if keep_names { description } else { description.without_names() };
     description.relu = finest(&set);
+    description.images = options.images.into();
     let layers = description.layers.len();
     steps.begin(format!("calibrating with {} samples and {} made-up inputs", samples.len(), made_up.len()));
     let inputs =
@@ -285,8 +292,12 @@ pub fn compile(source: Source<'_>, options: &CompileOptions, output: &Path, step
         compiled.facing.shape,
         compiled.outputs
     );
+    let images = match options.images {
+        1 => "an image".to_owned(),
+        images => format!("up to {images} images at once"),
+    };
     say!(
-        "a client will send {} of keys once, then {} for an image, and get {}; an evaluation takes about {} of memory",
+        "a client will send {} of keys once, then {} for {images}, and get {}; an evaluation takes about {} of memory",
         bytes(keys),
         bytes(input as u64),
         bytes(answer as u64),

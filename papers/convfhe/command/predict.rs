@@ -1,9 +1,10 @@
 //! `jaguar predict --protocol convfhe`: one encrypted input, one encrypted answer, now or later.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use jaguar::answer::{Class, Output};
 use jaguar::compile::samples::{self as samples, Axes};
 use jaguar::float::Graph;
@@ -34,9 +35,9 @@ pub struct Later {
     /// Send the encrypted input, print a ticket, and leave; --ticket fetches the answer.
     #[arg(long, hide = true)]
     detach: bool,
-    /// Fetch the answer that a ticket of --detach stands for.
+    /// Fetch the answer that a ticket of --detach stands for, or the answers.
     #[arg(long, hide = true, value_parser = ticket, conflicts_with_all = ["detach", "inputs", "stdin"])]
-    ticket: Option<Ticket>,
+    ticket: Option<Tickets>,
     /// INSECURE, for tests: accept a parameter set that protects nothing.
     #[arg(long, hide = true)]
     accept_insecure_parameters: bool,
@@ -70,14 +71,36 @@ impl Later {
     }
 }
 
-fn ticket(text: &str) -> Result<Ticket, String> {
-    let wrong = || "a ticket has 64 hexadecimal digits".to_owned();
-    if text.len() != 64 || !text.is_ascii() {
+/// A ticket, and how many inputs went under it: `HEX`, or `HEX:2`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tickets {
+    ticket: Ticket,
+    inputs: usize,
+}
+
+impl fmt::Display for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.ticket.0))?;
+        if self.inputs > 1 { write!(f, ":{}", self.inputs) } else { Ok(()) }
+    }
+}
+
+fn ticket(text: &str) -> Result<Tickets, String> {
+    let wrong = || {
+        "a ticket has 64 hexadecimal digits, and a colon and a number if it stands for several inputs"
+            .to_owned()
+    };
+    let (digits, inputs) = match text.split_once(':') {
+        None => (text, 1),
+        Some((digits, inputs)) => (digits, inputs.parse().ok().filter(|&n| n > 0).ok_or_else(wrong)?),
+    };
+    if digits.len() != 64 || !digits.is_ascii() {
         return Err(wrong());
     }
-    let digits = (0..32).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| wrong()));
+    let digits = (0..32).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).map_err(|_| wrong()));
     let bytes: Vec<u8> = digits.collect::<Result<_, _>>()?;
-    bytes.try_into().map(Ticket).map_err(|_| wrong())
+    let ticket = bytes.try_into().map(Ticket).map_err(|_| wrong())?;
+    Ok(Tickets { ticket, inputs })
 }
 
 /// What is told of an answer.
@@ -107,6 +130,8 @@ struct Cost {
     received: u64,
     /// From the encrypted input to the answer.
     seconds: f64,
+    /// Between how many inputs it is shared, which went at once.
+    inputs: usize,
 }
 
 /// Asks the server about each input, or fetches the answer that a ticket stands for, and shows what came.
@@ -164,8 +189,13 @@ pub fn predict(request: &Request<'_>, later: &Later) -> Result<()> {
     let mut client =
         Client { request, model: &model, terms: &terms, before: [0; 2], keys_sent: 0, failed: None };
     if let Some(ticket) = later.ticket {
-        session.collect(ticket)?;
-        let arrived = client.receive(&mut session, (None, ticket), &mut bars)?;
+        session.collect(ticket.ticket)?;
+        let most = encryption.images();
+        ensure!(
+            ticket.inputs <= most,
+            "--ticket {ticket}: an answer of this model is of {most} inputs at most"
+        );
+        let arrived = client.receive(&mut session, (Vec::new(), ticket), &mut bars)?;
         session.leave()?;
         return client.open(&encryption, arrived);
     }
@@ -189,19 +219,20 @@ pub fn predict(request: &Request<'_>, later: &Later) -> Result<()> {
     // An answer is opened once all that this client still has to say by then is sent: the next input, or that it leaves. So neither what it
     // sends nor when tells the server what came of it.
     let mut arrived = None;
-    let ask_all = || -> Result<()> {
-        for (path, tensor) in files.iter().zip(tensors) {
-            let name = path.display().to_string();
-            let input = encryption.encrypt(&tensor).with_context(|| name.clone())?;
-            let ticket = session.send(&input, !later.detach)?;
+    let mut ask_all = || -> Result<()> {
+        let most = encryption.images();
+        for (paths, tensors) in files.chunks(most).zip(tensors.chunks(most)) {
+            let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            let input = encryption.encrypt(&tensors.concat()).with_context(|| names.join(", "))?;
+            let ticket = Tickets { ticket: session.send(&input, !later.detach)?, inputs: names.len() };
             if let Some(arrived) = arrived.take() {
                 client.open_or_keep(&encryption, arrived, &mut bars);
             }
             if later.detach {
-                client.tell_ticket(&name, ticket)?;
+                client.tell_ticket(&names, ticket);
                 continue;
             }
-            arrived = Some(client.receive(&mut session, (Some(name), ticket), &mut bars)?);
+            arrived = Some(client.receive(&mut session, (names, ticket), &mut bars)?);
         }
         Ok(())
     };
@@ -236,34 +267,37 @@ struct Client<'a> {
 
 /// An answer that is here, and not opened yet.
 struct Arrived {
-    /// `None` where a ticket fetched it.
-    input: Option<String>,
-    ticket: Ticket,
+    /// None where a ticket fetched it.
+    inputs: Vec<String>,
+    ticket: Tickets,
     encrypted: Vec<u8>,
     cost: Cost,
 }
 
 impl Client<'_> {
-    fn tell_ticket(&self, input: &str, ticket: Ticket) -> Result<()> {
-        let ticket = hex(&ticket.0);
+    fn tell_ticket(&self, inputs: &[String], ticket: Tickets) {
         if self.request.json {
             let keep = self.terms.keep_answers;
-            say!("{}", serde_json::json!({ "input": input, "ticket": ticket, "kept_seconds": keep }));
+            let mut told = serde_json::json!({ "ticket": ticket.to_string(), "kept_seconds": keep });
+            match inputs {
+                [input] => told["input"] = input.as_str().into(),
+                inputs => told["inputs"] = inputs.into(),
+            }
+            say!("{told}");
         } else {
-            say!("\n{input}\n  ticket {ticket}");
+            say!("\n{}\n  ticket {ticket}", inputs.join("\n"));
             say!(
                 "  (--ticket fetches the answer once it is there; the server keeps it for {} min then)",
                 self.terms.keep_answers.div_ceil(60)
             );
         }
-        Ok(())
     }
 
     /// Waits for an answer. The server forgets it from here on, whether or not it can be decrypted: that tells of the secret.
     fn receive(
         &mut self,
         session: &mut Session,
-        (input, ticket): (Option<String>, Ticket),
+        (inputs, ticket): (Vec<String>, Tickets),
         bars: &mut Bars,
     ) -> Result<Arrived> {
         let begun = Instant::now();
@@ -276,20 +310,21 @@ impl Client<'_> {
         bars.finish();
         if let Err(EngineError::Wire(_)) = &answer {
             // What was computed is not lost with the connection, nor with the server.
-            eprintln!("note: the server may go on with it; --ticket {} fetches the answer", hex(&ticket.0));
+            eprintln!("note: the server may go on with it; --ticket {ticket} fetches the answer");
         }
         let encrypted = answer?;
         let seconds = begun.elapsed().as_secs_f64();
         let moved = session.moved();
         let [sent, received] = [moved[0] - self.before[0], moved[1] - self.before[1]];
         self.before = moved;
-        let cost = Cost { keys_sent: std::mem::take(&mut self.keys_sent), sent, received, seconds };
-        Ok(Arrived { input, ticket, encrypted, cost })
+        let keys_sent = std::mem::take(&mut self.keys_sent);
+        let cost = Cost { keys_sent, sent, received, seconds, inputs: ticket.inputs };
+        Ok(Arrived { inputs, ticket, encrypted, cost })
     }
 
     /// The same; the session goes on whatever comes of it.
     fn open_or_keep(&mut self, encryption: &Encryption<'_>, arrived: Arrived, bars: &mut Bars) {
-        let name = arrived.input.clone().unwrap_or_default();
+        let name = arrived.inputs.join(", ");
         if let Err(e) = self.open(encryption, arrived) {
             match &self.failed {
                 None => self.failed = Some(e.context(name)),
@@ -298,11 +333,15 @@ impl Client<'_> {
         }
     }
 
-    /// Decrypts and shows an answer.
+    /// Decrypts and shows an answer, that of each input by itself.
     fn open(&self, encryption: &Encryption<'_>, arrived: Arrived) -> Result<()> {
-        let Arrived { input, ticket, encrypted, cost } = arrived;
+        let Arrived { inputs, ticket, encrypted, cost } = arrived;
         let logits = encryption.decrypt(&encrypted).context("decrypting the answer")?;
-        self.show(input.as_deref(), input.is_none().then(|| hex(&ticket.0)), &logits, cost)
+        for (number, logits) in logits.iter().take(ticket.inputs).enumerate() {
+            let name = inputs.get(number).map(String::as_str);
+            self.show(name, name.is_none().then(|| ticket.to_string()), logits, cost)?;
+        }
+        Ok(())
     }
 
     fn show(&self, input: Option<&str>, ticket: Option<String>, logits: &[f64], cost: Cost) -> Result<()> {
@@ -320,8 +359,9 @@ impl Client<'_> {
         for (rank, c) in top.iter().enumerate() {
             say!("  {}  {:5.1} %  {}", rank + 1, c.probability * 100.0, c.name);
         }
-        let Cost { sent, received, seconds, .. } = cost;
-        say!("  (answered after {seconds:.1} s; {} sent, {} received)", bytes(sent), bytes(received));
+        let Cost { sent, received, seconds, inputs, .. } = cost;
+        let shared = if inputs > 1 { format!(", for {inputs} inputs") } else { String::new() };
+        say!("  (answered after {seconds:.1} s; {} sent, {} received{shared})", bytes(sent), bytes(received));
         Ok(())
     }
 }
@@ -367,8 +407,13 @@ mod tests {
     #[test]
     fn tickets_are_read_as_they_are_shown() {
         let bytes: [u8; 32] = std::array::from_fn(|i| (i * 37) as u8);
-        assert_eq!(ticket(&hex(&bytes)), Ok(Ticket(bytes)));
-        for bad in ["", "12", &"g".repeat(64), &"é".repeat(32), &"0".repeat(63)] {
+        for inputs in [1, 2, 30] {
+            let shown = Tickets { ticket: Ticket(bytes), inputs };
+            assert_eq!(ticket(&shown.to_string()), Ok(shown));
+        }
+        assert_eq!(ticket(&hex(&bytes)), Ok(Tickets { ticket: Ticket(bytes), inputs: 1 }));
+        let none = format!("{}:0", hex(&bytes));
+        for bad in ["", "12", ":1", &none, &"g".repeat(64), &"é".repeat(32), &"0".repeat(63)] {
             assert!(ticket(bad).is_err(), "{bad}");
         }
     }

@@ -64,7 +64,11 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// The one-round service behind the server's port.
-pub struct OneRoundService(Service);
+pub struct OneRoundService {
+    service: Service,
+    /// For how many queries an input counts: as it has room for.
+    queries: u64,
+}
 
 impl Hosted for OneRoundService {
     fn serve(
@@ -80,16 +84,16 @@ impl Hosted for OneRoundService {
             }
             _ => None,
         };
-        let count = || visit.count_query(&self.0.terms().facing.name, 1);
+        let count = || visit.count_query(&self.service.terms().facing.name, self.queries);
         let who = (owner, visit.caller().address);
-        self.0.serve(channel, who, &count, &mut |notice| tell(Told::OneRound(notice)))
+        self.service.serve(channel, who, &count, &mut |notice| tell(Told::OneRound(notice)))
     }
 }
 
 impl Serving for OneRoundService {
     fn announce(&self, address: &Bound) {
-        let terms = self.0.terms();
-        let (name, model) = (&terms.facing.name, self.0.model());
+        let terms = self.service.terms();
+        let (name, model) = (&terms.facing.name, self.service.model());
         info!(
             target: TARGET, event = "listening", network = name, %model, protocol = NAME, %address,
             "{name} (model {model}), protocol {NAME}, parameter set {}, listening on {address}", terms.set,
@@ -97,7 +101,7 @@ impl Serving for OneRoundService {
     }
 
     fn end(&self, control: &Control) {
-        self.0.end();
+        self.service.end();
         let deadline = Instant::now() + LAST_WORDS;
         while control.clients() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
@@ -108,6 +112,7 @@ impl Serving for OneRoundService {
 /// Reads the model, checks what it takes, and opens what is kept.
 pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<OneRoundService> {
     let Loaded { compiled, id, set, plan } = Compiled::load(model)?;
+    let queries = plan.description().images as u64;
     let limits = DeskLimits { keep: storage.keep_answers, ..DeskLimits::default() };
     let figures = Figures::new(&set, &plan, threads())?;
     let evaluation: Box<dyn Evaluation> = match &storage.evaluations {
@@ -165,7 +170,7 @@ pub fn serve(storage: &Storage, model: &Path, cache: Option<PathBuf>) -> Result<
         target: TARGET, event = "queue", inputs, answers, most,
         "goes on with {inputs} inputs and {answers} answers of an earlier run; they take at most {} of disk", bytes(most),
     );
-    Ok(OneRoundService(service))
+    Ok(OneRoundService { service, queries })
 }
 
 /// Says what an evaluation takes, and ends where this machine never has that much.

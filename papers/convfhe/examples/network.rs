@@ -1,10 +1,10 @@
 //! Runs ResNet-20 with random weights in one round, both parties in one process, and prints what each step takes and
 //! what the logits err by:
 //!
-//!     cargo run --release --package jaguar-convfhe --example network -- [LOG_N] [THREADS] [BLOCKS] [RELU]
+//!     cargo run --release --package jaguar-convfhe --example network -- [LOG_N] [THREADS] [BLOCKS] [RELU] [IMAGES]
 //!
-//! by default 16, 1, 3 blocks a stage, of two layers each, and 7-7-13 (with 7-15 the set is that of eight levels for
-//! ReLU); 0 blocks: the last eight layers of Plain-18 for
+//! by default 16, 1, 3 blocks a stage, of two layers each, 7-7-13 (with 7-15 the set is that of eight levels for
+//! ReLU), and one image (with more the set is that with a value in every coefficient); 0 blocks: the last eight layers of Plain-18 for
 //! ImageNet, with four ciphertexts of 128 channels. N = 2^16 takes 6 GB; smaller rings are insecure, and take smaller
 //! pictures (2^14: 16 × 16, 2^12: 8 × 8, 2^10: 4 × 4; of the tail 28 × 28, 14 × 14, 7 × 7). Weights are uniform, as
 //! large as He's initialisation
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Error, Result, ensure};
 use jaguar_ckks::layout::Grid;
 use jaguar_ckks::{Context, EvaluationKeys, Literal, Parameters, SecretKey};
-use jaguar_convfhe::network::{Evaluator, Keys, Plan, Public, key_specs, memory, values};
+use jaguar_convfhe::network::{Evaluator, Keys, Plan, Public, key_specs, memory};
 use jaguar_convfhe::{Description, Floats, Inputs, Layer, Polynomial, Term};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::prg::Prg;
@@ -134,7 +134,7 @@ fn resnet(prg: &mut Prg, side: usize, blocks: usize) -> Description {
     let output =
         Layer { name: "output".into(), terms: vec![output], bias: Floats(random(prg, 10)), bound: None };
     let (name, relu) = (format!("ResNet-{}", 6 * blocks + 2), Polynomial::default());
-    Description { name, input: [3, side, side], input_bound: 1.0, relu, layers, output }
+    Description { name, input: [3, side, side], input_bound: 1.0, relu, images: 1, layers, output }
 }
 
 /// The last eight layers of Plain-18: 128 channels, then 256 and 512, each behind a stride of 2.
@@ -156,7 +156,7 @@ fn tail(prg: &mut Prg, side: usize) -> Description {
     let output =
         Layer { name: "output".into(), terms: vec![output], bias: Floats(random(prg, 1000)), bound: None };
     let (name, relu) = ("the tail of Plain-18".into(), Polynomial::default());
-    Description { name, input: [128, side, side], input_bound: 1.0, relu, layers, output }
+    Description { name, input: [128, side, side], input_bound: 1.0, relu, images: 1, layers, output }
 }
 
 fn main() -> Result<()> {
@@ -165,6 +165,7 @@ fn main() -> Result<()> {
     let (log_n, threads, blocks) = (next(16)?, next(1)?, next(3)?);
     let relu: Polynomial =
         arguments.next().map_or(Ok(Polynomial::default()), |name| name.parse()).map_err(Error::msg)?;
+    let images = arguments.next().map_or(Ok(1), |argument| argument.parse())?;
     ensure!([10, 12, 14, 16].contains(&log_n), "log2 N is 10, 12, 14 or 16");
     ensure!(blocks <= 16, "at most 16 blocks a stage");
     ensure!(blocks > 0 || log_n > 10, "the tail takes N = 2^12 or more");
@@ -173,11 +174,12 @@ fn main() -> Result<()> {
         Polynomial::Coarse => Literal::n16_relu8(),
         Polynomial::Short | Polynomial::Paper => Literal::n16(),
     };
+    let set = if images > 1 { set.full() } else { set };
     let literal = if log_n == 16 { set } else { set.insecure(u32::try_from(log_n)?) };
 
     let mut prg = Prg::new([7; 32]);
     let mut network = if blocks == 0 { tail(&mut prg, side) } else { resnet(&mut prg, side, blocks) };
-    network.relu = relu;
+    (network.relu, network.images) = (relu, images);
     let size: usize = network.input.iter().product();
     println!("{}, {} layers and the output, pictures of {side} × {side}", network.name, network.layers.len());
     let context = Context::new(Cpu::detect(), Parameters::new(&literal)?, threads)?;
@@ -186,12 +188,16 @@ fn main() -> Result<()> {
     println!("{set}, kernel {kernel}, {threads} threads; seconds of processors, of the clock");
 
     let line = Line::begin();
-    let mut plan = Plan::new(network, values(params))?;
+    let mut plan = Plan::new(network, params.values())?;
     let samples: Vec<Vec<f32>> = (0..4).map(|_| random(&mut prg, size)).collect();
     plan.calibrate(Inputs { samples: &samples, margin: 1.5, stress: &[], stress_margin: 1.0 })?;
-    let input = random(&mut prg, size);
-    let simulated = plan.simulate(std::slice::from_ref(&input))?.remove(0);
-    let expected = simulated.logits.context("a value is beyond its bound in floating point")?;
+    let inputs: Vec<Vec<f32>> = (0..images).map(|_| random(&mut prg, size)).collect();
+    let simulated = plan.simulate(&inputs)?;
+    let beyond = "a value is beyond its bound in floating point";
+    let expected: Vec<_> =
+        simulated.iter().map(|one| one.logits.clone().context(beyond)).collect::<Result<_>>()?;
+    let (expected, exact) =
+        (expected.concat(), simulated.iter().flat_map(|one| one.exact.clone()).collect::<Vec<_>>());
     line.end("calibration and simulation");
     let bootstraps: usize = plan.grids()[1..].iter().map(Grid::polynomials).sum();
     println!("{bootstraps} bootstraps");
@@ -207,7 +213,7 @@ fn main() -> Result<()> {
     line.end("keys, once");
     let public = Public::parse(&serde_json::to_string(&plan.public(params)?)?, params)?;
     let line = Line::begin();
-    let bytes = public.encrypt(&secret, &input)?;
+    let bytes = public.encrypt(&secret, &inputs.concat())?;
     line.end("encryption");
 
     let line = Line::begin();
@@ -243,7 +249,7 @@ fn main() -> Result<()> {
         "log2 of a logit's largest error beside the polynomial: {:.1} of the bound, {:.1} of the spread; beside ReLU {:.1} of the spread",
         most,
         log2_error(&expected, spread(&expected)),
-        log2_error(&simulated.exact, spread(&simulated.exact))
+        log2_error(&exact, spread(&exact))
     );
     println!("memory: estimate {:.2} GiB", estimate as f64 / f64::from(1 << 30));
     if let (Some(held), Some(peak)) = (held, status("VmHWM:")) {

@@ -18,10 +18,17 @@ pub struct Description {
     /// What stands for ReLU.
     #[serde(default)]
     pub relu: Polynomial,
+    /// How many inputs stand abreast in a ciphertext, and are evaluated at once: 1 or more.
+    #[serde(default = "one")]
+    pub images: usize,
     /// The layers in their order; a ReLU follows each.
     pub layers: Vec<Layer>,
     /// Makes the logits; not rectified.
     pub output: Layer,
+}
+
+fn one() -> usize {
+    1
 }
 
 impl Description {

@@ -154,14 +154,13 @@ mod tests {
     use crate::keys::{make, make_secret};
     use crate::model::Inputs;
     use crate::network::tests::{inputs, small};
-    use crate::network::values;
 
     /// All that a server's desk does with it, and what it says where that fails.
     #[test]
     fn what_fails_is_told_to_whom_it_concerns() {
         let set = Set::by_name("insecure-n10").unwrap();
         let samples = inputs(&small(), 3);
-        let mut plan = Plan::new(small(), values(set.params())).unwrap();
+        let mut plan = Plan::new(small(), set.params().values()).unwrap();
         plan.calibrate(Inputs { samples: &samples, margin: 1.5, stress: &[], stress_margin: 1.0 }).unwrap();
         let public = plan.public(set.params()).unwrap();
         let folder = std::env::temp_dir().join(format!("jaguar-evaluation-{}", std::process::id()));

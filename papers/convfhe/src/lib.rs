@@ -30,7 +30,7 @@ pub use evaluation::{Figures, InProcess};
 use form::Form;
 pub use machine::memory;
 pub use model::{Calibration, Compiled, Inputs, Loaded, ModelError, Simulated};
-pub use sets::{COARSE_SET, DEFAULT_SET, Set, SetError};
+pub use sets::{COARSE_SET, DEFAULT_SET, FULL_SET, Set, SetError};
 pub use split::{NoCut, last_layers};
 pub use stress::{STRESS_MARGIN, stress};
 
@@ -152,6 +152,7 @@ pub fn describe(graph: &Graph, input_bound: f64) -> Result<Description, Unsuppor
         input: graph.input_shape(),
         input_bound,
         relu: Polynomial::default(),
+        images: 1,
         layers: layers.layers,
         output,
     })

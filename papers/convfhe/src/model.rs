@@ -7,7 +7,7 @@ use jaguar_graph::bundle::{FileError, ModelId, files};
 use serde::{Deserialize, Serialize};
 
 use crate::description::Description;
-use crate::network::{NetworkError, Plan, values};
+use crate::network::{NetworkError, Plan};
 use crate::session::Facing;
 use crate::sets::Set;
 
@@ -118,7 +118,7 @@ impl Compiled {
         given: Inputs<'_>,
     ) -> Result<(Plan, Calibration), ModelError> {
         let params = set.params();
-        let mut plan = Plan::new(description, values(params))?;
+        let mut plan = Plan::new(description, params.values())?;
         plan.check(params)?;
         let found = plan.calibrate(given)?;
         Ok((plan, found))
@@ -171,7 +171,7 @@ impl Compiled {
         let no_model = |why: String| ModelError::NoModel { path: path.to_owned(), why };
         let set = Set::by_name(&compiled.set).map_err(|e| no_model(e.to_string()))?;
         let description = serde_json::from_slice(&text).map_err(|e| no_model(e.to_string()))?;
-        let plan = Plan::new(description, values(set.params()))?;
+        let plan = Plan::new(description, set.params().values())?;
         plan.check(set.params())?;
         plan.calibrated()?;
         if plan.outputs() != compiled.outputs {

@@ -258,19 +258,25 @@ pub struct Encryption<'a> {
 }
 
 impl Encryption<'_> {
-    /// Encrypts an input `[C, H, W]`, behind the affine map.
+    /// How many inputs are evaluated at once, at most.
+    pub fn images(&self) -> usize {
+        self.public.images
+    }
+
+    /// Encrypts inputs `[n, C, H, W]`, behind the affine map: 1 to [`images`](Self::images) of them.
     ///
     /// # Errors
     /// When a value is beyond the bound that the model was calibrated for.
-    pub fn encrypt(&self, input: &[f32]) -> Result<Vec<u8>, NetworkError> {
-        self.public.encrypt(self.secret, input)
+    pub fn encrypt(&self, inputs: &[f32]) -> Result<Vec<u8>, NetworkError> {
+        self.public.encrypt(self.secret, inputs)
     }
 
-    /// Decrypts an answer: rounded logits.
+    /// Decrypts an answer: rounded logits, those of each input apart. There are as many as there is room for inputs.
     ///
     /// # Errors
     /// When it is malformed, means nothing, or was made with the keys of another client.
-    pub fn decrypt(&self, answer: &[u8]) -> Result<Vec<f64>, NetworkError> {
-        self.public.decrypt(self.secret, answer)
+    pub fn decrypt(&self, answer: &[u8]) -> Result<Vec<Vec<f64>>, NetworkError> {
+        let logits = self.public.decrypt(self.secret, answer)?;
+        Ok(logits.chunks_exact(self.public.outputs).map(<[f64]>::to_vec).collect())
     }
 }

@@ -15,6 +15,9 @@ pub const DEFAULT_SET: &str = "n16";
 /// That with fewer levels for ReLU: smaller keys and less time, for larger errors.
 pub const COARSE_SET: &str = "n16-relu8";
 
+/// That with a value in every coefficient: room for more inputs in a ciphertext, for more time and other keys.
+pub const FULL_SET: &str = "n16-full";
+
 /// log2 N of the sets that protect nothing: for tests, and for measuring in little memory.
 const INSECURE_LOG_N: [u32; 3] = [10, 12, 14];
 
@@ -44,8 +47,9 @@ pub enum SetError {
 impl Set {
     fn literals() -> impl Iterator<Item = Literal> {
         let insecure = INSECURE_LOG_N.map(|log_n| Literal::n16().insecure(log_n));
-        let secure = [Literal::n16(), Literal::n16_relu8()];
-        secure.into_iter().chain(insecure).chain([Literal::n16_relu8().insecure(10)])
+        let secure = [Literal::n16(), Literal::n16_relu8(), Literal::n16().full()];
+        let others = [Literal::n16_relu8(), Literal::n16().full()].map(|literal| literal.insecure(10));
+        secure.into_iter().chain(insecure).chain(others)
     }
 
     /// The names of all sets, the default first.
@@ -109,10 +113,10 @@ mod tests {
             let set = Set::by_name(&name).unwrap();
             assert_eq!(set.name(), name);
             assert_eq!(set.is_insecure(), set.params().security().is_none());
-            assert_eq!(set.is_insecure(), ![DEFAULT_SET, COARSE_SET].contains(&&*name));
+            assert_eq!(set.is_insecure(), ![DEFAULT_SET, COARSE_SET, FULL_SET].contains(&&*name));
             assert_eq!(set.relu_levels(), if name.ends_with("relu8") { 8 } else { 11 });
         }
-        for name in [DEFAULT_SET, COARSE_SET] {
+        for name in [DEFAULT_SET, COARSE_SET, FULL_SET] {
             assert_eq!(Set::by_name(name).unwrap().to_string(), format!("{name}: 144 bits on record"));
         }
     }
@@ -121,7 +125,7 @@ mod tests {
     fn other_names_are_refused_and_shown_in_part() {
         for name in ["", "n17", "N16", "insecure", "n16\n"] {
             let refusal = Set::by_name(name).unwrap_err().to_string();
-            assert!(refusal.contains("there are n16, n16-relu8, insecure-n10"), "{refusal}");
+            assert!(refusal.contains("there are n16, n16-relu8, n16-full, insecure-n10"), "{refusal}");
         }
         let refusal = Set::by_name(&"x\u{7}".repeat(1000)).unwrap_err().to_string();
         assert_eq!((refusal.matches('x').count(), refusal.contains('\u{7}')), (32, false), "{refusal}");

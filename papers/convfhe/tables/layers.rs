@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result, ensure};
 use jaguar_ckks::{Context, EvaluationKeys, SecretKey};
-use jaguar_convfhe::network::{self, Evaluator, Plan, Public, Times, key_specs, values};
+use jaguar_convfhe::network::{self, Evaluator, Plan, Public, Times, key_specs};
 use jaguar_convfhe::{Description, Inputs};
 use jaguar_profile::{busy, memory};
 use jaguar_ring::prg::Prg;
@@ -24,7 +24,7 @@ fn planned(description: Description, context: &Context) -> Result<Planned> {
     let mut prg = Prg::from_os();
     let input: Vec<f32> =
         (0..count).map(|_| bound * (prg.next_u64() as i64 as f64 * 2f64.powi(-63)) as f32).collect();
-    let mut plan = Plan::new(description, values(context.params()))?;
+    let mut plan = Plan::new(description, context.params().values())?;
     let samples = std::slice::from_ref(&input);
     plan.calibrate(Inputs { samples, margin: 1.5, stress: &[], stress_margin: 1.0 })?;
     Ok(Planned { plan: Arc::new(plan), input })

@@ -62,6 +62,7 @@ impl Builder {
             name,
             input,
             input_bound: 1.0,
+            images: 1,
             relu: Polynomial::default(),
             layers: self.layers,
             output,

@@ -193,6 +193,8 @@ pub struct Convolution {
     bias: Vec<f64>,
     values: usize,
     output: Grid,
+    /// How many inputs there are, and how many values lie from one to the next.
+    abreast: [usize; 2],
 }
 
 impl Convolution {
@@ -242,7 +244,22 @@ impl Convolution {
             return Err(refuse(format!("{} finite numbers of bias for {channels} channels", bias.len())));
         }
         let pieces = terms.iter().map(|term| term.grid.pieces(term.split)).collect();
-        Ok(Self { terms, pieces, bias, values, output })
+        Ok(Self { terms, pieces, bias, values, output, abreast: [1, values] })
+    }
+
+    /// The same for so many inputs in the same polynomials, each so many values behind the one before it: each gets the bias. Products need
+    /// no more than that inputs are as far apart as products [spread](Grid::spread).
+    ///
+    /// # Errors
+    /// If there are none, or there is no room for the outputs.
+    pub fn abreast(self, inputs: usize, apart: usize) -> Result<Self, Error> {
+        let all = inputs.checked_mul(apart).filter(|all| (1..=self.values).contains(all));
+        if all.is_none() {
+            let why = format!("{inputs} inputs, {apart} apart, among {} values", self.values);
+            return Err(Error::Shape { what: CONVOLUTION, why });
+        }
+        self.output.fits(0, apart)?;
+        Ok(Self { abreast: [inputs, apart], ..self })
     }
 
     /// The same with an output in groups: several polynomials of it are moved and added, so that they share one
@@ -492,10 +509,12 @@ impl Convolution {
     }
 
     fn add_bias(&self, part: usize, values: &mut [f64]) {
-        let [_, height, width] = self.output.shape();
-        for c in self.output.channels_of(part) {
-            for (i, j) in (0..height as i64).flat_map(|i| (0..width as i64).map(move |j| (i, j))) {
-                values[self.output.at(c, i, j) as usize] += self.bias[c];
+        let ([_, height, width], [inputs, apart]) = (self.output.shape(), self.abreast);
+        for own in values.chunks_exact_mut(apart).take(inputs) {
+            for c in self.output.channels_of(part) {
+                for (i, j) in (0..height as i64).flat_map(|i| (0..width as i64).map(move |j| (i, j))) {
+                    own[self.output.at(c, i, j) as usize] += self.bias[c];
+                }
             }
         }
     }

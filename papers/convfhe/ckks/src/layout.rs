@@ -263,21 +263,35 @@ impl Grid {
         Err(refuse("a grid", why))
     }
 
-    /// Whether rows and columns, with so much padding on each side, fit into m values a polynomial: the places before
-    /// the first row and after the last one are the same, and must hold zeros.
+    /// How many places rows and columns take, with so much padding on each side: the places before the first row and
+    /// after the last one are the same, and must hold zeros.
     ///
     /// # Errors
-    /// If they do not: says why.
-    pub fn fits(&self, padding: usize, m: usize) -> Result<(), Error> {
-        let Self { channels, height, width, column_pitch, row_pitch, groups: [_, down], apart } = *self;
+    /// If they do not fit into a row.
+    pub fn needed(&self, padding: usize) -> Result<usize, Error> {
         let padding = padding.min(MOST_SIZE);
-        if self.groups() > 1 && padding > apart {
-            return Err(refuse("a grid", format!("groups {apart} apart with padding {padding}")));
+        if self.groups() > 1 && padding > self.apart {
+            return Err(refuse("a grid", format!("groups {} apart with padding {padding}", self.apart)));
         }
-        let columns = self.across(padding)?;
-        let rows = (down - 1) * (height + apart) + height;
-        let need =
-            (rows - 1 + padding).saturating_mul(row_pitch).saturating_add((columns + padding) * column_pitch);
+        self.across(padding)?;
+        Ok(self.spread([padding, padding]))
+    }
+
+    /// At how many places in a row a product with a kernel is not zero that reaches so many rows and columns beyond a place.
+    pub fn spread(&self, [rows, columns]: [usize; 2]) -> usize {
+        let Self { height, width, column_pitch, row_pitch, groups: [across, down], apart, .. } = *self;
+        let last = (down - 1) * (height + apart) + height - 1;
+        let wide = (across - 1) * (width + apart) + width;
+        let [rows, columns] = [last.saturating_add(rows), wide.saturating_add(columns)];
+        rows.saturating_mul(row_pitch).saturating_add(columns.saturating_mul(column_pitch))
+    }
+
+    /// Whether what is [`needed`](Self::needed) fits into m values a polynomial.
+    ///
+    /// # Errors
+    /// If it does not: says why.
+    pub fn fits(&self, padding: usize, m: usize) -> Result<(), Error> {
+        let (need, [channels, height, width]) = (self.needed(padding)?, self.shape());
         if need > m {
             let groups =
                 if self.groups() > 1 { format!(", {} groups,", self.groups()) } else { String::new() };

@@ -52,6 +52,8 @@ pub struct Literal {
     /// Hamming weight of the secret under which the modulus is raised. The main secret is dense: each coefficient is
     /// -1, 0 or 1 with the same chance.
     pub ephemeral_weight: usize,
+    /// Whether a value is meant to stand in every coefficient, not in every second one: a bootstrap takes other keys.
+    pub full: bool,
 }
 
 impl Literal {
@@ -64,7 +66,14 @@ impl Literal {
     pub fn n16() -> Self {
         let sizes = [vec![50, 50, 40, 30, 30], vec![40; 11], vec![50; 12]].concat();
         let levels = sizes.into_iter().map(|bits| vec![bits]).collect();
-        Self { name: "n16".into(), log_n: 16, levels, special: vec![50; 6], ephemeral_weight: 32 }
+        Self {
+            name: "n16".into(),
+            log_n: 16,
+            levels,
+            special: vec![50; 6],
+            ephemeral_weight: 32,
+            full: false,
+        }
     }
 
     /// Three levels less for ReLU, which leave room for nine special primes: three digits instead of five, so keys are smaller and
@@ -77,6 +86,12 @@ impl Literal {
         let sizes = [vec![50, 50, 40, 30, 30], vec![40; 8], vec![50; 8], vec![46; 4]].concat();
         let levels = sizes.into_iter().map(|bits| vec![bits]).collect();
         Self { name: "n16-relu8".into(), levels, special: vec![50; 9], ..Self::n16() }
+    }
+
+    /// The same chain for twice as many values.
+    #[must_use]
+    pub fn full(self) -> Self {
+        Self { name: format!("{}-full", self.name), full: true, ..self }
     }
 
     /// The same chain in a ring of degree `2^log_n`. It protects nothing.
@@ -96,6 +111,7 @@ pub struct Parameters {
     ends: Vec<usize>,
     special: Vec<u64>,
     ephemeral_weight: usize,
+    full: bool,
     security: Option<f64>,
 }
 
@@ -108,7 +124,7 @@ impl Parameters {
     /// secrets and does not say that it is insecure. The main secret is attacked under QP, the ephemeral one under q0
     /// times the first special prime.
     pub fn new(literal: &Literal) -> Result<Self, Error> {
-        let Literal { name, log_n, levels, special, ephemeral_weight } = literal;
+        let Literal { name, log_n, levels, special, ephemeral_weight, full } = literal;
         let fail = |why: String| Error::Parameters { name: name.clone(), why };
         let check = |fits: bool, why: &dyn Fn() -> String| if fits { Ok(()) } else { Err(fail(why())) };
         check(!name.is_empty() && name.len() <= NAME_BYTES && name.is_ascii(), &|| {
@@ -152,6 +168,7 @@ impl Parameters {
             primes,
             special,
             ephemeral_weight: *ephemeral_weight,
+            full: *full,
             security: None,
         };
         if !name.starts_with(INSECURE) {
@@ -193,6 +210,11 @@ impl Parameters {
     /// N: how many coefficients a polynomial has.
     pub fn n(&self) -> usize {
         1 << self.log_n
+    }
+
+    /// How many values a ciphertext of a network carries: N, or half as many.
+    pub fn values(&self) -> usize {
+        if self.full { self.n() } else { self.n() / 2 }
     }
 
     /// log2 N.

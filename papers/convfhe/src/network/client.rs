@@ -6,7 +6,7 @@ use jaguar_ring::prg::Prg;
 use zeroize::Zeroizing;
 
 use super::evaluate::answer_bytes;
-use super::plan::{NetworkError, value_scale, values};
+use super::plan::{NetworkError, value_scale};
 use super::public::Public;
 
 impl Public {
@@ -18,25 +18,37 @@ impl Public {
         Err(NetworkError::Set { set: set.to_owned(), why: format!("the network was made for {own:?}") })
     }
 
-    /// Encrypts an input `[C, H, W]`, in [`input_bytes`](Self::input_bytes).
+    /// Encrypts inputs `[n, C, H, W]`, at most [`images`](Self::images), in [`input_bytes`](Self::input_bytes), however many they are:
+    /// the last one stands where there are no more.
     ///
     /// # Errors
-    /// [`NetworkError::Input`] if it has another size, or a value is no number or exceeds the input's bound.
-    pub fn encrypt(&self, secret: &SecretKey, input: &[f32]) -> Result<Vec<u8>, NetworkError> {
+    /// [`NetworkError::Input`] if there are no inputs, too many, or one of another size, or a value is no number or exceeds the input's bound.
+    pub fn encrypt(&self, secret: &SecretKey, inputs: &[f32]) -> Result<Vec<u8>, NetworkError> {
         let context = secret.context();
         self.check_set(context)?;
         let (grid, size) = (self.grid()?, self.input_bytes(context)?);
         let refuse = |why: String| NetworkError::Input { what: "input", index: 0, why };
         let needed: usize = grid.shape().iter().product();
-        if input.len() != needed {
-            return Err(refuse(format!("{} values, not {needed}", input.len())));
+        let many = inputs.len() / needed;
+        if !inputs.len().is_multiple_of(needed) || !(1..=self.images).contains(&many) {
+            let most = if self.images > 1 {
+                format!(" each, of 1 to {} inputs", self.images)
+            } else {
+                String::new()
+            };
+            return Err(refuse(format!("{} values, not {needed}{most}", inputs.len())));
         }
         let bound = self.input_bound;
-        if let Some(at) = input.iter().position(|x| x.is_nan() || f64::from(x.abs()) > bound) {
+        if let Some(at) = inputs.iter().position(|x| x.is_nan() || f64::from(x.abs()) > bound) {
             return Err(refuse(format!("value {at} is no number, or beyond the input's bound {bound}")));
         }
-        let scaled = Zeroizing::new(input.iter().map(|&x| f64::from(x) / bound).collect::<Vec<f64>>());
-        let parts = Zeroizing::new(grid.scatter(&scaled, values(context.params()))?);
+        let scaled = Zeroizing::new(inputs.iter().map(|&x| f64::from(x) / bound).collect::<Vec<f64>>());
+        let mut parts = Zeroizing::new(grid.scatter(&scaled[..needed], context.params().values())?);
+        for number in 1..self.images {
+            let input = &scaled[number.min(many - 1) * needed..][..needed];
+            let own = Zeroizing::new(grid.scatter(input, self.apart)?);
+            parts[0][number * self.apart..][..self.apart].copy_from_slice(&own[0]);
+        }
         let (mut bytes, mut prg) = (Vec::with_capacity(size), Prg::from_os());
         for part in parts.iter() {
             let plaintext =
@@ -46,7 +58,7 @@ impl Public {
         Ok(bytes)
     }
 
-    /// The logits of an answer, rounded to 2^-8 of their bound. They are the client's own: no one should be told more of
+    /// The logits of an answer, `[images, outputs]`, rounded to 2^-8 of their bound. They are the client's own: no one should be told more of
     /// them than the class, since errors of decrypted numbers tell of the secret key.
     ///
     /// # Errors
@@ -63,13 +75,13 @@ impl Public {
         }
         let ct =
             wire::read_ciphertext(context, &mut &answer[..]).map_err(|error| refuse(error.to_string()))?;
-        let numbers = answer::read(secret, &ct, self.outputs.saturating_add(self.checks)).map_err(
-            |error| match error {
+        let count = self.outputs.saturating_mul(self.images);
+        let numbers =
+            answer::read(secret, &ct, count.saturating_add(self.checks)).map_err(|error| match error {
                 ReadError::Spoilt => NetworkError::Spoilt,
                 other => refuse(other.to_string()),
-            },
-        )?;
-        let (logits, checks) = numbers.split_at(self.outputs);
+            })?;
+        let (logits, checks) = numbers.split_at(count);
         let most = 1.0 + answer::most_error(1.0);
         // All are looked at.
         let left = checks.iter().fold(false, |left, &x| left | !answer::is_noise(x));

@@ -171,7 +171,7 @@ impl Evaluator {
         let mut masks = HashMap::new();
         for (grid, split) in plan.grids.iter().zip(&plan.splits).skip(1) {
             if let Entry::Vacant(place) = masks.entry((*grid, *split)) {
-                let keep = grid.kept(*split, plan.values())?;
+                let keep = plan.abreast(grid.kept(*split, plan.values())?);
                 let encoded = keep.iter().map(|keep| bootstrap.mask(keep)).collect::<Result<Vec<_>, _>>();
                 place.insert(encoded.map_err(NetworkError::Circuit)?);
             }
@@ -356,17 +356,20 @@ impl Evaluator {
         let scale = f64::from(answerer.log_input_scale()).exp2();
         let output = &self.plan.description().output;
         let bound = output.bound.unwrap_or(1.0);
+        let logits = self.plan.outputs() * self.plan.description().images;
         let leaf = |number: usize| -> Result<Ciphertext, NetworkError> {
             going()?;
             let _running = clock.begin();
-            let Some(check) = number.checked_sub(self.plan.outputs()) else {
-                let sum = convolution.sum(&self.evaluator, &inputs, number, scale)?;
-                let bias = Complex::from(f64::from(output.bias.0[number]) / bound);
-                return Ok(self.evaluator.add_constant(&sum, bias)?);
-            };
-            self.check(check, &inputs, scale)
+            if let Some(check) = number.checked_sub(logits) {
+                return self.check(check, &inputs, scale);
+            }
+            let (image, channel) = (number / self.plan.outputs(), number % self.plan.outputs());
+            let sum = convolution.sum(&self.evaluator, &inputs, channel, scale)?;
+            let sum = if image == 0 { sum } else { self.first(&sum, image * self.plan.apart)? };
+            let bias = Complex::from(f64::from(output.bias.0[channel]) / bound);
+            Ok(self.evaluator.add_constant(&sum, bias)?)
         };
-        let answer = answerer.answer(self.plan.outputs() + self.checks, leaf, &mut Prg::from_os())?;
+        let answer = answerer.answer(logits + self.checks, leaf, &mut Prg::from_os())?;
         clock.end(begin.elapsed(), self.threads(), times);
         Ok(answer)
     }
@@ -375,19 +378,25 @@ impl Evaluator {
         self.evaluator.context().threads()
     }
 
+    /// What stands at a place, at the first one.
+    fn first(&self, ct: &Ciphertext, place: usize) -> Result<Ciphertext, NetworkError> {
+        let n = self.evaluator.context().params().n();
+        let moved = place * n / self.plan.values();
+        Ok(self.evaluator.multiply_monomial(ct, (2 * n - moved) % (2 * n))?)
+    }
+
     /// A sum, in coefficient 0, of places that hold zero, one place of each ciphertext that has such: see
     /// [`Plan::checks`]. What noise stands there is as it is, without a weight: far below the noise of the answer. Only
     /// what has filled the modulus comes out at all. (The output takes whole values, so places without one are zero
     /// in all their pieces.)
     fn check(&self, index: usize, inputs: &[&[Ciphertext]], scale: f64) -> Result<Ciphertext, NetworkError> {
-        let (evaluator, params) = (&self.evaluator, self.evaluator.context().params());
-        let (n, gap) = (params.n(), params.n() / self.plan.values());
+        let evaluator = &self.evaluator;
         let mut sum: Option<Ciphertext> = None;
         for idle in &self.idle {
             let ct = inputs.get(idle.term).and_then(|parts| parts.get(idle.part));
-            let place = gap * idle.places[index % idle.places.len()];
+            let place = idle.places[index % idle.places.len()];
             if let Some(ct) = ct {
-                let moved = evaluator.multiply_monomial(ct, (2 * n - place) % (2 * n))?;
+                let moved = self.first(ct, place)?;
                 sum = Some(match sum {
                     None => moved,
                     Some(sum) => evaluator.add(&sum, &moved)?,

@@ -21,5 +21,5 @@ pub use calibrate::ENOUGH_SAMPLES;
 pub use evaluate::{Evaluator, Times, answer_bytes, memory};
 pub use keys::{KeySpecs, Keys, key_specs};
 pub(crate) use plan::fits;
-pub use plan::{NetworkError, Plan, values};
+pub use plan::{NetworkError, Plan};
 pub use public::Public;

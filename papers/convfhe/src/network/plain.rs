@@ -27,12 +27,13 @@ impl<'a> Plain<'a> {
     pub fn new(plan: &'a Plan, bounded: bool) -> Result<Self, NetworkError> {
         let layers = (0..plan.description.layers.len()).map(|index| plan.convolution(index, bounded));
         let layers = layers.collect::<Result<_, _>>()?;
-        let masks = plan.grids[1..].iter().map(|grid| grid.masks(plan.values));
-        Ok(Self { plan, layers, masks: masks.collect::<Result<_, _>>()?, bounded })
+        let masks = plan.grids[1..].iter().map(|grid| Ok(plan.abreast(grid.masks(plan.values)?)));
+        Ok(Self { plan, layers, masks: masks.collect::<Result<_, NetworkError>>()?, bounded })
     }
 
-    /// The logits of an input `[C, H, W]`. `seen` gets each layer's largest absolute value before ReLU at any place, those that mean nothing
-    /// included, for they take part in what is bootstrapped; the output's last. (In units of the bound, if values are divided by it.)
+    /// The logits of an input `[C, H, W]`, which stands at the places of all inputs that a ciphertext has room for. `seen` gets each layer's
+    /// largest absolute value before ReLU at any place, those that mean nothing included, for they take part in what is bootstrapped; the
+    /// output's last. (In units of the bound, if values are divided by it.)
     pub fn run(
         &self,
         input: &[f64],
@@ -42,7 +43,7 @@ impl<'a> Plain<'a> {
         let plan = self.plan;
         let scale = if self.bounded { plan.description.input_bound } else { 1.0 };
         let input: Vec<f64> = input.iter().map(|x| x / scale).collect();
-        let mut values = vec![plan.grids[0].scatter(&input, plan.values)?];
+        let mut values = vec![plan.abreast(plan.grids[0].scatter(&input, plan.values)?)];
         for (index, (layer, masks)) in self.layers.iter().zip(&self.masks).enumerate() {
             let terms = &plan.description.layers[index].terms;
             let inputs: Vec<&[Vec<f64>]> = terms.iter().map(|term| &values[term.from][..]).collect();

@@ -112,14 +112,9 @@ pub enum NetworkError {
     Stopped,
 }
 
-/// How many values a ciphertext of a parameter set carries: one in every second coefficient.
-pub fn values(params: &Parameters) -> usize {
-    params.n() / 2
-}
-
 /// What is behind each convolution.
 pub(super) fn circuit_plan(params: &Parameters, relu: Composite) -> circuits::Plan {
-    circuits::Plan::new(values(params), relu)
+    circuits::Plan::new(params.values(), relu)
 }
 
 /// Whether the set has the levels for it.
@@ -155,6 +150,8 @@ pub struct Plan {
     pub(super) taken: Vec<Vec<Split>>,
     outputs: usize,
     pub(super) composite: Composite,
+    /// How many values lie from an input to the next one in its ciphertext.
+    pub(super) apart: usize,
 }
 
 /// Places of one ciphertext that hold no value: zeros.
@@ -186,6 +183,9 @@ impl Plan {
         if !(bound.is_finite() && bound > 0.0) {
             return malformed(format!("a bound {bound} of the input"));
         }
+        if !(1..=values).contains(&description.images) {
+            return malformed(format!("{} inputs in a ciphertext", description.images));
+        }
         let name = description.relu.name();
         let Some(composite) = Composite::by_name(name) else {
             return malformed(format!("no polynomial for ReLU is called {name:?}"));
@@ -211,9 +211,12 @@ impl Plan {
             shapes.push(shape);
         }
         let outputs = match shapes.pop() {
-            Some([outputs, 1, 1]) if outputs <= values => outputs,
+            Some([outputs, 1, 1]) if outputs <= values / description.images => outputs,
             Some([outputs, 1, 1]) => {
-                return malformed(format!("{outputs} outputs, a ciphertext has {values} values"));
+                let images = description.images;
+                return malformed(format!(
+                    "{outputs} outputs of {images} inputs, a ciphertext has {values} values"
+                ));
             }
             other => {
                 return malformed(format!(
@@ -230,15 +233,18 @@ impl Plan {
         let most = needed.max().unwrap_or(1).next_power_of_two();
         let sizes = Sizes::new(&description, &shapes, padding);
         // The largest pitch that fits first, and the smallest margin: others must be better.
-        let mut best: Option<(usize, Placed)> = None;
-        let mut refused = None;
+        let mut best: Option<(usize, usize, Placed)> = None;
+        let (mut room, mut refused) = (None, None);
         for pitch in (0..=most.ilog2()).rev().map(|log| 1 << log) {
             for margin in margin..=margin + MOST_MARGIN {
                 match sizes.place(margin, pitch, values) {
                     Ok(placed) => {
-                        let cost = placed.cost(&description);
-                        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                            best = Some((cost, placed));
+                        let (cost, apart) = (placed.cost(&description), sizes.apart(&placed, values));
+                        let fit = apart.map_or(0, |apart| values / apart);
+                        room = room.max(Some(fit));
+                        let better = best.as_ref().is_none_or(|(least, ..)| cost < *least);
+                        if let Some(apart) = apart.filter(|_| fit >= description.images && better) {
+                            best = Some((cost, apart, placed));
                         }
                     }
                     Err(error) => {
@@ -248,9 +254,13 @@ impl Plan {
                 }
             }
         }
+        if let (None, Some(room)) = (&best, room) {
+            let images = description.images;
+            return malformed(format!("{images} inputs in a ciphertext, which has room for {room}"));
+        }
         match (best, refused) {
-            (Some((_, Placed { grids, splits, taken })), _) => {
-                Ok(Self { description, values, grids, splits, taken, outputs, composite })
+            (Some((_, apart, Placed { grids, splits, taken })), _) => {
+                Ok(Self { description, values, grids, splits, taken, outputs, composite, apart })
             }
             (None, Some(error)) => Err(error),
             (None, None) => malformed("it has no places".into()),
@@ -289,6 +299,15 @@ impl Plan {
         self.values
     }
 
+    /// What stands at the places of the first input, at those of all.
+    pub(super) fn abreast(&self, mut polynomials: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        let places = self.apart..self.apart * self.description.images;
+        for values in &mut polynomials {
+            places.clone().for_each(|place| values[place] = values[place - self.apart]);
+        }
+        polynomials
+    }
+
     /// What stands for ReLU.
     pub fn composite(&self) -> Composite {
         self.composite
@@ -299,7 +318,7 @@ impl Plan {
     /// # Errors
     /// [`NetworkError::Set`].
     pub fn check(&self, params: &Parameters) -> Result<(), NetworkError> {
-        let there = values(params);
+        let there = params.values();
         let why = if self.values != there {
             format!("{there} values a ciphertext, where the network is placed in {}", self.values)
         } else if !fits(params, self.composite) {
@@ -350,6 +369,7 @@ impl Plan {
         let bias = layer.bias.0.iter().map(|&bias| f64::from(bias) / own).collect();
         let terms: Result<_, Error> = terms.collect();
         let convolution = Convolution::new(terms?, bias, self.values)?;
+        let convolution = convolution.abreast(self.description.images, self.apart)?;
         match self.grids.get(index + 1).filter(|grid| grid.groups() > 1) {
             Some(grid) => Ok(convolution.gathered(grid.grouping(), grid.apart())?),
             None => Ok(convolution),
@@ -365,7 +385,8 @@ impl Plan {
                 continue;
             }
             looked.push(term.from);
-            for (part, mask) in self.grids[term.from].masks(self.values)?.iter().enumerate() {
+            let masks = self.abreast(self.grids[term.from].masks(self.values)?);
+            for (part, mask) in masks.iter().enumerate() {
                 let places: Vec<usize> =
                     (0..mask.len()).filter(|&place| mask[place] == 0.0).take(MOST_CHECKS).collect();
                 if !places.is_empty() {
@@ -384,7 +405,8 @@ impl Plan {
     /// # Errors
     /// None that a plan could have.
     pub fn checks(&self) -> Result<usize, NetworkError> {
-        let none = self.idle()?.is_empty() || self.outputs + MOST_CHECKS > self.values;
+        let logits = self.outputs * self.description.images;
+        let none = self.idle()?.is_empty() || logits + MOST_CHECKS > self.values;
         Ok(if none { 0 } else { MOST_CHECKS })
     }
 }
@@ -497,6 +519,25 @@ impl<'a> Sizes<'a> {
             taken.push(own);
         }
         Ok(Placed { grids, splits, taken })
+    }
+
+    /// How many values lie from an input to the next one: as many as what a layer makes of an input takes, all that means nothing
+    /// included. So each is what it would be alone, and no sum is larger. Packing finds all of them, since pitches divide it. One alone has
+    /// all values; none where a value has more channels than a place.
+    fn apart(&self, placed: &Placed, values: usize) -> Option<usize> {
+        if self.description.images == 1 {
+            return Some(values);
+        }
+        if placed.grids.iter().any(|grid| grid.units() > 1) {
+            return None;
+        }
+        let needed =
+            placed.grids.iter().zip(&self.padding).filter_map(|(grid, padding)| grid.needed(*padding).ok());
+        // (Of the output nothing is taken but the logits.) Channels before the first one of a place are a column.
+        let terms = self.description.layers.iter().flat_map(|layer| &layer.terms);
+        let spread = terms.map(|term| placed.grids[term.from].spread([term.height - 1, term.width]));
+        let pitch = placed.grids.iter().map(Grid::column_pitch).max()?;
+        Some(needed.chain(spread).max()?.next_multiple_of(pitch))
     }
 
     /// A layer's grid with as many groups as save the most bootstraps, if that is worth the pieces of its inputs. The

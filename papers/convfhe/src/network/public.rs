@@ -4,7 +4,7 @@ use jaguar_ckks::Parameters;
 use jaguar_ckks::layout::Grid;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{MOST_CHECKS, NetworkError, Plan, values};
+use super::plan::{MOST_CHECKS, NetworkError, Plan};
 
 /// Most ciphertexts of an input: 210 MB for N = 2^16. What a server says must not make a client take more.
 const MOST_CIPHERTEXTS: usize = 256;
@@ -25,6 +25,10 @@ pub struct Public {
     pub outputs: usize,
     /// The bound by which logits are divided: none may be larger.
     pub output_bound: f64,
+    /// How many inputs a ciphertext has room for, and its answer logits of.
+    pub images: usize,
+    /// How many values lie from an input to the next one.
+    pub apart: usize,
     /// How many numbers stand behind the logits that are zero in a right answer ([`Plan::checks`]).
     pub checks: usize,
 }
@@ -45,6 +49,8 @@ impl Plan {
             input_bound: self.description.input_bound,
             outputs: self.outputs(),
             output_bound: self.description.output.bound.unwrap_or(1.0),
+            images: self.description.images,
+            apart: self.apart,
             checks: self.checks()?,
         })
     }
@@ -61,22 +67,31 @@ impl Public {
             Ok(public) => public,
             Err(error) => return refuse(error.to_string()),
         };
-        let Self { set, outputs, checks, input_bound, output_bound, .. } = &public;
+        let Self { set, outputs, checks, input_bound, output_bound, images, apart, .. } = &public;
         if set != params.name() {
             return refuse(format!("it is of parameter set {set:?}, not {:?}", params.name()));
         }
-        if *outputs == 0 || *outputs > values(params) {
+        if *outputs == 0 || *outputs > params.values() {
             return refuse(format!("{outputs} outputs"));
         }
-        if *checks > MOST_CHECKS || outputs + checks > params.n() {
-            return refuse(format!("{checks} checks behind {outputs} outputs"));
+        if [images, apart].contains(&&0) || apart.checked_mul(*images).is_none_or(|all| all > params.values())
+        {
+            return refuse(format!("{images} inputs in a ciphertext, {apart} values apart"));
+        }
+        // (Neither is larger than a ciphertext.)
+        let logits = images * outputs;
+        if *checks > MOST_CHECKS || logits + checks > params.n() {
+            return refuse(format!("{checks} checks behind {logits} logits"));
         }
         if [input_bound, output_bound].iter().any(|bound| !(bound.is_finite() && **bound > 0.0)) {
             return refuse(format!("bounds {input_bound} and {output_bound}"));
         }
         let grid = public.grid()?;
-        grid.fits(0, values(params)).map_err(|error| NetworkError::Public(error.to_string()))?;
-        public.ciphertexts()?;
+        let room = if *images == 1 { params.values() } else { *apart };
+        grid.fits(0, room).map_err(|error| NetworkError::Public(error.to_string()))?;
+        if public.ciphertexts()? > 1 && *images > 1 {
+            return refuse(format!("{images} inputs in {} ciphertexts", public.ciphertexts()?));
+        }
         Ok(public)
     }
 

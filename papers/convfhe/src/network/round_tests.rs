@@ -69,7 +69,7 @@ fn plan(description: Description, set: &str, part: f32) -> (Plan, Vec<Vec<f32>>)
     let samples = inputs(&description, 12);
     let shrunk: Vec<Vec<f32>> =
         samples.iter().map(|sample| sample.iter().map(|x| part * x).collect()).collect();
-    let mut plan = Plan::new(description, values(&params(set))).expect("it fits");
+    let mut plan = Plan::new(description, params(set).values()).expect("it fits");
     let given = Inputs { samples: &shrunk, margin: 1.5, stress: &[], stress_margin: 1.0 };
     plan.calibrate(given).expect("sound samples");
     (plan, samples)
@@ -114,6 +114,43 @@ fn by_bytes(description: Description, set: &str, threads: usize, count: usize) {
 #[test]
 fn a_network_of_single_ciphertexts() {
     by_bytes(small(), N10, 2, 2);
+}
+
+/// Three in one ciphertext, with room for three; or two, of which the second stands at the third one's places, too.
+#[test]
+fn several_inputs_in_one_ciphertext() {
+    let set = "insecure-n10-full";
+    let (plan, samples) = plan(Description { images: 3, ..small() }, set, 1.0);
+    let simulated = plan.simulate(&samples).expect("sound");
+    let (client, keys) = client(set, &told(&plan, set), 60);
+    let server = context(set, 2);
+    let evaluator =
+        Evaluator::new(Arc::new(plan), Arc::clone(&server), read(&server, &keys)).expect("all keys");
+    let Public { outputs, output_bound: bound, images, .. } = client.public;
+    for (sent, places) in [(&samples[..3], [0, 1, 2]), (&samples[3..5], [3, 4, 4])] {
+        let input = client.public.encrypt(&client.secret, &sent.concat()).expect("within the bound");
+        // No more than for one, and the server cannot tell.
+        assert_eq!(input.len(), wire::seeded_bytes(&server, answer::LEVEL).expect("sound"));
+        let answer = run(&evaluator, &input).expect("an answer");
+        assert_eq!(answer.len(), client.public.answer_bytes(&server).expect("sound"));
+        let logits = client.public.decrypt(&client.secret, &answer).expect("a right answer");
+        assert_eq!(logits.len(), images * outputs);
+        for (logits, sample) in logits.chunks(outputs).zip(places) {
+            let expected = simulated[sample].logits.as_ref().expect("within the bounds");
+            let worst = logits.iter().zip(expected).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+            assert!(
+                worst <= answer::most_error(bound) + bound / 512.0,
+                "{sample}: {logits:?}, not {expected:?}"
+            );
+        }
+    }
+    let refuse = |inputs: &[f32], why: &str| {
+        let error = client.public.encrypt(&client.secret, inputs).expect_err(why).to_string();
+        assert!(error.contains(why), "{error:?} is not {why:?}");
+    };
+    refuse(&[], "0 values, not 72 each, of 1 to 3 inputs");
+    refuse(&samples[..4].concat(), "288 values, not 72 each");
+    refuse(&samples[0][1..], "71 values, not 72");
 }
 
 #[test]
@@ -343,6 +380,8 @@ fn each_look_at_an_answer_finds_something() {
         outputs: 5,
         output_bound: 3.0,
         checks: 4,
+        images: 1,
+        apart: context.params().values(),
     };
     // Nine numbers of 16 places.
     let distance = context.params().n() / 16;
@@ -443,7 +482,7 @@ fn bytes_of_keys() {
     let sum = |specs: &[jaguar_ckks::KeySpec]| -> usize {
         specs.iter().map(|spec| wire::key_bytes(&context, spec).expect("sound")).sum()
     };
-    let plan = Plan::new(small(), values(context.params())).expect("it fits");
+    let plan = Plan::new(small(), context.params().values()).expect("it fits");
     assert_eq!((sum(&specs.circuit), sum(&specs.packing)), (1_147_702_840, 32_769_664));
     assert_eq!(specs.bytes(&context).expect("sound"), 1_181_291_785);
     // Two halves, and a word for each residue of 30 to 50 bits.

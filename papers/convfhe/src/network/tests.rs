@@ -55,7 +55,15 @@ fn shortcut(from: usize, channels: usize, out: usize, stride: usize, first: usiz
 }
 
 fn described(name: &str, input: [usize; 3], layers: Vec<Layer>, output: Layer) -> Description {
-    Description { name: name.into(), input, input_bound: 1.0, relu: Polynomial::default(), layers, output }
+    Description {
+        name: name.into(),
+        input,
+        input_bound: 1.0,
+        relu: Polynomial::default(),
+        images: 1,
+        layers,
+        output,
+    }
 }
 
 /// What ResNet-20 has: a first layer, a residual block, a block with stride and a shortcut without weights, a pool with a fully connected
@@ -232,6 +240,20 @@ fn the_networks_of_the_paper_fit() {
         let found = [first.column_pitch(), first.polynomials(), made, plan.pieces(), plan.products()];
         assert_eq!(found, expected, "{name} in 2^{log_values} values");
     }
+    // ResNet-20's kernels, for so many images in a ciphertext.
+    for (side, log_values, room, apart) in
+        [(32, 15, 1, None), (32, 16, 3, Some(19712)), (28, 15, 2, Some(15488))]
+    {
+        let sizes = [(16, 1, 7), (32, 2, 6), (64, 2, 6)];
+        let several = |images| {
+            let network = Description { images, ..chain([3, side, side], 3, &sizes) };
+            Plan::new(network, 1 << log_values)
+        };
+        let fits = several(room).unwrap_or_else(|e| panic!("{side}: {e}"));
+        assert!(apart.is_none_or(|apart| fits.apart == apart), "{side}: {}", fits.apart);
+        let refusal = several(room + 1).err().expect("too many").to_string();
+        assert!(refusal.contains(&format!("has room for {room}")), "{refusal}");
+    }
     let error =
         Plan::new(chain([3, 224, 224], 3, &[(8, 2, 1)]), 1 << 15).err().expect("too large").to_string();
     assert!(error.contains("a ciphertext has 32768"), "{error}");
@@ -365,10 +387,67 @@ fn calibration_tells_what_it_found() {
     refused(&[various[1].clone(), none], 1.5, "sample 1: value 0 is no number");
 }
 
+/// An input among others is what it is alone, at all of its places, those that mean nothing too: so bounds of inputs alone hold.
+#[test]
+fn inputs_in_one_ciphertext_do_not_meet() {
+    let several = |images| Plan::new(Description { images, ..small() }, 2048);
+    let plan = several(6).expect("there is room");
+    assert!(plan.grids.iter().all(|grid| plan.apart.is_multiple_of(grid.column_pitch())));
+    // All that a layer makes of one input, wherever it is.
+    let made = |index: usize, number: Option<usize>| {
+        let layer = plan.convolution(index, false).expect("sound");
+        let terms = &plan.description.layers[index].terms;
+        let value = |term: &Term| {
+            let mut draw = Numbers(20 + term.from as u64);
+            let places = plan.grids[term.from].masks(plan.apart).expect("it fits").remove(0);
+            let mut value = vec![0.0; plan.values];
+            if let Some(number) = number {
+                let own = value[number * plan.apart..].iter_mut().zip(places);
+                own.for_each(|(x, keep)| *x = keep * f64::from(draw.next()));
+            }
+            [value]
+        };
+        let taken: Vec<[Vec<f64>; 1]> = terms.iter().map(value).collect();
+        let taken: Vec<&[Vec<f64>]> = taken.iter().map(|value| &value[..]).collect();
+        layer.plain(&taken, 0).expect("sound")
+    };
+    for index in 0..plan.description.layers.len() {
+        let none = made(index, None);
+        let (mut owner, mut own) = (vec![None; plan.values], Vec::new());
+        for number in 0..6 {
+            let sums = made(index, Some(number));
+            for (place, x) in
+                sums.iter().zip(&none).map(|(x, none)| x - none).enumerate().filter(|(_, x)| *x != 0.0)
+            {
+                assert_eq!(owner[place].replace(number), None, "layer {index}, place {place}");
+                // The same as of the first, but for the sign of what wraps around.
+                own.push((place + plan.values - number * plan.apart, number, x.abs()));
+            }
+        }
+        let of_first: Vec<_> =
+            own.iter().filter(|one| one.1 == 0).map(|one| (one.0 % plan.values, one.2)).collect();
+        for (place, _, x) in &own {
+            let same = |(other, y): &(usize, f64)| *other == place % plan.values && (y - x).abs() < 1e-9;
+            assert!(of_first.iter().any(same), "layer {index}, place {place}");
+        }
+    }
+    let refusal = several(7).err().expect("too many").to_string();
+    assert!(refusal.contains("7 inputs in a ciphertext, which has room for 6"), "{refusal}");
+    // What a layer takes in several ciphertexts has no room beside it, nor what has channels beside each other.
+    for (wide, size) in [(wide(), 512), (narrowing(), 512)] {
+        let refusal = Plan::new(Description { images: 2, ..wide }, size).err().expect("no room").to_string();
+        assert!(refusal.contains("2 inputs in a ciphertext, which has room for"), "{refusal}");
+    }
+    for images in [0, 513, usize::MAX] {
+        let refusal = Plan::new(Description { images, ..small() }, 512).err().expect("none").to_string();
+        assert!(refusal.contains(&format!("{images} inputs in a ciphertext")), "{refusal}");
+    }
+}
+
 #[test]
 fn what_a_client_is_told_is_checked() {
     let params = Parameters::new(&Literal::n16().insecure(10)).expect("a set");
-    let mut plan = Plan::new(wide(), values(&params)).expect("sound");
+    let mut plan = Plan::new(wide(), params.values()).expect("sound");
     assert!(plan.public(&params).is_err(), "not calibrated");
     calibrated(&mut plan, &inputs(&wide(), 2), 1.25);
     let public = plan.public(&params).expect("calibrated");
@@ -380,7 +459,7 @@ fn what_a_client_is_told_is_checked() {
     assert!((read.output_bound / public.output_bound - 1.0).abs() < 1e-15);
     assert_eq!(Public { output_bound: public.output_bound, ..read }, public);
     type Change = fn(&mut Public);
-    let spoilt: [(&str, Change); 11] = [
+    let spoilt: [(&str, Change); 17] = [
         ("parameter set", |p| p.set = "n16".into()),
         ("0 outputs", |p| p.outputs = 0),
         ("513 outputs", |p| p.outputs = 513),
@@ -392,6 +471,12 @@ fn what_a_client_is_told_is_checked() {
         ("no power of two", |p| p.pitches = [3, 24]),
         ("no grid", |p| p.pitches[1] += 1),
         ("a ciphertext has 512", |p| p.input[1] = 1 << 16),
+        ("0 inputs in a ciphertext", |p| p.images = 0),
+        ("0 values apart", |p| [p.images, p.apart] = [usize::MAX, 0]),
+        ("2 inputs in a ciphertext, 512 values apart", |p| p.images = 2),
+        ("values apart", |p| [p.images, p.apart] = [2, usize::MAX]),
+        ("a ciphertext has 256", |p| [p.images, p.apart] = [2, 256]),
+        ("inputs in 2 ciphertexts", |p| (p.input[1], p.images, p.apart) = (1, 2, 256)),
     ];
     for (why, spoil) in spoilt {
         let mut public = public.clone();

@@ -53,7 +53,7 @@ pub use store::{KeyStore, StoreError};
 pub const NAME: &str = "convfhe";
 
 /// Its version: both sides must have the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Names an answer that a server computes or keeps: 32 random bytes. Only the owner of the input gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

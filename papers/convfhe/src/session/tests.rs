@@ -617,7 +617,7 @@ fn clients_of_the_other_protocol_are_told() {
         site.over(None, |channel| connect(&Kit::standard(), channel, &Limits::default()).map(|_| ()));
     for result in [result, served] {
         let text = result.unwrap_err().to_string();
-        assert!(text.contains("interactive") && text.contains("one-round 'convfhe' version 4"), "{text}");
+        assert!(text.contains("interactive") && text.contains("one-round 'convfhe' version 5"), "{text}");
     }
 }
 

@@ -47,6 +47,17 @@ impl Known {
     }
 }
 
+/// The server cannot see how many there are.
+#[test]
+fn an_input_counts_as_the_images_that_it_has_room_for() {
+    far_from_midnight();
+    let it = Site::compiled("limits-images", &tiny::vector_onnx(), &[tiny::VECTOR], &["--images", "2"]);
+    let known = Known::new(&it, &["--max-queries-per-client-and-day", "5"]);
+    let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
+    assert_eq!(lines(known.ask(&it, "alice", &inputs[..3])).len(), 3);
+    assert_fails(known.ask(&it, "alice", &inputs[..1]), &["has asked the 5 queries"]);
+}
+
 #[test]
 fn queries_of_a_day_are_limited_and_the_next_server_knows_them() {
     far_from_midnight();

@@ -342,7 +342,7 @@ fn parties_of_different_protocols_are_told() {
     let cache = it.scratch.path("interactive");
     let mut command = jaguar(&["predict", "--server", &server.address, "--cache", &cache, &it.inputs[0]]);
     command.arg("--json");
-    assert_fails(Process::start(command), &["interactive", "one-round 'convfhe' version 4"]);
+    assert_fails(Process::start(command), &["interactive", "one-round 'convfhe' version 5"]);
     drop(server);
     let model = tiny::compile(&it.scratch);
     let server = Server::start(&model, &[], WATCHDOG);

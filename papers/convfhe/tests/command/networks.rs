@@ -92,6 +92,53 @@ fn first_layers_are_the_clients() {
     }
 }
 
+/// Inputs that go in one ciphertext have the answers that they have alone, also through a ticket.
+#[test]
+fn several_images_share_an_evaluation() {
+    let it = Site::compiled("images", &tiny::vector_onnx(), &[tiny::VECTOR], &["--images", "3"]);
+    let server = it.serve(&[]);
+    let inputs: Vec<&str> = it.inputs.iter().map(String::as_str).collect();
+    let ask = |options: &[&str]| lines(it.predict(&server.address, "client", options));
+    let answers = ask(&inputs);
+    let cost = |answer: &Value, what: &str| answer["cost"][what].as_u64().unwrap();
+    assert!(answers.iter().map(|answer| cost(answer, "inputs")).eq([3, 3, 3, 1]), "{answers:?}");
+    // Three take the bytes of one.
+    assert!(answers.iter().all(|answer| cost(answer, "received") < 27_000), "{answers:?}");
+    assert!(cost(&answers[3], "sent") < 13_300, "{answers:?}");
+    let graph =
+        import_file(Path::new(&it.scratch.path("vector.onnx")), &Options::new(&Operators::standard()))
+            .unwrap();
+    let tolerance = tolerance(&it.model);
+    for (i, answer) in answers.iter().enumerate() {
+        assert_eq!(answer["input"], inputs[i]);
+        let want = graph.forward(Cpu::detect(), &value(i)).unwrap();
+        for (got, want) in logits(answer).iter().zip(&want) {
+            assert!(
+                (got - f64::from(*want)).abs() <= tolerance,
+                "{i}: {got} is not {want}, within {tolerance}"
+            );
+        }
+    }
+
+    let asked = ask(&["--detach", inputs[1], inputs[2]]);
+    let ticket = asked[0]["ticket"].as_str().unwrap();
+    assert!(asked.len() == 1 && ticket.ends_with(":2"), "{asked:?}");
+    assert_eq!(asked[0]["inputs"], serde_json::json!([inputs[1], inputs[2]]));
+    let more = ticket.replace(":2", ":4");
+    assert_fails(it.predict(&server.address, "client", &["--ticket", &more]), &["of 3 inputs at most"]);
+    let fetched = ask(&["--ticket", ticket]);
+    assert_eq!(fetched.len(), 2);
+    for (fetched, direct) in fetched.iter().zip(&answers[1..]) {
+        assert_eq!((&fetched["ticket"], &fetched["label"]), (&asked[0]["ticket"], &direct["label"]));
+    }
+
+    let source = it.scratch.path("vector.onnx");
+    let own =
+        ["compile", &source, "--protocol", "convfhe", "--parameters", "insecure-n10", "--images", "513"];
+    let more = ["--calibrate", &it.scratch.path("samples"), "-o", &it.scratch.path("none.convfhe")];
+    assert_fails(Process::start(jaguar(&[&own[..], &more].concat())), &["513 inputs in a ciphertext"]);
+}
+
 /// What cannot be cut is refused before anything is written.
 #[test]
 fn a_network_that_cannot_be_cut_is_refused() {
