@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import benchmark_tables
+import beside_opencheetah
 import check_layers
 import check_names
 import fuzz
@@ -421,18 +422,12 @@ class Tables(Planted):
             setting = json.loads(record.read_text())["setting"]
             self.assertRegex(benchmark_tables.commit(setting), r"^[0-9a-f]{7}$", record.name)
 
-    def test_ratios_of_programs_follow_from_their_queries(self):
-        figures = json.loads((ROOT / "docs/figures/opencheetah.json").read_text())["figures"]
-        of = {(run["network"], run["program"]): run for run in figures["runs"]}
-        compared = [ratio for ratio in figures["ratios"] if ratio["program"] == "OpenCheetah"]
-        self.assertEqual([ratio["network"] for ratio in compared], ["SqueezeNet 1.1", "ResNet-50"])
-        for ratio in compared:
-            theirs, ours = of[ratio["network"], "OpenCheetah"], of[ratio["network"], "ours"]
-            self.assertAlmostEqual(theirs["mib"] / ours["mib"], ratio["bytes"], delta=0.05)
-            self.assertAlmostEqual(theirs["rounds"] / ours["rounds"], ratio["rounds"], delta=0.05)
-            least, most = ratio["cpu"]
-            found = theirs["cpu_s"] / ours["cpu_s"]
-            self.assertTrue(0.99 * least <= found <= 1.01 * most, found)
+    def test_rows_beside_other_programs_follow_from_their_turns(self):
+        record = json.loads((ROOT / "docs/figures/opencheetah.json").read_text())
+        turns = record["figures"]["turns"]
+        rows = [beside_opencheetah.row(network, form, found) for network, found in turns.items() for form in found]
+        self.assertEqual(record["tables"][0]["rows"], rows)
+        self.assertEqual({row[0] for row in rows}, set(beside_opencheetah.NETWORKS))
 
     def test_what_is_not_there_is_named(self):
         for request, named in (("x other", "other"), ("x both [speed]", "speed"), ("x both (none)", "none")):
