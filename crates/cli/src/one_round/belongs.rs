@@ -160,7 +160,7 @@ mod tests {
                 tried[usize::from(!own.is_interactive())] += 1;
             }
         }
-        assert_eq!(tried, [38, 13]);
+        assert_eq!(tried, [38, 14]);
     }
 
     /// A new option is thought of: if it is for the interactive protocol alone, it belongs into the list.

@@ -441,7 +441,8 @@ pub fn memory(context: &Context, plan: &Plan) -> Result<u64, NetworkError> {
     let by_level = || (0..).zip(&counts.levels);
     let diagonals = by_level().filter(|(_, at)| at.transforms > 0);
     let matrices: u64 = diagonals.map(|(level, at)| at.plaintexts as u64 * (limbs(level) + special)).sum();
-    // Rotations of the baby steps, two halves each, and as many again of one ciphertext's digits and sums.
+    // Rotations of the baby steps, two halves each, and as many again of one ciphertext's digits and sums; of each ciphertext of slots.
+    let slots = params.values().div_ceil(params.n() / 2) as u64;
     let widest = by_level().map(|(level, at)| 2 * (at.babies as u64 + 8) * (limbs(level) + special)).max();
     let made: Vec<(&Grid, &Split)> = plan.grids.iter().zip(&plan.splits).collect();
     let pieces = |(grid, split): &(&Grid, &Split)| grid.pieces(**split).len() as u64;
@@ -459,6 +460,6 @@ pub fn memory(context: &Context, plan: &Plan) -> Result<u64, NetworkError> {
     let weights = 12 * terms.map(|term| term.weights.0.len() as u64).sum::<u64>();
     Ok(weights
         + keys
-        + limb * (matrices + widest.unwrap_or(0) + masks + values + tables + beside)
+        + limb * (matrices + slots * widest.unwrap_or(0) + masks + values + tables + beside)
         + (128 << 20))
 }
