@@ -307,7 +307,7 @@ fn a_description_computes_what_the_graph_computes() {
 }
 
 #[test]
-fn the_json_is_what_the_go_program_reads() {
+fn a_description_is_this_json() {
     let mut b = Builder::new([1, 1, 1]);
     b.convolution(0, same(1, 1));
     let mut graph = b.graph();
@@ -318,7 +318,7 @@ fn the_json_is_what_the_go_program_reads() {
     let json = serde_json::to_string(&describe(&graph, 0.5).unwrap()).unwrap();
     assert_eq!(
         json,
-        r#"{"name":"test","input":[1,1,1],"input_bound":0.5,"relu":"7-7-13","layers":[],"output":{"name":"convolution","terms":[{"from":0,"out":1,"in":1,"height":1,"width":1,"stride":1,"padding":[0,0,0,0],"weights":"AADAPw=="}],"bias":"AAAAwA=="}}"#
+        r#"{"name":"test","input":[1,1,1],"input_bound":0.5,"relu":"7-7-13","images":1,"layers":[],"output":{"name":"convolution","terms":[{"from":0,"out":1,"in":1,"height":1,"width":1,"stride":1,"padding":[0,0,0,0],"weights":"AADAPw=="}],"bias":"AAAAwA=="}}"#
     );
 }
 

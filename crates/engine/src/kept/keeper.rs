@@ -21,12 +21,13 @@ use std::time::{Duration, Instant};
 use jaguar_graph::bundle::ModelId;
 use jaguar_graph::network::Network;
 use jaguar_plan::Plan;
+use jaguar_wire::Stage;
 
 use crate::client::{Connected, Kept, Prediction, Ready, Reveal, Runner, check_input, only};
 use crate::error::EngineError;
 use crate::hint::HintPlace;
 use crate::kept::stock::{NoRoom, Stock, prepared_bytes};
-use crate::progress::{NoProgress, Progress};
+use crate::progress::Progress;
 use crate::report::Report;
 
 /// What a [`Keeper`] keeps, and where.
@@ -115,9 +116,44 @@ struct State {
     asked: bool,
     stop: bool,
     failure: Option<EngineError>,
+    /// What preparing in the background had to say, until a caller hears it.
+    heard: Heard,
     /// Why the server kept no more, and when it said so.
     no_room: Option<(NoRoom, Instant)>,
     server_keeps: Stock,
+}
+
+/// Notes and warnings, in the order in which they came.
+#[derive(Default)]
+struct Heard(Vec<Said>);
+
+enum Said {
+    Note(String),
+    Warning(String),
+}
+
+impl Progress for Heard {
+    fn step(&mut self, _: Stage, _: usize, _: usize, _: &str) {}
+    fn hint(&mut self, _: u64, _: u64) {}
+
+    fn note(&mut self, text: &str) {
+        self.0.push(Said::Note(text.to_owned()));
+    }
+
+    fn warning(&mut self, text: &str) {
+        self.0.push(Said::Warning(text.to_owned()));
+    }
+}
+
+impl Heard {
+    fn tell(self, progress: &mut dyn Progress) {
+        for said in self.0 {
+            match said {
+                Said::Note(text) => progress.note(&text),
+                Said::Warning(text) => progress.warning(&text),
+            }
+        }
+    }
 }
 
 /// How long after a refusal the background asks again, if no query was used meanwhile.
@@ -360,6 +396,7 @@ impl Keeper {
             asked: false,
             stop: false,
             failure: None,
+            heard: Heard::default(),
             no_room: None,
             server_keeps: Stock::default(),
         };
@@ -480,8 +517,10 @@ impl Shared {
                 state.preparing = true;
                 state.left = state.left.map(|left| left - 1);
                 drop(state);
-                let outcome = ready.keep_query(&mut NoProgress);
+                let mut heard = Heard::default();
+                let outcome = ready.keep_query(&mut heard);
                 state = self.lock();
+                state.heard.0.append(&mut heard.0);
                 state.preparing = false;
                 match outcome {
                     Ok((ready, kept)) => {
@@ -546,14 +585,17 @@ impl Shared {
             }
             state = self.wait(state);
         };
+        let heard = std::mem::take(&mut state.heard);
         match (kept, state.runner.take()) {
             (Some(kept), Some(runner)) => {
                 drop(state);
+                heard.tell(progress);
                 self.run(runner, kept, input, progress)
             }
             (kept, runner) => {
-                let ready = self.take_ready(state)?;
-                self.run_first(ready, (kept, runner), input, progress)
+                let ready = self.take_ready(state);
+                heard.tell(progress);
+                self.run_first(ready?, (kept, runner), input, progress)
             }
         }
     }

@@ -181,9 +181,20 @@ fn the_hint_file_is_shared_when_complete() {
 
 /// A file of a caller's: bytes in memory, of which there may be so many.
 #[derive(Clone, Default)]
-struct Plain {
+pub(super) struct Plain {
     bytes: Arc<std::sync::Mutex<Vec<u8>>>,
     most: usize,
+}
+
+impl Plain {
+    pub(super) fn of(most: usize) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    pub(super) fn opened(&self) -> HintPlace {
+        let file = self.clone();
+        HintPlace::Opened(Arc::new(move || Some(Box::new(file.clone()) as Box<dyn crate::hint::HintFile>)))
+    }
 }
 
 impl crate::hint::HintFile for Plain {
@@ -244,15 +255,11 @@ fn a_hint_is_kept_in_a_file_that_the_caller_opens() {
         served.unwrap();
         came
     };
-    let opened = |file: &Plain| {
-        let file = file.clone();
-        HintPlace::Opened(Arc::new(move || Some(Box::new(file.clone()) as Box<dyn crate::hint::HintFile>)))
-    };
     let (_, sound) = ask(HintPlace::Memory);
     let right = |logits: Vec<i64>| logits.iter().zip(&sound).all(|(a, b)| (a - b).abs() < 64);
-    let file = Plain { most: 1 << 30, ..Plain::default() };
+    let file = Plain::of(1 << 30);
     for there in [0, whole] {
-        let (before, logits) = ask(opened(&file));
+        let (before, logits) = ask(file.opened());
         assert_eq!(before, there);
         assert!(right(logits));
     }
@@ -265,15 +272,15 @@ fn a_hint_is_kept_in_a_file_that_the_caller_opens() {
         ("too much", |bytes| bytes.extend_from_slice(&[7; 999])),
     ] {
         change(&mut file.bytes.lock().unwrap());
-        let (before, logits) = ask(opened(&file));
+        let (before, logits) = ask(file.opened());
         assert_eq!(before == whole, what == "too much", "{what}: {before}");
         assert!(right(logits), "{what}");
         assert_eq!(file.bytes.lock().unwrap().len(), kept.len(), "{what}");
-        assert_eq!(ask(opened(&file)).0, whole, "{what}");
+        assert_eq!(ask(file.opened()).0, whole, "{what}");
     }
     for most in [0, 100, kept.len() / 2, kept.len() - 1] {
-        let full = Plain { most, ..Plain::default() };
-        let (before, logits) = ask(opened(&full));
+        let full = Plain::of(most);
+        let (before, logits) = ask(full.opened());
         assert_eq!(before, 0);
         assert!(right(logits), "{most}");
         assert!(full.bytes.lock().unwrap().is_empty(), "{most}: nothing that is of no use stays");

@@ -9,8 +9,9 @@ use std::time::Duration;
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
 use jaguar_wire::tcp::{self, Listener, Tcp};
-use jaguar_wire::{Transport, encode};
+use jaguar_wire::{Stage, Transport, encode};
 
+use super::hints::Plain;
 use super::*;
 use crate::client::{Kept, Runner};
 use crate::kept::keeper::{self, Keeper};
@@ -118,6 +119,38 @@ fn assert_right(prediction: Prediction, x: &[i64]) {
     // Another input's would be farther off.
     let other = reference::run(Cpu::detect(), &bundle.model, &input(6, x.len())).unwrap();
     assert!(want.iter().zip(other.output()).any(|(a, b)| (a - b).abs() > 64));
+}
+
+/// Warnings.
+#[derive(Default)]
+struct Warned(Vec<String>);
+
+impl crate::progress::Progress for Warned {
+    fn step(&mut self, _: Stage, _: usize, _: usize, _: &str) {}
+    fn hint(&mut self, _: u64, _: u64) {}
+
+    fn warning(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+}
+
+/// The background fetches the hint, which its file does not take: the next caller hears that, once.
+#[test]
+fn what_the_background_has_to_say_is_told_with_the_next_answer() {
+    let site = Site::new(KeepLimits::default());
+    let full = Plain::of(site.service.plan().hint_bytes() as usize / 2);
+    let options = keeper::Options::new(1, full.opened());
+    let mut keeper = Keeper::open(site.dial(), options, &mut NoProgress).unwrap();
+    assert_eq!(keeper.wait_until_ready(1), 1);
+    let mut warned = Warned::default();
+    for _ in 0..2 {
+        let (prediction, _) = keeper.predict(&x(), &mut warned).unwrap();
+        assert_right(prediction, &x());
+    }
+    assert_eq!(warned.0.len(), 1, "{:?}", warned.0);
+    assert!(warned.0[0].starts_with("the hint cannot be kept"), "{:?}", warned.0);
+    keeper.close().unwrap();
+    site.all_ended();
 }
 
 /// Three queries are kept and run in another order, on the connection that prepared them and on one that joined: each is the

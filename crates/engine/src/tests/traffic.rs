@@ -64,29 +64,29 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "hyena",
         [
-            "46c82ef74e1c3ab9cee97a1eddbfac9126980f6af7581f06fd2b202ddda3c1db",
-            "0f763828cf34f96bd1168a0601469a13df4fb57c9e54f01d0d2cd325404da9e4",
+            "38021be1c54dbde87222c461409af7b54789817b1adab8266a7702432729d223",
+            "cd9f006bd0de209706c7da97c5901425a2cead086a08802f91e5ac63d6d6311d",
         ],
     ),
     (
         "hyena-padded",
         [
-            "587e20485d367502e4c84867b49e937d6cdc6ceeaa937912850bc17759c98704",
-            "c37d10e94aa61abb6253f260fcc2debf1f5f716615b91d0fb1fffbcf3d9a5fca",
+            "0b34aef5cbaf6f5752b8c05766f527f0e1c80857c7d839c68fdb8d9cf065a771",
+            "3cefa80b9a407047fcceed356bbf3c873eecf11d7b1307236af62b38fc566157",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "380710331047e69f8a292a787e064c41e81e8094bea7a0a742924bedb23631b5",
-            "efd6025126c742d8b00ac305a62c534c85f5dc89119c58d9d08ba7f467d281f4",
+            "49b40dde1ef8e2536fddbcd92a232a1d9905ce9ff424fec567b727fde9d3103a",
+            "123579bebf133e96d1743548d11c212ea058931d1aef69636d3a711c9d65cba5",
         ],
     ),
     (
         "cirencode",
         [
-            "530a5c872cf6f16160db4107ff36ca5c8c306c72251e1ba0a401aa4798c0fcb5",
-            "c2212d13ca92ee62729b93fb18d04ef2d547763e340b4a459d8bcffd80e15795",
+            "084d3b8fe852c1862dd0d26fde82d8beb186da2d9c697fc37a4f097e3affa328",
+            "3c26e2caaaff0cf93414b166f6a861ae7c37772312a26d0ab13a42fe4ae9712b",
         ],
     ),
     (
