@@ -138,7 +138,7 @@ impl crate::progress::Progress for Warned {
 #[test]
 fn what_the_background_has_to_say_is_told_with_the_next_answer() {
     let site = Site::new(KeepLimits::default());
-    let full = Plain::of(site.service.plan().hint_bytes() as usize / 2);
+    let full = Plain::of(site.service.plan().hint_bytes() / 2);
     let options = keeper::Options::new(1, full.opened());
     let mut keeper = Keeper::open(site.dial(), options, &mut NoProgress).unwrap();
     assert_eq!(keeper.wait_until_ready(1), 1);
