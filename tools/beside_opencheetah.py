@@ -9,8 +9,8 @@ Models are compiled with the default options (`jaguar compile`); as many turns a
 
 - OpenCheetah: shares of 37 bits, scale 2^12 (its own settings), `--threads` threads a party, random weights (its trained ones are downloads), the picture
   that it brings. What it costs does not depend on values.
-- Ours: `jaguar serve` and `jaguar predict`, a thread each; the hint is there. The model as it is (noise in answers, guard bits), the same without both
-  where MODEL.plain lies beside it (`compile --hide-for 1`), and by our own Cheetah backend.
+- Ours: `jaguar serve` and `jaguar predict`, a thread each; the hint is there. The model as it is (noise in answers, guard bits); by our own Cheetah
+  backend; and, where sq.plain lies beside sq.jaguar, that model, which has neither (`compile --hide-for 1`).
 
 All take turns, over TCP on loopback without TLS. What counts are the processes' clocks, of both parties together, start included.
 """
@@ -44,16 +44,24 @@ class Process:
     """A child whose processor time is known when it has ended."""
 
     def __init__(self, command: list[str], **options: Any) -> None:
-        self.command, self.began = command, time.monotonic()
+        self.command, self.began, self.took = command, time.monotonic(), (0.0, 0.0)
         self.child = subprocess.Popen(command, text=True, **options)
 
-    def end(self) -> tuple[float, float]:
-        """Waits. Processor seconds, and seconds."""
-        _, status, used = os.wait4(self.child.pid, 0)
-        self.child.returncode = os.waitstatus_to_exitcode(status)
-        if self.child.returncode != 0:
-            raise SystemExit(f"{self.command} ended with {self.child.returncode}")
-        return used.ru_utime + used.ru_stime, time.monotonic() - self.began
+
+def ended(*processes: Process) -> list[tuple[float, float]]:
+    """Waits for these; no other child may end meanwhile. Processor seconds of each, and seconds. If one fails, the others are ended: a party
+    of OpenCheetah waits for the other one for ever."""
+    left = {process.child.pid: process for process in processes}
+    while left:
+        pid, status, used = os.wait4(-1, 0)
+        process = left.pop(pid)
+        process.child.returncode = os.waitstatus_to_exitcode(status)
+        process.took = (used.ru_utime + used.ru_stime, time.monotonic() - process.began)
+        if process.child.returncode != 0:
+            for other in left.values():
+                other.child.kill()
+            raise SystemExit(f"{process.command} ended with {process.child.returncode}")
+    return [process.took for process in processes]
 
 
 def open_cheetah(build: Path, name: str, weights: Path, threads: int, folder: Path) -> dict[str, float]:
@@ -67,7 +75,7 @@ def open_cheetah(build: Path, name: str, weights: Path, threads: int, folder: Pa
         command = [str(build / "build" / "bin" / f"{name}-cheetah"), f"r={role}", *given, *own]
         with values.open() as source, (place / f"{role}.log").open("w") as log:
             parties.append(Process(command, stdin=source, stdout=log, stderr=log, cwd=place))
-    took = [party.end() for party in parties]
+    took = ended(*parties)
     said = (place / "1.log").read_text()
 
     def told(pattern: str) -> float:
@@ -80,21 +88,19 @@ def open_cheetah(build: Path, name: str, weights: Path, threads: int, folder: Pa
 def ours(jaguar: str, model: Path, options: list[str], cache: Path) -> dict[str, float]:
     """One query of a client that has the hint."""
     port = free_port()
-    address = ["--threads", "1", "--log", "json"]
-    command = [jaguar, "serve", str(model), "--listen", f"127.0.0.1:{port}", "--tls", "off", "--measure", "off", *address, *options]
+    command = [jaguar, "serve", str(model), "--listen", f"127.0.0.1:{port}", "--tls", "off", "--measure", "off", "--threads", "1", *options]
     log = cache / "server.log"
     cache.mkdir(exist_ok=True)
     with log.open("w") as sink:
         server = Process(command, stdout=sink, stderr=subprocess.STDOUT)
-    until("the server listens", lambda: "listening" in log.read_text() or server.child.poll() is not None)
+    until("the server listens", lambda: "listening on" in log.read_text())
     asked = [jaguar, "predict", "--server", f"127.0.0.1:{port}", "--threads", "1", "--cache", str(cache), "--json", str(PHOTO)]
     client = Process(asked, stdout=subprocess.PIPE)
     assert client.child.stdout
-    reply = json.loads(client.child.stdout.read())
-    cpu, seconds = client.end()
+    said = client.child.stdout.read()
     server.child.terminate()
-    spent, _ = server.end()
-    cost = reply["cost"]
+    (cpu, seconds), (spent, _) = ended(client, server)
+    cost = json.loads(said)["cost"]
     stages = [cost[stage] for stage in ("offline", "online")]
     return {"cpu": cpu + spent, "seconds": seconds, "online": cost["online_seconds"],
             "mib": sum(stage["bytes_up"] + stage["bytes_down"] for stage in stages) / 2**20, "rounds": sum(stage["rounds"] for stage in stages)}
@@ -142,13 +148,15 @@ def record(args: argparse.Namespace, turns: dict[str, Any], load: float) -> dict
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
 
     models = [line.split(":", 1)[1].strip() for line in said("lscpu").splitlines() if line.startswith("Model name")]
-    setting = {"commit": args.commit, "command": f"tools/beside_opencheetah.py BUILD … --turns {args.turns}",
+    setting = {"commit": args.commit, "command": "tools/beside_opencheetah.py BUILD NAME=MODEL …",
                "machine": models[0], "hardware_threads": os.cpu_count(), "kernel": "the kernels that each chooses",
                "threads": f"ours one thread a party, OpenCheetah {args.threads}",
-               "link": "TCP on loopback, by turns with OpenCheetah f71d4d4", "statistic": "medians (least–most)", "repeats": args.turns,
+               "link": "TCP on loopback, by turns with OpenCheetah f71d4d4", "statistic": "medians (least–most)", "repeats": "as many turns as the notes say",
                "load_before": load, "load_after": os.getloadavg()[0]}
     rows = [row(name, form, found) for name, found in turns.items() for form in found]
-    table = {"name": "queries", "title": "A query of a whole network beside OpenCheetah", "header": HEADER, "numbers_from": 2, "rows": rows, "notes": ""}
+    counts = ", ".join(f"{name} {len(found[OURS])}" for name, found in turns.items())
+    notes = f"Turns: {counts}. Others used the machine, so the CPU seconds count."
+    table = {"name": "queries", "title": "A query of a whole network beside OpenCheetah", "header": HEADER, "numbers_from": 2, "rows": rows, "notes": notes}
     return {"setting": setting, "tables": [table], "figures": {"turns": turns}}
 
 
@@ -157,7 +165,7 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("models", nargs="+", metavar="NAME=MODEL", help=f"names: {', '.join(NETWORKS)}")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="OpenCheetah's, of each party")
+    parser.add_argument("--threads", type=int, default=4, help="OpenCheetah's, of each party; with one it did not end")
     parser.add_argument("--commit", required=True, help="seven digits of the commit that our program was built from")
     parser.add_argument("--jaguar", default=str(ROOT / "target" / "release" / "jaguar"))
     parser.add_argument("--json", type=Path, help="a record to write; networks that are not named stay")

@@ -253,7 +253,7 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_trained_network_outlives_its_node(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_trained_network_outlives_its_node(nodes: Nodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At full size: 6 GB and a minute or two for each evaluation."""
     if os.environ.get("FULL_SIZE") != "1":
         pytest.skip("FULL_SIZE is not 1: no network of full size is evaluated on Ray")
@@ -282,7 +282,8 @@ def test_a_trained_network_outlives_its_node(nodes: Nodes, tmp_path: Path) -> No
     assert client.returncode == 0, said
     it.is_near(json.loads(out), 1)
     assert len(it.begun()) == 2 and it.left() == []
-    print(f"its node was lost after {lost - began:.0f} s, the answer was there after {time.monotonic() - began:.0f} s: {out}")
+    with capsys.disabled():
+        print(f"\nits node was lost after {lost - began:.0f} s, the answer was there after {time.monotonic() - began:.0f} s: {out}")
 
 
 def test_a_worker_that_is_killed_is_replaced(nodes: Nodes, one_round: OneRound) -> None:

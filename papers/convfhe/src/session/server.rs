@@ -168,7 +168,9 @@ impl Service {
         let deadline = Instant::now() + GIVEN_UP;
         loop {
             match self.store.receive(who, hash, bytes) {
-                Err(e) if e.is_for_now() && Instant::now() < deadline => thread::sleep(GIVEN_UP / 500),
+                Err(e) if e.is_for_now() && Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(10))
+                }
                 result => return result,
             }
         }

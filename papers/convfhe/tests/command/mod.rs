@@ -107,8 +107,10 @@ impl Site {
     /// Waits until the server has heard that an answer was received. (Its client does not wait for that.)
     #[track_caller]
     fn forgotten(&self, ticket: &str) {
-        let kept = self.scratch.path(&format!("server/insecure-n10/queue/{ticket}.ticket"));
-        until("the server has forgotten the answer", || !Path::new(&kept).exists());
+        let queue = PathBuf::from(self.scratch.path("server/insecure-n10/queue"));
+        assert!(queue.is_dir(), "that is where answers are kept");
+        let kept = queue.join(format!("{ticket}.ticket"));
+        until("the server has forgotten the answer", || !kept.exists());
     }
 
     /// Names in the server's folder, without the lock and the queue.

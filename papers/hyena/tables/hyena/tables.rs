@@ -242,8 +242,8 @@ fn sums(network: &Linears) -> Vec<Sum> {
     forms.chain([sum(BEST, network.mixed, &Layer::best)]).collect()
 }
 
-/// Seconds on one thread that we want VGG-16 to take online.
 const VGG16: &str = "VGG-16";
+/// Seconds on one thread that we want VGG-16 to take online, of both parties together.
 const VGG16_ONLINE: f64 = 45.0;
 
 const BEST: &str = "best form of each layer";
