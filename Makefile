@@ -17,7 +17,7 @@ export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
 .PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-wheels test-python test-ray test-notebook wheel test-wheel test-wheel-arm example-resnet18 example-fashion-mnist rustdoc zoo lint \
   test-oracle test-convfhe test-networks bench models torch-models try-torchvision docs \
-  toolchain test-circulant-if-torch test-circulant train-circulant
+  toolchain test-circulant-if-torch test-circulant train-circulant train-convfhe
 
 help:
 	@echo 'make demo           classify a photograph privately: server and client, two processes'
@@ -50,6 +50,7 @@ help:
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
 	@echo 'make test-circulant  check and test papers/circulant (downloads torch: some 7 GB; make test skips it without torch)'
 	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST and CIFAR-10, into papers/circulant/results/'
+	@echo 'make train-convfhe  train the 27 networks of ConvFHE'"'"'s Figure 7 three times each on CIFAR-10, into docs/figures/ (a GPU: nine minutes)'
 	@echo 'make zoo            which networks of torchvision and timm compile (an hour; needs timm): models/zoo-*.json and the tables of docs/models.md'
 	@echo 'make try-torchvision  run those privately, beside onnxruntime: the table of docs/models.md (half an hour)'
 
@@ -261,6 +262,7 @@ lint: toolchain
 	$(PYTHON) -m unittest discover params
 	$(PYTHON) -m unittest discover papers/convfhe/params
 	$(PYTHON) -m unittest discover papers/hyena
+	$(PYTHON) -m unittest discover papers/convfhe
 	$(PYTHON) tools/benchmark_tables.py --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package jaguar-cli --no-default-features --locked -- -D warnings
@@ -333,7 +335,7 @@ models: $(VENV)/ready
 torch-models:
 	$(PYTHON) -m venv $(VENV)/torch
 	$(VENV)/torch/bin/pip install --quiet torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 \
-	  onnxscript==0.7.2 pillow==13.0.0
+	  onnxscript==0.7.2 pillow==13.0.0 tqdm==4.70.1
 	$(VENV)/torch/bin/python tools/export_torchvision.py --variants
 	$(VENV)/torch/bin/python papers/hyena/export_hyena.py
 
@@ -394,6 +396,15 @@ train-circulant-%-cifar10: $(CIFAR10)/package/test_batch.png
 
 train-circulant-%:
 	$(call COMPARE,$*,$*)
+
+# Figure 7 of ConvFHE's paper, with the Python of `make torch-models`. As many epochs as there is time for: TRAIN_CONVFHE='--epochs 200' are the paper's.
+TRAIN_CONVFHE ?= --seconds 540
+FIGURE7 := $(CURDIR)/target/convfhe
+
+train-convfhe: $(CIFAR10)/package/test_batch.png
+	$(TORCH_PYTHON) papers/convfhe/train_convfhe.py --data $(CIFAR10)/package --out $(FIGURE7)/accuracy.json --weights $(FIGURE7)/weights.pt $(TRAIN_CONVFHE)
+	$(PYTHON) papers/convfhe/figure7.py $(FIGURE7)/accuracy.json --commit $$(git rev-parse --short=7 HEAD)
+	$(PYTHON) tools/benchmark_tables.py docs/protocols/convfhe.md
 
 # Of a network, the run's name.
 COMPARE = PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare --network $(1) $(TRAIN_$(2)) $(TRAIN_ARGS) \

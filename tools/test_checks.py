@@ -49,7 +49,7 @@ class EveryCheck(Planted):
         self.assertEqual(set(re.findall(r"\$\(PYTHON\) ([\w/]+\.py)", lint)), set(planted))
         for check, test in planted.items():
             self.assertIn(Path(check).stem, (ROOT / test).read_text())
-        for folder in ("tools", "params", "papers/convfhe/params", "papers/hyena"):
+        for folder in ("tools", "params", "papers/convfhe/params", "papers/convfhe", "papers/hyena"):
             self.assertIn(f"unittest discover {folder}", lint)
 
     def test_a_program_fails_on_what_it_finds(self):
