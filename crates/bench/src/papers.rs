@@ -191,6 +191,7 @@ impl Paper {
                             .without_plot(),
                         record("convfhe-networks", &["convfhe", "--only", "networks"], &[], 60)
                             .without_plot(),
+                        record("convfhe-plans", &["convfhe", "--only", "plans"], &[], 1).without_plot(),
                     ]
                 }
             }

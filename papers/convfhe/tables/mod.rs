@@ -6,6 +6,7 @@
 //! | `convolution` | Figure 5 and Table I: one convolution by batch and kernel, beside the same in slots; encrypted weights (IV-D) |
 //! | `layers` | Figure 6: one layer by phase, by batch and kernel, beside the same in slots |
 //! | `networks` | Tables III and IV: networks by phase; kernels take turns |
+//! | `plans` | the 27 networks of Figure 7: bootstraps, pieces and products of each, by its plan |
 //! | `interactive` | compiled models by the interactive protocol: seconds, bytes, rounds |
 //!
 //! Both parties are in this process. Weights and inputs are random: times do not depend on them.
@@ -25,13 +26,14 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use jaguar_ckks::{Literal, Parameters};
 use jaguar_convfhe::Description;
+use jaguar_convfhe::network::Plan;
 use jaguar_engine::bundle::Bundle;
 use jaguar_plan::Kit;
 use jaguar_profile::{Imitated, Note, When, store};
 use jaguar_ring::cpu::Cpu;
 use serde::Serialize;
 
-use self::rows::{Convolution, Keys, Layer, Polynomial};
+use self::rows::{Convolution, Keys, Layer, Planned, Polynomial};
 use self::slots::Baseline;
 use crate::e2e::Run;
 use crate::e2e::session::{Session, Way};
@@ -78,6 +80,7 @@ enum Part {
     Convolution,
     Layers,
     Networks,
+    Plans,
     Interactive,
 }
 
@@ -91,6 +94,7 @@ pub struct Figures {
     /// The same layers in slots.
     pub slots: Vec<Layer>,
     pub networks: Vec<Layer>,
+    pub plans: Vec<Planned>,
     pub interactive: Vec<Run>,
 }
 
@@ -203,6 +207,9 @@ pub fn run(args: &Args) -> Result<()> {
     if wanted(Part::Networks) {
         figures.networks = evaluated(sizes.networks(args.small), args.first, &mut |_| Ok(()))?;
     }
+    if wanted(Part::Plans) {
+        figures.plans = plans(Literal::n16())?;
+    }
     if wanted(Part::Interactive) {
         if args.models.is_empty() {
             eprintln!("interactive: left out, no model was given");
@@ -214,6 +221,31 @@ pub fn run(args: &Args) -> Result<()> {
     ensure!(!tables.is_empty(), "nothing was measured: give models, or other tables");
     let plot = tables::plot(&figures);
     args.output.hand_out(&Report { setting, peaks, tables, figures }, &plot)
+}
+
+/// The networks of Figure 7, by their plans.
+fn plans(literal: Literal) -> Result<Vec<Planned>> {
+    let values = Parameters::new(&literal)?.values();
+    let [kernels, depths, widths] = shapes::VARIANTS;
+    let mut found = Vec::new();
+    for width in widths {
+        for depth in depths {
+            for kernel in kernels {
+                let plan = Plan::new(shapes::plain(kernel, depth, width), values)?;
+                found.push(Planned {
+                    network: plan.description().name.clone(),
+                    kernel,
+                    depth,
+                    width,
+                    bootstraps: plan.bootstraps(),
+                    pieces: plan.pieces(),
+                    products: plan.products(),
+                    cost: plan.cost(),
+                });
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Ours, over the link.

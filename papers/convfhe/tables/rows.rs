@@ -78,6 +78,20 @@ impl Layer {
     }
 }
 
+/// What a network takes by its plan; nothing is evaluated.
+#[derive(Clone, Debug, Serialize)]
+pub struct Planned {
+    pub network: String,
+    pub kernel: usize,
+    pub depth: usize,
+    pub width: usize,
+    pub bootstraps: usize,
+    pub pieces: usize,
+    pub products: usize,
+    /// Of all three, in products.
+    pub cost: usize,
+}
+
 /// What keys took and take.
 #[derive(Clone, Debug, Serialize)]
 pub struct Keys {

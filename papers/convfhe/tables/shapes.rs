@@ -70,6 +70,9 @@ impl Builder {
     }
 }
 
+/// What Figure 7 varies: kernels, depths and widths of [`plain`].
+pub const VARIANTS: [[usize; 3]; 3] = [[3, 5, 7], [8, 14, 20], [1, 2, 3]];
+
 /// A plain network for CIFAR: k3-d20-w1 is Plain-20.
 pub fn plain(kernel: usize, depth: usize, width: usize) -> Description {
     let mut b = Builder::new(3, 32);

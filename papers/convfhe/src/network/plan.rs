@@ -294,6 +294,16 @@ impl Plan {
         products(&self.description, &self.grids, &self.taken)
     }
 
+    /// How many bootstraps an evaluation takes.
+    pub fn bootstraps(&self) -> usize {
+        self.grids.iter().skip(1).map(Grid::polynomials).sum()
+    }
+
+    /// What an evaluation costs by the figures by which places were chosen: in products of a ciphertext with a kernel.
+    pub fn cost(&self) -> usize {
+        self.bootstraps() * BOOTSTRAP + self.pieces() * PIECE + self.products()
+    }
+
     /// How many values a ciphertext carries.
     pub fn values(&self) -> usize {
         self.values

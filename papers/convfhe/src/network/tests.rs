@@ -235,10 +235,11 @@ fn the_networks_of_the_paper_fit() {
         ("tail, k5", tail(5), 15, [32, 4, 32, 32, 12328]),
     ] {
         let plan = Plan::new(network, 1 << log_values).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let (first, layers) = plan.grids().split_first().expect("an input");
-        let made = layers.iter().map(Grid::polynomials).sum::<usize>();
-        let found = [first.column_pitch(), first.polynomials(), made, plan.pieces(), plan.products()];
+        let first = plan.grids().first().expect("an input");
+        let [bootstraps, pieces, products] = [plan.bootstraps(), plan.pieces(), plan.products()];
+        let found = [first.column_pitch(), first.polynomials(), bootstraps, pieces, products];
         assert_eq!(found, expected, "{name} in 2^{log_values} values");
+        assert_eq!(plan.cost(), 3500 * bootstraps + 350 * pieces + products, "{name}");
     }
     // ResNet-20's kernels, for so many images in a ciphertext.
     for (side, log_values, room, apart) in
