@@ -9,11 +9,18 @@ ImageNet; of these the server evaluates the last eight layers only, and the clie
 
 Weights are He-initialised, and batch norms see some noise, as in `tools/export_torchvision.py`; the exporter folds the norms
 into the convolutions.
+
+    .venv/torch/bin/python papers/convfhe/export_convfhe.py --trained target/convfhe/weights.pt [--to models]
+
+exports those that `train_convfhe.py` trained, under the same names with `-trained` behind. Their inputs are pixels of
+0..1, less the mean and by the deviation of CIFAR-10's training pictures.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
+import re
 import sys
 from pathlib import Path
 
@@ -21,7 +28,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from export_torchvision import block, export_named, head
+from export_torchvision import MODELS, block, export, export_named, head, noise
 
 
 def plain(kernel: int, depth: int, width: int) -> torch.nn.Module:
@@ -51,5 +58,25 @@ NETWORKS = {f"k{k}-d{depth}-w{width}": (functools.partial(plain, k, depth, width
 NETWORKS |= {"plain18": (lambda: plain18(3), 224), "plain18-k5": (lambda: plain18(5), 224)}
 
 
+def export_trained(weights: Path, to: Path) -> None:
+    to.mkdir(parents=True, exist_ok=True)
+    for name, state in torch.load(weights, weights_only=True).items():
+        kernel, depth, width = (int(number) for number in re.findall(r"\d+", name))
+        network = plain(kernel, depth, width)
+        network.load_state_dict({key: t.float() if t.is_floating_point() else t for key, t in state.items()})
+        export(network.eval(), noise(1, 32), to / f"{name}-trained.onnx", 13, False, False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--trained", type=Path)
+    parser.add_argument("--to", type=Path, default=MODELS)
+    args, _ = parser.parse_known_args()
+    if args.trained is None:
+        return export_named(__doc__, NETWORKS)
+    export_trained(args.trained, args.to)
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(export_named(__doc__, NETWORKS))
+    sys.exit(main())

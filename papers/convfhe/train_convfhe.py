@@ -1,7 +1,8 @@
 """Trains the networks of ConvFHE's Figure 7 on CIFAR-10: depths 8, 14, 20, widths 1, 2, 3, kernels of 3, 5, 7, three times each.
 
-    .venv/circulant/bin/python papers/convfhe/train_convfhe.py --data target/cifar10/package --out target/convfhe/accuracy.json
+    .venv/torch/bin/python papers/convfhe/train_convfhe.py --data target/cifar10/package --out target/convfhe/accuracy.json
 
+(`make train-convfhe` does it, and makes the record; `make torch-models` makes that environment.)
 The networks are those that `export_convfhe.py` exports, the pictures and their augmentation those of the training
 package (`papers/circulant`). All networks are trained side by side, for as many epochs as `--seconds` has room for and
 all for the same number: SGD with Nesterov's momentum as in Wide ResNets, the rate rising and then falling to zero along
@@ -52,10 +53,8 @@ class Run:
         torch.manual_seed(1000 * seed + 100 * kernel + depth + width)
         network = plain(kernel, depth, width)
         first = network[0]
-        if INPUTS > 3:
-            wide = nn.Conv2d(INPUTS, first.out_channels, kernel, 1, kernel // 2, bias=False)
-            wide.weight.data.zero_()[:, :3] = first.weight.data
-            network[0] = wide
+        network[0] = nn.Conv2d(INPUTS, first.out_channels, kernel, 1, kernel // 2, bias=False)
+        network[0].weight.data.zero_()[:, :3] = first.weight.data
         self.network = network.to(shared.device)
         self.shared, self.seed = shared, seed
         self.convolutions = [m for m in network if isinstance(m, nn.Conv2d)]

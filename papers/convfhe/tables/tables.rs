@@ -440,6 +440,18 @@ mod tests {
     }
 
     #[test]
+    fn every_network_of_figure_7_has_a_plan() {
+        let plans = crate::convfhe::plans(jaguar_ckks::Literal::n16()).unwrap();
+        let tables = all(&Figures { plans, ..Figures::default() });
+        assert_eq!(tables.len(), 1);
+        let rows = &tables[0].rows;
+        assert_eq!(rows.len(), 27);
+        let found = |name: &str| rows.iter().find(|row| row[0] == name).unwrap()[1..].to_vec();
+        assert_eq!(found("k3-d20-w1"), ["19", "19", "698", "73848"]);
+        assert_eq!(found("k5-d8-w3"), ["9", "45", "5594", "52844"]);
+    }
+
+    #[test]
     fn layers_in_slots_stand_beside_ours() {
         let slots = [4.0, 8.0, 6.0].map(|seconds| layer("other", 1, seconds));
         let ours = [1.0, 2.0, 3.0].map(|seconds| layer("other", 1, seconds));
