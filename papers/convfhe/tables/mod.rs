@@ -125,7 +125,9 @@ impl Sizes {
         let plain20 = self.kernels.iter().map(|&kernel| shapes::plain(kernel, 20, 1));
         let tails = [3, 5].map(shapes::tail);
         let wide = [(5, 8), (3, 14), (3, 20)].map(|(kernel, depth)| shapes::plain(kernel, depth, 3));
-        plain20.chain(wide).chain(tails).collect()
+        // Of Figure 7 those that are worth their seconds, but for what Table IV has.
+        let shallow = [(7, 1), (3, 2), (3, 3)].map(|(kernel, width)| shapes::plain(kernel, 8, width));
+        plain20.chain(wide).chain(shallow).chain(tails).collect()
     }
 }
 
