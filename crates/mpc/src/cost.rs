@@ -9,11 +9,11 @@ pub use jaguar_ot::{
     Bin, Drawn, Instances, LpnSize, Noise, Width, extension_bytes, mean_extension_bytes, setup_bytes,
 };
 
-use crate::party::AHEAD;
+use crate::party::ahead;
 
-/// Bytes that a party holds for a session at most: what its source does, and bits that were made ahead of their use.
-pub fn session_bytes(instances: Instances) -> u64 {
-    jaguar_ot::session_bytes(instances) + (AHEAD * size_of::<jaguar_ot::Block>()) as u64
+/// Bytes that a party on so many threads holds for a session at most: what its source does, and bits that were made ahead of their use.
+pub fn session_bytes(instances: Instances, threads: usize) -> u64 {
+    jaguar_ot::session_bytes(instances) + (ahead(threads) * size_of::<jaguar_ot::Block>()) as u64
 }
 
 /// Correlations, bytes, memory and rounds of one prepared batch and its run. What making the correlations themselves

@@ -40,8 +40,14 @@ pub struct Party<S: ?Sized> {
     source: S,
 }
 
-/// How many bits a party makes ahead of their use, if it may: what both use up in some ten milliseconds, for 8 MiB.
+/// How many bits a party of one thread makes ahead of their use, if it may: what both use up in some twenty milliseconds, for 8 MiB.
 pub(crate) const AHEAD: usize = 1 << 19;
+
+/// The same on so many threads, which use them up faster: at most 32 MiB. No more of them are used in a link's round trip than were made
+/// ahead, so this bounds how fast two parties prepare that are far from each other.
+pub(crate) fn ahead(threads: usize) -> usize {
+    AHEAD * threads.clamp(1, 4)
+}
 
 /// Correlations of one direction and width that were drawn at one go: `halves[taken..end]` are left.
 #[derive(Default)]
@@ -368,7 +374,7 @@ impl<S: CotSource + ?Sized> Party<S> {
     fn run_ahead(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
         // (Some may have been drawn for several that have not asked for all of them.)
         let owed = self.ahead.promised.saturating_sub(self.stocks[1][Width::Bit as usize].left() as u64);
-        let want = AHEAD.min(usize::try_from(owed).unwrap_or(usize::MAX));
+        let want = ahead(threads::count()).min(usize::try_from(owed).unwrap_or(usize::MAX));
         let more = want.saturating_sub(self.ahead.left());
         if more > want / 2 {
             self.make_ahead(chan, more)?;

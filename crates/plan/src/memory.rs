@@ -147,7 +147,10 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
     let Load { clients, kept, threads } = load;
     let [client, server] = prepared_bytes(plan);
     let [client_runs, server_runs] = running_bytes(network, plan, threads);
-    let correlations = cost::session_bytes(plan.choices.instances).saturating_add(drawn_bytes(plan, threads));
+    // (The client makes bits ahead. The server, for which theirs wait, is counted as a client of one thread.)
+    let [client_holds, server_holds] =
+        [threads, 1].map(|threads| cost::session_bytes(plan.choices.instances, threads));
+    let drawn = drawn_bytes(plan, threads);
     let queries = 1 + kept;
     let weights = network.nodes.iter().filter_map(|node| {
         let [channels, ..] = network.nodes[*node.inputs.first()?].shape;
@@ -158,7 +161,7 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
     Memory {
         client: PartyMemory {
             program: PROGRAM,
-            correlations,
+            correlations: client_holds.saturating_add(drawn),
             prepared: client.saturating_mul(queries),
             running: client_runs,
             ..PartyMemory::default()
@@ -167,7 +170,7 @@ pub fn memory(network: &Network, plan: &Plan, load: Load) -> Memory {
             program: PROGRAM,
             model: compiled.saturating_add(backends),
             keys: plan.client_keys().kept.saturating_mul(clients),
-            correlations: correlations.saturating_mul(clients),
+            correlations: server_holds.saturating_add(drawn).saturating_mul(clients),
             prepared: server.saturating_mul(queries).saturating_mul(clients),
             running: server_runs.saturating_mul(clients),
         },
