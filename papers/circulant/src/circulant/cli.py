@@ -1,4 +1,4 @@
-"""The command line: `python -m circulant train|sensitivity|join|search|finetune|export|front|compare|merge`."""
+"""The command line: `python -m circulant train|sensitivity|join|search|finetune|linearise|export|front|compare|...`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ import torch
 
 from . import sensitivity as sensitivities
 from .blocks import SIZES, Kind
-from .compare import Comparison, compare, correlations, merged, rises
+from .compare import Comparison, Fewer, compare, compare_fewer, correlations, merged, rises
 from .convert import convert, uniform
 from .data import Split, folder, read
 from .export import export, export_products, write_samples
 from .front import plot, points_of
 from .fuse import FusedMobileNetV2, fold
+from .linearise import NUMBER, PLANNED, Prices, Search, by_number, by_plans, linearise
 from .networks import NETWORKS, MobileNetV2, ViT
+from .relus import Unit, all_kept, count, shapes, with_masks
 from .search import MEASURES, costs_of, joined, read_costs, search
 from .training import Architecture, Options, Teacher, device_named, evaluate, load_network, train, with_sizes
 
@@ -100,9 +103,34 @@ def _parser() -> argparse.ArgumentParser:
     _kind(one)
     _training(one, epochs=20, rate=0.05)
 
+    one = command("linearise", _linearise, "Leave out ReLUs within a bound, then fine-tune with the teacher.")
+    one.add_argument("--model", type=Path, required=True, help="final.pt: of a dense network, or of this command")
+    one.add_argument("--teacher", type=Path, help="final.pt of the dense network (default --model)")
+    which = one.add_mutually_exclusive_group(required=True)
+    which.add_argument("--times", type=float, help="so many times fewer ReLUs than the network has when all are kept")
+    which.add_argument(
+        "--limit",
+        type=_relu_limit,
+        metavar="MEASURE=NUMBER",
+        help=f"at most that. Measures: {NUMBER} (how many); of a query by --costs: {', '.join(PLANNED)}",
+    )
+    one.add_argument(
+        "--costs",
+        type=Path,
+        nargs=2,
+        metavar=("DENSE", "WITHOUT"),
+        help="what `jaguar plan MODEL --json` wrote of the dense network, and of the one by export --no-relus",
+    )
+    one.add_argument(
+        "--unit", choices=[str(unit) for unit in Unit], default="channel", help="what a gate is for (default channel)"
+    )
+    _gates(one)
+    _training(one, epochs=20, rate=0.05)
+
     one = command("export", _export, "Write a network as ONNX, with its blocks as metadata.")
     one.add_argument("--model", type=Path, required=True, help="final.pt, dense or with blocks")
     one.add_argument("--out", type=Path, required=True, help="the .onnx file")
+    one.add_argument("--no-relus", action="store_true", help="all ReLUs left out: for what the rest costs")
     one.add_argument("--fuse", action="store_true", help="MobileNetV2: projection and next expansion as one layer")
     one.add_argument("--products", type=Path, help="vit: also each linear layer as a network, with 4 inputs")
     one.add_argument("--samples", type=Path, help="also write test pictures as .npy, in folders by class")
@@ -135,6 +163,20 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     one.add_argument("--results", type=Path, required=True, help="a .json")
 
+    one = command("compare-relus", _compare_relus, "Dense and with fewer ReLUs over several seeds; continues.")
+    _network(one)
+    _training(one, epochs=30, rate=0.1)
+    one.add_argument("--times", type=float, nargs="+", default=[5, 10], help="how many times fewer (default 5 10)")
+    units = [str(unit) for unit in Unit]
+    one.add_argument(
+        "--units", choices=units, nargs="+", default=["channel"], help="what gates are for (default channel)"
+    )
+    _gates(one)
+    one.add_argument("--tuning-epochs", type=_count, default=20)
+    one.add_argument("--tuning-rate", type=float, default=0.05)
+    one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    one.add_argument("--results", type=Path, required=True, help="a .json")
+
     one = command("merge", _merge, "Results of `compare` over different seeds, as processes side by side make them.")
     one.add_argument("parts", type=Path, nargs="+", help="their .json files")
     one.add_argument("--out", type=Path, required=True, help="a .json")
@@ -152,6 +194,19 @@ def _limit(text: str) -> tuple[str, float]:
     measure, _, number = text.partition("=")
     if measure not in MEASURES:
         raise argparse.ArgumentTypeError(f"expected one of {', '.join(MEASURES)} before the =")
+    return measure, float(number)
+
+
+def _gates(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--search-epochs", type=_count, default=10, help="with gates (default 10)")
+    parser.add_argument("--search-rate", type=float, default=0.02, help="of the weights meanwhile (default 0.02)")
+    parser.add_argument("--pace", type=float, default=0.03, help="how far gates move in a step (default 0.03)")
+
+
+def _relu_limit(text: str) -> tuple[str, float]:
+    measure, _, number = text.partition("=")
+    if measure not in (NUMBER, *PLANNED):
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join((NUMBER, *PLANNED))} before the =")
     return measure, float(number)
 
 
@@ -340,6 +395,51 @@ def _finetune(args: argparse.Namespace) -> None:
     _report(args.out, curves)
 
 
+def _linearise(args: argparse.Namespace) -> None:
+    architecture, start = load_network(args.model)
+    if args.teacher is None and architecture.relus is not None:
+        raise UsageError(f"{args.model} has lost ReLUs already: name the dense network with --teacher")
+    teacher = start if args.teacher is None else load_network(args.teacher)[1]
+    device = device_named(args.device)
+    tuning = _options(args)
+    seeking = replace(tuning, epochs=args.search_epochs, rate=args.search_rate)
+    data, test = _splits(args)
+    report = linearise(
+        args.out,
+        architecture,
+        start.to(device),
+        Teacher(teacher.to(device)),
+        data,
+        test.first(args.test_samples),
+        Search(Unit(args.unit), *_bound(args, start, architecture.inputs), args.pace),
+        seeking,
+        tuning,
+        not args.quiet,
+    )
+    print(
+        f"{args.out / 'relus.json'}: {report['relus']} of {report['relus_before']} ReLUs, "
+        f"{report['measure']} {report['cost']:g} of at most {report['bound']:g}"
+    )
+    _report(args.out, report)
+
+
+def _bound(args: argparse.Namespace, network: torch.nn.Module, inputs: int) -> tuple[Prices, float]:
+    """What each ReLU costs, and how much all may."""
+    if args.times is not None:
+        if not args.times >= 1:
+            raise UsageError("--times is from 1 on")
+        return by_number(network, inputs), sum(
+            count(all_kept(network, Unit.CHANNEL, inputs), inputs).values()
+        ) // args.times
+    measure, bound = args.limit
+    if measure == NUMBER:
+        return by_number(network, inputs), bound
+    if args.costs is None:
+        raise UsageError(f"--limit {measure}={bound:g} needs --costs")
+    dense, without = args.costs
+    return by_plans(measure, dense, without, network, inputs), bound
+
+
 def _sizes(path: Path) -> dict[str, int]:
     value = _read(path, "sizes")["sizes"]
     if any(b not in SIZES for b in value.values()):
@@ -355,6 +455,10 @@ def _export(args: argparse.Namespace) -> None:
         fused = FusedMobileNetV2(fold(network))  # type: ignore[arg-type]
         print(f"{fused.fused} of {len(fused.joints)} pairs of linear layers are one layer now")
         network = fused
+    if args.no_relus:
+        shape_of = shapes(network, architecture.inputs)
+        none = {name: torch.zeros(Unit.CHANNEL.of(shape)) for name, shape in shape_of.items()}
+        network = with_masks(network, none, architecture.inputs)
     blocks = export(network, args.out, (1, architecture.inputs, 32, 32))
     print(f"{args.out}: {len(blocks)} layers with blocks, checked bit for bit")
     if args.products is not None:
@@ -411,6 +515,29 @@ def _compare(args: argparse.Namespace) -> None:
         args.results.write_text(json.dumps(results, indent=1) + "\n")
 
     _print(compare(args.out, comparison, data, test, args.seeds, keep, not args.quiet))
+
+
+def _compare_relus(args: argparse.Namespace) -> None:
+    data, test = _splits(args)
+    dense = _options(args)
+    tuning = replace(dense, epochs=args.tuning_epochs, rate=args.tuning_rate)
+    comparison = Fewer(
+        architecture=Architecture(args.network, args.width, inputs=data.source.channels),
+        units=[Unit(unit) for unit in args.units],
+        times=args.times,
+        pace=args.pace,
+        dense=dense,
+        seeking=replace(tuning, epochs=args.search_epochs, rate=args.search_rate),
+        tuning=tuning,
+        watch=args.test_samples or len(test),
+        device=device_named(args.device),
+    )
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(results: dict[str, Any]) -> None:
+        args.results.write_text(json.dumps(results, indent=1) + "\n")
+
+    _print(compare_fewer(args.out, comparison, data, test, args.seeds, keep, not args.quiet))
 
 
 def _merge(args: argparse.Namespace) -> None:

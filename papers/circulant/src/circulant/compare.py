@@ -7,6 +7,8 @@ test pictures and of the last epoch; no epoch is picked by them.
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import platform
 import statistics
@@ -23,6 +25,8 @@ from . import sensitivity
 from .blocks import CPU, Kind
 from .convert import convert, uniform
 from .data import Split
+from .linearise import NUMBER, Search, by_number, linearise
+from .relus import Unit, count
 from .search import Costs, costs_of, search
 from .sensitivity import Table
 from .training import Architecture, Options, Teacher, device_of, evaluate, load_network, train, with_sizes
@@ -79,6 +83,15 @@ def sizes_for(
     return runs
 
 
+def _machine(device: torch.device) -> dict[str, Any]:
+    return {
+        "processor": platform.machine(),
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What is compared, and how it is trained. `watch` test pictures are looked at after each epoch."""
@@ -100,12 +113,7 @@ class Comparison:
     def described(self, data: Split, test: Split) -> dict[str, Any]:
         """The head of the results."""
         return {
-            "machine": {
-                "processor": platform.machine(),
-                "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
-                "threads": torch.get_num_threads(),
-                "torch": torch.__version__,
-            },
+            "machine": _machine(self.device),
             "architecture": {
                 "network": self.architecture.network,
                 "width": self.architecture.width,
@@ -174,6 +182,97 @@ def compare(
     return results
 
 
+@dataclass(frozen=True)
+class Fewer:
+    """What networks with few ReLUs are compared by: `times` fewer by each unit, found and tuned as `linearise` does it.
+
+    The dense network is tuned for as many epochs as the others are searched and tuned.
+    """
+
+    architecture: Architecture
+    units: Sequence[Unit]
+    times: Sequence[float]
+    pace: float
+    dense: Options
+    seeking: Options
+    tuning: Options
+    watch: int = 2000
+    device: torch.device = CPU
+
+    def described(self, data: Split, test: Split) -> dict[str, Any]:
+        """The head of the results."""
+        return {
+            "machine": _machine(self.device),
+            "architecture": {"network": self.architecture.network, "width": self.architecture.width},
+            "data": {"name": data.source.name, "train": len(data), "test": len(test)},
+            "pace": self.pace,
+            "dense_options": asdict(self.dense),
+            "search_options": asdict(self.seeking),
+            "tuning_options": asdict(self.tuning),
+            "measures": [NUMBER],
+        }
+
+
+def compare_fewer(
+    folder: Path,
+    comparison: Fewer,
+    data: Split,
+    test: Split,
+    seeds: Sequence[int],
+    keep: Callable[[dict[str, Any]], None],
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Does what is not done yet in `folder` and returns the results; `keep` gets them after each run."""
+    c = comparison
+    results = {**c.described(data, test), "runs": [], "correlation": [], "summary": []}
+    data, test = data.to(c.device), test.to(c.device)
+    watched = test.first(c.watch)
+
+    def add(
+        seed: int, name: str, inside: Path, network: nn.Module, epochs: list[Any], seconds: float, **more: Any
+    ) -> None:
+        relus = count(network, c.architecture.inputs)
+        run = {
+            "seed": seed,
+            "name": name,
+            "accuracy": _accuracy(inside, network, test),
+            "costs": {NUMBER: sum(relus.values())},
+            "relus": relus,
+            "cpu_seconds": seconds,
+            "epochs": epochs,
+            **more,
+        }
+        results["runs"].append(run)
+        results["summary"] = _summary(results["runs"])
+        keep(results)
+
+    for seed in seeds:
+        inside = folder / f"seed{seed}"
+        torch.manual_seed(seed)
+        fresh = c.architecture.build().to(c.device)
+        options = replace(c.dense, seed=seed)
+        curves = train(inside / "dense", c.architecture, fresh, data, watched, options, None, progress)
+        dense = load_network(inside / "dense" / "final.pt")[1].to(c.device)
+        add(seed, "dense", inside / "dense", dense, curves["epochs"], curves["cpu_seconds"])
+        teacher = Teacher(dense)
+        seeking, tuning = replace(c.seeking, seed=seed), replace(c.tuning, seed=seed)
+        prices = by_number(dense, c.architecture.inputs)
+        total = sum(count(dense, c.architecture.inputs).values())
+        longer = replace(tuning, epochs=seeking.epochs + tuning.epochs)
+        run, tuned = inside / "dense-fine-tuned", copy.deepcopy(dense)
+        curves = train(run, c.architecture, tuned, data, watched, longer, teacher, progress)
+        add(seed, "dense, fine-tuned", run, tuned, curves["epochs"], curves["cpu_seconds"])
+        for unit, times in itertools.product(c.units, c.times):
+            run = inside / f"{unit}-{times:g}"
+            plan = Search(unit, prices, total // times, c.pace)
+            report = linearise(run, c.architecture, dense, teacher, data, watched, plan, seeking, tuning, progress)
+            network = load_network(run / "final.pt")[1].to(c.device)
+            searched = {"search_epochs": report["search_epochs"]}
+            name = f"{unit}s, {times:g} times fewer"
+            add(seed, name, run, network, report["epochs"], report["cpu_seconds"], **searched)
+    return results
+
+
 def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The results of several calls, over different seeds, as those of one. Raises ValueError if they do not belong."""
     lists = ("runs", "correlation", "summary")
@@ -211,18 +310,24 @@ def correlations(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _run(
     folder: Path, network: nn.Module, sizes: dict[str, int], costs: Costs, test: Split, curves: dict[str, Any]
 ) -> dict[str, Any]:
-    """A trained network's row. Its accuracy is measured once and kept beside its weights."""
-    measured = folder / "accuracy.json"
-    if not measured.exists():
-        measured.write_text(json.dumps(evaluate(network, test).accuracy))
+    """A trained network's row."""
     return {
-        "accuracy": json.loads(measured.read_text()),
+        "accuracy": _accuracy(folder, network, test),
         "parameters": sum(p.numel() for p in network.parameters()),
         "sizes": sizes,
         "costs": costs_of(costs, sizes),
         "cpu_seconds": curves["cpu_seconds"],
         "epochs": curves["epochs"],
     }
+
+
+def _accuracy(folder: Path, network: nn.Module, test: Split) -> float:
+    """Measured once, and kept beside the network's weights."""
+    measured = folder / "accuracy.json"
+    if not measured.exists():
+        measured.write_text(json.dumps(evaluate(network, test).accuracy))
+    accuracy: float = json.loads(measured.read_text())
+    return accuracy
 
 
 def _importance(path: Path, network: nn.Module, data: Split) -> dict[str, torch.Tensor]:

@@ -19,9 +19,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from .networks import SIDE
+
 # Where Debian puts the four idx files; --data or the variable CIRCULANT_DATA name another folder.
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
-SIDE = 32
 # An idx file is refused beyond this many bytes.
 MOST = 1 << 30
 

@@ -24,6 +24,7 @@ from .data import Split
 from .fuse import fold, plain
 from .layers import BlockConv2d, BlockLinear
 from .networks import ViT
+from .relus import MovedReLU, moved
 
 KEY = "jaguar.blocks"
 LINEAR = ("Conv", "Gemm", "MatMul")
@@ -38,7 +39,7 @@ def export(network: nn.Module, path: Path, shape: tuple[int, ...] = (1, 1, 32, 3
 
     The file is checked as it was written (`check`), and refused where a weight lacks its blocks.
     """
-    inference, blocks = plain(fold(network))
+    inference, blocks = plain(moved(fold(network)))
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -54,6 +55,7 @@ def export(network: nn.Module, path: Path, shape: tuple[int, ...] = (1, 1, 32, 3
         )
     model = onnx.load_from_string(buffer.getvalue())
     found = _name_nodes(model, inference)
+    _name_relus(model, inference)
     missing = blocks.keys() - found
     if missing:
         raise ExportError(f"layers {sorted(missing)} are in no node of the exported file")
@@ -139,6 +141,14 @@ def _name_nodes(model: onnx.ModelProto, network: nn.Module) -> set[str]:
                     other.input[at] = f"{name}.weight"
         weight.name = f"{name}.weight"
     return named
+
+
+def _name_relus(model: onnx.ModelProto, network: nn.Module) -> None:
+    """Gives ReLUs the names of the modules, those of a `MovedReLU` too."""
+    modules = {_path(name): name for name, module in network.named_modules() if isinstance(module, nn.ReLU | MovedReLU)}
+    for node in model.graph.node:
+        if node.op_type == "Relu":
+            node.name = modules.get(node.name.rsplit("/", 1)[0], node.name)
 
 
 def _module_of(node: str, modules: set[str]) -> str:

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+# Pictures are so many pixels wide and high.
+SIDE = 32
+
 
 def channels(count: int, width: float) -> int:
     """`count` scaled by `width`, to the nearest multiple of 8, at least 8 (so that blocks of 8 always fit)."""
@@ -47,9 +50,11 @@ class BasicBlock(nn.Module):
         self.second = ConvBN(outputs, outputs, 3, activation="none")
         same = stride == 1 and inputs == outputs
         self.shortcut = nn.Identity() if same else ConvBN(inputs, outputs, 1, stride, activation="none")
+        self.act: nn.Module = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.second(self.first(x)) + self.shortcut(x))
+        y: Tensor = self.act(self.second(self.first(x)) + self.shortcut(x))
+        return y
 
 
 class ResNet18(nn.Module):

@@ -26,6 +26,7 @@ from .convert import convert, each_block_layer
 from .data import Split
 from .fuse import fold
 from .networks import build
+from .relus import Unit, all_kept, each_gate
 
 
 class RunError(ValueError):
@@ -34,7 +35,7 @@ class RunError(ValueError):
 
 @dataclass(frozen=True)
 class Architecture:
-    """All that is needed to build a network before its weights are loaded."""
+    """All that is needed to build a network before its weights are loaded. `relus`: what its masks of ReLUs are by."""
 
     network: str
     width: float = 1.0
@@ -42,10 +43,13 @@ class Architecture:
     kind: Kind = Kind.SKEW
     inputs: int = 1
     classes: int = 10
+    relus: Unit | None = None
 
     def build(self) -> nn.Module:
         network = build(self.network, self.width, self.inputs, self.classes)
-        return network if self.sizes is None else convert(network, self.sizes, self.kind)
+        if self.sizes is not None:
+            network = convert(network, self.sizes, self.kind)
+        return network if self.relus is None else all_kept(network, self.relus, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,9 @@ def save_network(path: Path, architecture: Architecture, network: nn.Module, **m
 
 def _plain(architecture: Architecture) -> dict[str, Any]:
     fields = asdict(architecture)
-    return {**fields, "kind": str(architecture.kind), "sizes": architecture.sizes and dict(architecture.sizes)}
+    plain = {**fields, "kind": str(architecture.kind), "sizes": architecture.sizes and dict(architecture.sizes)}
+    relus = plain.pop("relus")
+    return plain if relus is None else {**plain, "relus": str(relus)}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -205,7 +211,9 @@ def _read(path: Path) -> dict[str, Any]:
 def load_network(path: Path) -> tuple[Architecture, nn.Module]:
     """What `save_network` wrote, in evaluation mode, on the processor. Raises RunError."""
     kept = _read(path)
-    architecture = Architecture(**{**kept["architecture"], "kind": Kind(kept["architecture"]["kind"])})
+    fields = kept["architecture"]
+    relus = Unit(fields["relus"]) if fields.get("relus") else None
+    architecture = Architecture(**{**fields, "kind": Kind(fields["kind"]), "relus": relus})
     network = architecture.build()
     try:
         network.load_state_dict(kept["weights"])
@@ -224,11 +232,15 @@ def train(
     teacher: Teacher | None = None,
     progress: bool = True,
     stop_after: int | None = None,
+    after: Callable[[float, float], None] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Trains `network` in place, on its device, and returns the curves; continues from a checkpoint in `folder`.
 
     With `teacher` the loss is distilled. `stop_after` ends the run, as a kill would, after that many steps of this
-    call. Raises RunError if the checkpoint is of a run with other options.
+    call. `after` is called behind each step with the share of the steps that are done and the step's share of the full
+    rate: what it keeps must be in the network. `settings` is what it depends on. Raises RunError if the checkpoint is
+    of a run with other options.
     """
     folder.mkdir(parents=True, exist_ok=True)
     steps_an_epoch = len(data) // options.batch
@@ -242,7 +254,7 @@ def train(
     called: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if options.compiled else network
     torch.manual_seed(options.seed)
     optimiser = optimiser_of(network, options)
-    run = {"options": asdict(options), "samples": len(data), "distilled": teacher is not None}
+    run = {"options": asdict(options), "samples": len(data), "distilled": teacher is not None, **(settings or {})}
     state: dict[str, Any] = {"step": 0, "epochs": [], "loss": 0.0, "steps": 0, "seconds": 0.0}
     checkpoint = folder / "checkpoint.pt"
     if checkpoint.exists():
@@ -294,6 +306,8 @@ def train(
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
+                if after is not None:
+                    after((state["step"] + 1) / steps, options.rate_at(state["step"], steps) / options.rate)
                 total += loss.detach()
                 state["steps"] += 1
                 state["step"] += 1
@@ -326,14 +340,17 @@ def train(
 
 def optimiser_of(network: nn.Module, options: Options) -> torch.optim.Optimizer:
     """Its groups have a `share` of the rate."""
+    # Gates move by a rule of their own.
+    gates = {id(module.gate) for _, module in each_gate(network)}
+    trained = [p for p in network.parameters() if id(p) not in gates]
     # Norms and biases are not decayed.
-    rest = [p for p in network.parameters() if p.dim() <= 1]
+    rest = [p for p in trained if p.dim() <= 1]
     groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": 0.0, "share": 1.0}]
     # A value of a block stands in b entries and gets the sum of their gradients. With 1/b of the rate what SGD does to
     # the weight that runs is a step of the full rate, averaged along diagonals; and the decay is that of a dense layer.
     block_of = {id(layer.compressed): layer.block for _, layer in each_block_layer(network)}
     by_block: dict[int, list[nn.Parameter]] = {}
-    for p in network.parameters():
+    for p in trained:
         if p.dim() > 1:
             by_block.setdefault(block_of.get(id(p), 1), []).append(p)
     for b, parameters in sorted(by_block.items()):
