@@ -190,7 +190,7 @@ def test_after_each_step_open_gates_cost_the_steps_budget(unit: Unit) -> None:
     names = list(shapes(network, 1))
     prices = Prices("seconds", 0.5, {name: 1e-6 * (1 + k % 3) for k, name in enumerate(names)})
     total = open_cost(network, prices)
-    descent = Descent(network, Search(unit, prices, 0.5 + 0.1 * total, 0.05))
+    descent = Descent(network, Search(unit, prices, 0.5 + 0.1 * total, 5), 100)
     for share in (0.1, 0.4, 0.7, 0.8, 1.0):
         for _, module in each_gate(network):
             module.gate.grad = torch.randn_like(module.gate) * 1e-3
@@ -209,8 +209,8 @@ def test_gates_that_the_loss_needs_stay_open_and_cheap_ones_before_dear_ones() -
     prices = Prices("seconds", 0.0, {name: 2.0 if name == "blocks.1.act" else 1.0 for name in shapes(network, 1)})
     numbers = count(build("resnet18", WIDTH), 1)
     bound = 2.0 * numbers["blocks.0.act"]
-    search = Search(Unit.PIXEL, prices, bound, 0.05)
-    descent = Descent(network, search)
+    search = Search(Unit.PIXEL, prices, bound, 5)
+    descent = Descent(network, search, 100)
     for step in range(1, 101):
         for name, module in each_gate(network):
             needed = {"stem.act": 1e-4, "blocks.0.act": -2e-3, "blocks.1.act": -2e-3}.get(name, 0.0)
@@ -224,8 +224,8 @@ def test_gates_that_the_loss_needs_stay_open_and_cheap_ones_before_dear_ones() -
 def test_gates_without_a_mask_stay_closed() -> None:
     start = with_masks(build("resnet18", WIDTH), random_masks(build("resnet18", WIDTH), Unit.PIXEL, 0.5), 1)
     network = with_gates(start, Unit.PIXEL, 1)
-    search = Search(Unit.PIXEL, by_number(start, 1), 5000, 0.5)
-    descent = Descent(network, search)
+    search = Search(Unit.PIXEL, by_number(start, 1), 5000, 1)
+    descent = Descent(network, search, 2)
     for share in (0.5, 1.0):
         for _, module in each_gate(network):
             module.gate.grad = -torch.rand_like(module.gate)
@@ -294,7 +294,7 @@ def test_a_budget_is_kept_and_the_network_has_learnt(
     tmp_path: Path,
 ) -> None:
     dense = load_network(trained)[1]
-    search = Search(unit, by_number(dense, 1), 69632 // 5, 0.1)
+    search = Search(unit, by_number(dense, 1), 69632 // 5)
     report = few(tmp_path / "few", trained, splits, search)
     architecture, network = load_network(tmp_path / "few" / "final.pt")
     kept = count(network, 1)
@@ -313,7 +313,7 @@ def test_a_run_in_pieces_is_the_run_in_one(
     tmp_path: Path,
 ) -> None:
     dense = load_network(trained)[1]
-    search = Search(Unit.CHANNEL, by_number(dense, 1), 69632 // 4, 0.1)
+    search = Search(Unit.CHANNEL, by_number(dense, 1), 69632 // 4)
     few(tmp_path / "one", trained, splits, search)
     architecture = replace(SMALL, relus=Unit.CHANNEL)
     settings = json.loads((tmp_path / "one" / "search" / "curves.json").read_text())["linearise"]
@@ -329,7 +329,7 @@ def test_a_run_in_pieces_is_the_run_in_one(
             Teacher(dense),
             progress=False,
             stop_after=11,
-            after=Descent(gated, search),
+            after=Descent(gated, search, SEEKING.epochs * (len(splits[0]) // SEEKING.batch)),
             settings={"linearise": settings},
         )
     few(tmp_path / "two", trained, splits, search)
@@ -393,7 +393,7 @@ def test_the_command_line(data_folder: Path, trained: Path, tmp_path: Path, caps
 
 def test_the_comparison_continues_and_its_parts_merge(splits: tuple[Split, Split], tmp_path: Path) -> None:
     short = replace(OPTIONS, epochs=1)
-    fewer = Fewer(SMALL, [Unit.CHANNEL], [5], 0.1, short, short, short, watch=100)
+    fewer = Fewer(SMALL, [Unit.CHANNEL], [5], 40, short, short, short, watch=100)
     kept: list[dict[str, object]] = []
     parts = [compare_fewer(tmp_path, fewer, *splits, [seed], kept.append, progress=False) for seed in (0, 1)]
     again = compare_fewer(tmp_path, fewer, *splits, [0], kept.append, progress=False)

@@ -200,7 +200,7 @@ def _limit(text: str) -> tuple[str, float]:
 def _gates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--search-epochs", type=_count, default=10, help="with gates (default 10)")
     parser.add_argument("--search-rate", type=float, default=0.02, help="of the weights meanwhile (default 0.02)")
-    parser.add_argument("--pace", type=float, default=0.03, help="how far gates move in a step (default 0.03)")
+    parser.add_argument("--pace", type=float, default=40.0, help="how far gates move in all (default 40)")
 
 
 def _relu_limit(text: str) -> tuple[str, float]:

@@ -108,13 +108,14 @@ def _figures(path: Path, measure: str) -> dict[str, float]:
 class Search:
     """A bound on what a network costs, and how gates move.
 
-    `pace`: how far a gate of typical gradient moves in a step at the full rate.
+    `pace`: how far a gate of typical gradient would move over all steps, at the full rate, if the gradient stayed. Too
+    little of it leaves gates between 0 and 1, which rounding then changes.
     """
 
     unit: Unit
     prices: Prices
     bound: float
-    pace: float = 0.03
+    pace: float = 40.0
 
 
 class Descent:
@@ -125,7 +126,7 @@ class Descent:
     within the budget where distances are weighed by the costs. The lasso's weight is found by halving.
     """
 
-    def __init__(self, network: nn.Module, search: Search) -> None:
+    def __init__(self, network: nn.Module, search: Search, steps: int) -> None:
         named = list(each_gate(network))
         self._gates = [module for _, module in named]
         costs = [search.prices.each[name] * values_of_each(module) * module.mask.flatten() for name, module in named]
@@ -140,7 +141,7 @@ class Descent:
         # Fixed once: summed in another order the same costs might differ in the last bit.
         self._share = (self._costs / max(self._all, 1e-300)).float()
         self._open = torch.cat([module.mask.flatten() for module in self._gates])
-        self._pace = search.pace
+        self._pace = search.pace / steps
 
     def budget(self, share: float) -> float:
         """What open gates may cost after `share` of the steps, of all that they cost at first."""
@@ -244,7 +245,7 @@ def linearise(
         }
     }
     inside = folder / "search"
-    descent = Descent(gated, search)
+    descent = Descent(gated, search, max(seeking.epochs * (len(data) // seeking.batch), 1))
     found = train(inside, changed, gated, data, test, seeking, teacher, progress, after=descent, settings=settings)
     network = with_masks(gated, chosen(gated, search), architecture.inputs)
     # With gates it was no network that anybody loads.
