@@ -17,7 +17,7 @@ export JAGUAR_IMAGES ?= $(CURDIR)/models/images
 
 .PHONY: help demo test web test-web test-gateway test-arm check-platforms fuzz test-timing static sbom test-wheels test-python test-ray test-notebook wheel test-wheel test-wheel-arm example-resnet18 example-fashion-mnist rustdoc zoo lint \
   test-oracle test-convfhe test-networks bench models torch-models try-torchvision docs \
-  toolchain test-circulant-if-torch test-circulant train-circulant train-convfhe
+  toolchain test-circulant-if-torch test-circulant train-circulant train-relus train-convfhe
 
 help:
 	@echo 'make demo           classify a photograph privately: server and client, two processes'
@@ -49,6 +49,7 @@ help:
 	@echo 'make bench          measure all that stands beside the papers anew and put it into the pages (hours; PAPER=hyena: one of them)'
 	@echo 'make torch-models   export networks of torchvision with random weights into models/ (downloads torch)'
 	@echo 'make test-circulant  check and test papers/circulant (downloads torch: some 7 GB; make test skips it without torch)'
+	@echo 'make train-relus    train ResNet-18 dense and with fewer ReLUs on CIFAR-10, into papers/circulant/results/'
 	@echo 'make train-circulant train dense, uniform and searched block sizes on Fashion-MNIST and CIFAR-10, into papers/circulant/results/'
 	@echo 'make train-convfhe  train the 27 networks of ConvFHE'"'"'s Figure 7 three times each on CIFAR-10, into docs/figures/ (a GPU: nine minutes)'
 	@echo 'make zoo            which networks of torchvision and timm compile (an hour; needs timm): models/zoo-*.json and the tables of docs/models.md'
@@ -405,6 +406,12 @@ train-convfhe: $(CIFAR10)/package/test_batch.png
 	$(TORCH_PYTHON) papers/convfhe/train_convfhe.py --data $(CIFAR10)/package --out $(FIGURE7)/accuracy.json --weights $(FIGURE7)/weights.pt $(TRAIN_CONVFHE)
 	$(PYTHON) papers/convfhe/figure7.py $(FIGURE7)/accuracy.json --commit $$(git rev-parse --short=7 HEAD)
 	$(PYTHON) tools/benchmark_tables.py docs/protocols/convfhe.md
+
+# Fewer ReLUs (papers/circulant/README.md), by channel and by value.
+train-relus: $(CIFAR10)/package/test_batch.png
+	PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare-relus --network resnet18 --data $(CIFAR10)/package \
+	  --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --rate 0.1 --epochs 30 --search-epochs 8 --tuning-rate 0.05 --tuning-epochs 15 \
+	  --pace 23.28 --units channel pixel --times 5 10 15 --out $(CURDIR)/target/circulant/relus --results $(CIRCULANT)/results/resnet18-cifar10.relus.json
 
 # Of a network, the run's name.
 COMPARE = PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare --network $(1) $(TRAIN_$(2)) $(TRAIN_ARGS) \

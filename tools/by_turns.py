@@ -111,6 +111,7 @@ def main() -> int:
     parser.add_argument("--wait", type=float, default=60, help="seconds for a server to listen (default 60)")
     parser.add_argument("--out", type=Path, help="a .json with every turn")
     args = parser.parse_args()
+    args.jaguar = args.jaguar.resolve()
     inputs = sorted(args.inputs.rglob("*.npy"))[: WARM + args.queries]
     if len(inputs) < WARM + args.queries:
         print(f"by_turns: {args.inputs} has {len(inputs)} inputs, expected {WARM + args.queries}", file=sys.stderr)
@@ -123,7 +124,7 @@ def main() -> int:
                 cache.mkdir(exist_ok=True)
                 try:
                     turns[model.stem].append(turn(args.jaguar, model, inputs, cache, args.wait))
-                except RuntimeError as error:
+                except (RuntimeError, OSError) as error:
                     print(f"by_turns: {error}", file=sys.stderr)
                     return 1
     medians = {
@@ -140,7 +141,8 @@ def main() -> int:
             f"{row['bytes'] / 2**20:.2f} MiB, {row['rounds']:.0f} rounds"
         )
     if args.out is not None:
-        args.out.write_text(json.dumps({"queries": args.queries, "medians": medians, "turns": turns}, indent=1) + "\n")
+        setting = {"hardware_threads": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "queries": args.queries}
+        args.out.write_text(json.dumps({**setting, "medians": medians, "turns": turns}, indent=1) + "\n")
     return 0
 
 
