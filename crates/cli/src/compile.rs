@@ -472,6 +472,10 @@ impl Shown<'_> {
                 self.tried.push((*width, found.map(|f| f.worst_relative_error)));
                 say_width(*width, *found);
             }
+            Event::CurvesChosen(bits, found) => say!(
+                "curves of {bits} bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
+                100.0 * found.worst_relative_error
+            ),
             Event::Quantised(report, network) => {
                 self.steps.finish();
                 if self.verbose {

@@ -55,7 +55,7 @@ pub(crate) fn chosen(
     let mut tried = |trial: Trial<'_>| match trial {
         Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
         Trial::Width(width, found) if searches => tell(Event::Tried(width, found)),
-        Trial::Width(..) => (),
+        Trial::Width(..) | Trial::Curves(..) => (),
     };
     let mut chosen = narrowest(calibrated, but_for_width, &widths, options.bound, &mut tried)?;
     // Answers come first: what hides less is told.

@@ -24,7 +24,9 @@ use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, privat
 use jaguar_graph::bundle::{Bundle, BundleError};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Hiding, ImageSpec, Model, Network, Seen, Shape, hidden_for, may_guard};
-use jaguar_graph::quantise::{self, Chosen, Oddity, QuantiseError, Report, Samples, Width};
+use jaguar_graph::quantise::{
+    self, Chosen, Oddity, QuantiseError, Report, Samples, Trial, Width, fewest_curve_bits,
+};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SearchStage, SignsError};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
@@ -232,6 +234,10 @@ pub enum Event<'a> {
     /// One of them was tried: how an imitated private run agreed on inputs left out of calibration, if it has scales at
     /// all.
     Tried(Width, Option<&'a Agreement>),
+    /// Curves of so many bits were tried: how an imitated private run agreed on inputs left out of calibration.
+    TriedCurves(u32, &'a Agreement),
+    /// Curves have so many bits, fewer than other values; and how that agreed.
+    CurvesChosen(u32, &'a Agreement),
     /// So many of so many samples were compared with the float network.
     Checking(usize, usize),
     /// The network is quantised; in the network, nodes are called as clients will call them.
@@ -533,7 +539,16 @@ pub fn compile(
             (chosen, Some(classes))
         }
     };
-    let Chosen { width, mut model, report, held_out, .. } = chosen;
+    let mut tried = |trial: Trial<'_>| match trial {
+        Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
+        Trial::Curves(bits, found) => tell(Event::TriedCurves(bits, found)),
+        Trial::Width(..) => (),
+    };
+    let chosen = fewest_curve_bits(&calibrated, &but_for_width, chosen, options.bound, &mut tried)?;
+    let Chosen { width, mut model, report, held_out, curve_bits, .. } = chosen;
+    if let Some(bits) = curve_bits {
+        tell(Event::CurvesChosen(bits, &held_out));
+    }
     model.leverage = Some(leverage);
     if let Hide::For(asked) = options.hide
         && let found = hidden_for(width.hiding.noise_bits, leverage)

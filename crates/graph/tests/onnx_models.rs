@@ -1142,3 +1142,25 @@ fn what_is_no_model_is_told_so() {
         assert_eq!(error, "the file holds no graph: it is empty, or no ONNX model");
     }
 }
+
+/// A softmax's inverse sums scale the mixtures of values, which are four numbers a row, and not the weights, seventeen.
+#[test]
+fn a_softmax_scales_mixtures() {
+    for name in ["vision_transformer_17", "vision_transformer_20"] {
+        let nodes = load(name).graph.nodes;
+        let origin = |mut at: usize| {
+            while nodes[at].op.downcast_ref() == Some(&Rearrange::Reshape) {
+                at = nodes[at].inputs[0];
+            }
+            at
+        };
+        let behind = |node: &Node| node.inputs.first().map(|&input| origin(input));
+        let products = |node: &&Node| node.op.is::<MatrixProduct>();
+        let weighted =
+            nodes.iter().filter(products).filter_map(behind).any(|at| nodes[at].op.is::<Product>());
+        assert!(!weighted, "{name}: weights are scaled");
+        let scaled = nodes.iter().filter(|node| node.op.is::<Product>() && node.shape == [34, 4, 1]);
+        let mixtures = scaled.filter_map(behind).filter(|&at| nodes[at].op.is::<MatrixProduct>());
+        assert_eq!(mixtures.count(), 1, "{name}");
+    }
+}

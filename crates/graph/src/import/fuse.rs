@@ -8,6 +8,8 @@
 //! - a curve and what is made of it and its input place by place, as x·sigmoid(x), is one curve: not where a number comes in
 //!   that a network may have learned, for curves are public;
 //! - a factor that is the same for a whole value goes into the product that takes or makes it;
+//! - numbers that scale the rows of a matrix scale those of its product instead, where they are shorter: so a softmax's inverse sums
+//!   scale mixtures, and not the weights of which these are made;
 //! - max-pooling goes before ReLU, where they commute, so that fewer ReLUs are left;
 //! - averaging goes before a 1×1 convolution, which then has fewer outputs to compute;
 //! - zero padding goes into the window that follows;
@@ -21,7 +23,9 @@ use jaguar_ring::cpu::Cpu;
 use super::build::non_negative;
 use super::moves::selection;
 use super::{Draft, ImportError};
-use crate::float::{Affine, Bias, Concat, Function, Graph, Growth, Known, Linear, Node, Op, Settled};
+use crate::float::{
+    Affine, Bias, Concat, Function, Graph, Growth, Known, Linear, MatrixProduct, Node, Op, Product, Settled,
+};
 use crate::limits;
 use crate::network::{self, NodeId, Rearrange, Shape};
 use crate::ops::linear::fold::{
@@ -49,7 +53,7 @@ struct Fusion {
 type Rule = fn(&mut Fusion, NodeId) -> bool;
 
 /// In order of preference: what makes a node vanish comes before what moves one.
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     Fusion::drop_identity,
     Fusion::one_curve,
     Fusion::merge_affines,
@@ -58,6 +62,7 @@ const RULES: [Rule; 18] = [
     Fusion::affine_into_linears_after,
     Fusion::scaling_into_product_after,
     Fusion::scaling_into_product_before,
+    Fusion::rows_past_matrices,
     Fusion::affine_before_pool,
     Fusion::affine_onward,
     Fusion::pad_into_window,
@@ -425,6 +430,49 @@ impl Fusion {
         }
         *gain = more;
         self.redirect(node, product);
+        true
+    }
+
+    /// (diag(s)·X)·Y is diag(s)·(X·Y): where the product's rows are shorter than X's, fewer values are scaled.
+    fn rows_past_matrices(&mut self, node: NodeId) -> bool {
+        let Node { op, inputs, shape: [batch, rows, columns], .. } = &self.nodes[node];
+        let (Some(op), &[matrix, other]) = (op.downcast_ref::<MatrixProduct>(), &inputs[..]) else {
+            return false;
+        };
+        let ([batch, rows, columns], [_, _, inner]) = ([*batch, *rows, *columns], self.nodes[matrix].shape);
+        if op.transposed[0] || columns >= inner {
+            return false;
+        }
+        let mut scaled = matrix;
+        while self.uses[scaled].count == 1 && matches!(self.rearrange(scaled), Some(Rearrange::Reshape)) {
+            scaled = self.nodes[scaled].inputs[0];
+        }
+        let Node { op: scaling, inputs, shape, .. } = &self.nodes[scaled];
+        let (Some(Product { offsets: [0.0, 0.0], .. }), &[values, numbers]) =
+            (scaling.downcast_ref(), &inputs[..])
+        else {
+            return false;
+        };
+        let by_row = self.nodes[numbers].shape == [batch * rows, 1, 1] && shape[0] == batch * rows;
+        if !by_row || self.uses[scaled].count != 1 || values == numbers {
+            return false;
+        }
+        let (product, scaling) = (Op::from(op.clone()), scaling.clone());
+        let [own, rows_own] = [&self.nodes[node].name, &self.nodes[scaled].name].map(String::clone);
+        let mut add = |name: &str, op: Op, inputs: Vec<NodeId>, shape: Shape| {
+            self.nodes.push(Node { name: name.into(), op, inputs, shape });
+            self.nodes.len() - 1
+        };
+        let values = add(&own, Rearrange::Reshape.into(), vec![values], [batch, rows, inner]);
+        let made = add(&own, product, vec![values, other], [batch, rows, columns]);
+        let made = add(&rows_own, Rearrange::Reshape.into(), vec![made], [batch * rows, columns, 1]);
+        let made = add(&rows_own, scaling, vec![made, numbers], [batch * rows, columns, 1]);
+        self.nodes[node] = Node {
+            name: own,
+            op: Rearrange::Reshape.into(),
+            inputs: vec![made],
+            shape: [batch, rows, columns],
+        };
         true
     }
 

@@ -254,6 +254,8 @@ pub enum Source {
 pub struct Known<'a> {
     /// n, the bits of an activation, guard bits not among them; 0 where nothing is known.
     pub bits: u32,
+    /// c: lines of a curve may be off by 2^c times as many units as is usual.
+    pub coarse: u32,
     /// The first input's shape.
     pub input: Option<Shape>,
     /// The inputs' scales and the value's own.

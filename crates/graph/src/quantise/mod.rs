@@ -27,7 +27,7 @@ use thiserror::Error;
 
 pub use ranges::ChannelRanges;
 pub use samples::Oddity;
-pub use width::{Chosen, Samples, Trial, Width, narrowest};
+pub use width::{Chosen, Samples, Trial, Width, fewest_curve_bits, narrowest};
 
 use crate::float::{self, Demand, Graph};
 use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
@@ -51,6 +51,9 @@ const MODULUS_BITS: u32 = 48;
 pub struct Options {
     /// n, the bits of an activation: 8 to 24.
     pub activation_bits: u32,
+    /// Lines of curves are as near to them as if activations had so many bits; `None`, or no fewer than these, for as near as
+    /// activations can tell.
+    pub curve_bits: Option<u32>,
     /// Significant bits of a weight, for each output channel apart; 2 to 16.
     pub weight_bits: u32,
     /// How many times larger than all seen a value may be and still stay below 2^(n-2); at least 1.
@@ -73,6 +76,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             activation_bits: 16,
+            curve_bits: None,
             weight_bits: 15,
             headroom: 4.0,
             max_shift: 24,
@@ -81,6 +85,13 @@ impl Default for Options {
             image: ImageSpec::default(),
             labels: Vec::new(),
         }
+    }
+}
+
+impl Options {
+    /// [`Known::coarse`].
+    fn coarse(&self) -> u32 {
+        self.activation_bits.saturating_sub(self.curve_bits.unwrap_or(self.activation_bits))
     }
 }
 
@@ -381,7 +392,7 @@ pub fn quantise(
     for (id, node) in graph.nodes.iter().enumerate() {
         let own: Vec<f64> = node.inputs.iter().map(|&input| scales[input]).collect();
         let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
-        let known = Known { bits: n, input, scales: Some((&own, scales[id])) };
+        let known = Known { bits: n, coarse: options.coarse(), input, scales: Some((&own, scales[id])) };
         network.nodes[id].op = integer(node, &known)?;
         let units = node.op.coarseness(&known);
         if units > MOST_UNITS {
@@ -490,7 +501,7 @@ fn integer(node: &float::Node, known: &Known<'_>) -> Result<Op, QuantiseError> {
 fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> {
     let nodes = graph.nodes.iter().map(|node| {
         let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
-        let op = integer(node, &Known { bits: options.activation_bits, input, scales: None })?;
+        let op = integer(node, &Known { bits: options.activation_bits, input, ..Known::default() })?;
         Ok(Node { name: node.name.clone(), op, inputs: node.inputs.clone(), shape: node.shape })
     });
     Ok(Network {

@@ -10,6 +10,9 @@
 //! becomes twice as large beside the answer. Narrow widths are tried first. A width is good if no value of the left-out samples leaves
 //! its range and their logits differ from the float ones by at most `bound` relative to their spread, each part of the output by itself
 //! ([`crate::outputs`]).
+//!
+//! Lines of curves may be coarser than values are, which takes fewer bytes: by how much is chosen next, by the same runs
+//! ([`fewest_curve_bits`]).
 
 use jaguar_ring::cpu::Cpu;
 
@@ -171,6 +174,8 @@ pub struct Chosen {
     pub held_out: Agreement,
     /// Whether the bound is kept. If no width keeps it, the one with the smallest error is chosen.
     pub kept: bool,
+    /// [`Options::curve_bits`], where fewer than the width has are enough ([`fewest_curve_bits`]).
+    pub curve_bits: Option<u32>,
 }
 
 /// How far the search for a width is.
@@ -180,6 +185,8 @@ pub enum Trial<'a> {
     Samples(usize, usize),
     /// How this width did, if there are scales for it.
     Width(Width, Option<&'a Agreement>),
+    /// How so many bits of curves did.
+    Curves(u32, &'a Agreement),
 }
 
 /// Quantises with the first of `widths`, narrow ones first, that keeps `bound`; other options are as given. `tried` hears how far the
@@ -224,7 +231,54 @@ pub fn narrowest(
         }));
     };
     let (model, report) = samples.quantise(&width.of(options))?;
-    Ok(Chosen { width, model, report, held_out, kept })
+    Ok(Chosen { width, model, report, held_out, kept, curve_bits: options.curve_bits })
+}
+
+/// By how many bits curves may be coarser than other values at most.
+const MOST_COARSE: u32 = 8;
+
+/// Which part of the bound answers may be off by, coarse curves included.
+const OF_BOUND: f64 = 0.5;
+
+/// The fewest bits of curves ([`Options::curve_bits`]) with which the network of the width that was `chosen` is off by half of `bound` at most,
+/// or by no more than with curves as fine as its values: with no more values out of range, and as many inputs of the float network's
+/// class. Other options are as given. `tried` hears how far the trials are.
+///
+/// # Errors
+/// As [`super::calibrate`].
+pub fn fewest_curve_bits(
+    samples: &Samples<'_>,
+    options: &Options,
+    chosen: Chosen,
+    bound: f64,
+    tried: &mut dyn FnMut(Trial<'_>),
+) -> Result<Chosen, QuantiseError> {
+    let options = chosen.width.of(options);
+    let bits = options.activation_bits;
+    let with = |curve_bits: u32| Options { curve_bits: Some(curve_bits), ..options.clone() };
+    let (mut fewest, mut enough) = (bits - MOST_COARSE.min(bits), bits);
+    // (A network without such curves is the same.)
+    if samples.quantise(&with(fewest))?.0 == chosen.model {
+        return Ok(chosen);
+    }
+    let most = chosen.held_out.worst_relative_error.max(OF_BOUND * bound);
+    let mut best = None;
+    while fewest < enough {
+        let middle = (fewest + enough) / 2;
+        let found = samples.held_out_heard(&with(middle), &mut |done, of| tried(Trial::Samples(done, of)))?;
+        tried(Trial::Curves(middle, &found));
+        let holds = found.worst_relative_error <= most
+            && found.overflows <= chosen.held_out.overflows
+            && found.same_class >= chosen.held_out.same_class;
+        if holds {
+            (enough, best) = (middle, Some(found));
+        } else {
+            fewest = middle + 1;
+        }
+    }
+    let Some(held_out) = best else { return Ok(chosen) };
+    let (model, report) = samples.quantise(&with(enough))?;
+    Ok(Chosen { model, report, held_out, curve_bits: Some(enough), ..chosen })
 }
 
 /// Any will do; a fixed one makes the choice reproducible.

@@ -233,7 +233,7 @@ mod tests {
                     (Cap { band, log2: None }, Band { of: of.clone(), band, log2: None });
                 assert!(cap.seen(largest, bits) && curve.seen(largest, bits));
                 assert!(!cap.seen(largest, bits) && !curve.seen(largest, bits));
-                let known = Known { bits, input: None, scales: Some((&scales[..1], scales[1])) };
+                let known = Known { bits, scales: Some((&scales[..1], scales[1])), ..Known::default() };
                 let (mut lines, _) = curve.fitted(&known).unwrap();
                 lines.rescale(guard as i32).unwrap();
                 lines.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();

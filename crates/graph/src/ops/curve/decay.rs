@@ -8,7 +8,8 @@
 //! to it**: above it where a piece begins and below it in the middle, so that a sum over many t is nearer still. A
 //! softmax divides by such a sum.
 
-use super::fit::MOST;
+use super::coarse::Sought;
+use super::fit::{MOST, MOST_BEYOND, between};
 use super::function::{Function, Primitive};
 use super::{Curve, Straight};
 use crate::float::{Demand, FloatOperands, FloatOperator};
@@ -18,6 +19,13 @@ use crate::ops::operator::Known;
 /// Lines that are so near, of which e^0 is one, are near enough for weights that a softmax makes, whatever the values'
 /// last place is.
 const NEAR: f64 = 1.0 / 4096.0;
+
+/// Where lines may be coarse, they may be by so many bits coarser than other curves' are: a softmax divides by the sum of all, and of many
+/// weights most of what they are off by adds up to nothing.
+const MORE: u32 = 2;
+
+/// But no farther than this, of which e^0 is one: small values are many.
+const LEAST_NEAR: f64 = 1.0 / 800.0;
 
 /// So far it goes on below zero.
 const BELOW: f32 = 0.25;
@@ -44,7 +52,17 @@ impl Decay {
     fn fitted(known: &Known<'_>) -> Option<(network::Op, f64)> {
         let (&[input], own) = known.scales? else { return None };
         let (function, scales) = (Self::function(), [input, own]);
-        Some(match Straight::above(-f64::from(Self::MOVED), &function, scales, known.bits) {
+        let least = -f64::from(Self::MOVED);
+        if known.coarse > 0 {
+            let most = (MOST * f64::from(known.coarse + MORE).exp2()).min(own * LEAST_NEAR);
+            let at = |x: f64| between(&function, scales, known.bits, x);
+            let (beyond, least) = (Some(MOST_BEYOND), least * input);
+            let sought = Sought { at: &at, bits: known.bits, most, beyond, least, slope: Some(0.0) };
+            if let Some(found) = sought.cheapest() {
+                return Some(found);
+            }
+        }
+        Some(match Straight::above(least, &function, scales, known.bits) {
             Some((straight, error)) => (network::Op::new(straight), error),
             None => {
                 let (curve, error) = Curve::fitted(&function, scales, known.bits);
@@ -99,7 +117,7 @@ mod tests {
                     // (With headroom, as calibration chooses them.)
                     let input = part * (f64::from(1 << (bits - 4)) / seen).log2().floor().exp2();
                     let scales = [input, f64::from(1 << (bits - 4))];
-                    let known = Known { bits, input: None, scales: Some((&scales[..1], scales[1])) };
+                    let known = Known { bits, scales: Some((&scales[..1], scales[1])), ..Known::default() };
                     let (op, bound) = Decay::fitted(&known).unwrap();
                     let lines: &Straight = op.downcast_ref().expect("lines that go on");
                     lines.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
@@ -127,6 +145,32 @@ mod tests {
                     let end = ((8.5 * input) as i64).max(1 << (pieces.domain_bits() - 1));
                     assert_eq!([at(-2 * end), at(2 * end)], [at(-end), at(end)]);
                 }
+            }
+        }
+    }
+
+    /// Coarse lines of 20 bits: as near as is asked for, but never farther than 2^-9.6, where t is; and fewer pieces.
+    #[test]
+    fn a_coarse_decay_is_near_enough() {
+        let (bits, one) = (20, f64::from(1 << 16));
+        for largest in [8.0f64, 60.0] {
+            let input = (one / largest).log2().floor().exp2();
+            let scales = [input, one];
+            let known = Known { bits, scales: Some((&scales[..1], one)), ..Known::default() };
+            let fine: Straight = Decay::fitted(&known).unwrap().0.downcast_ref().cloned().unwrap();
+            for coarse in 1..=8 {
+                let (op, error) = Decay::fitted(&Known { coarse, ..known }).unwrap();
+                let lines: &Straight = op.downcast_ref().unwrap();
+                let most = (5.0 * f64::from(1 << coarse)).min(one / 800.0);
+                let [pieces, all] = [lines, &fine].map(|lines| lines.offsets.len());
+                assert!(error <= most && pieces <= if coarse < 3 { all } else { all / 2 }, "{coarse}: {pieces}");
+                lines.check(bits).unwrap();
+                let pieces = lines.pieces();
+                let at = |x: i64| pieces.line(x) as f64 / f64::from(pieces.shift).exp2();
+                let (first, last) = ((-7.25 * input) as i64, ((largest - 7.25) * input) as i64);
+                let off = |x: i64| (at(x) - (-(x as f64 / input + 7.25)).exp() * one).abs();
+                let worst = (first..=last).step_by(7).map(off).fold(0.0, f64::max);
+                assert!(worst <= error * 1.02 + 0.05, "up to {largest}, {coarse}: {worst}, {error}");
             }
         }
     }

@@ -23,22 +23,22 @@ use super::{Curve, Straight};
 pub(crate) const MOST: f64 = 1.25;
 
 /// How far lines that go on may be from the function, beyond the pieces and in two at each end: the rest is for what is in between.
-const MOST_BEYOND: f64 = 0.75;
+pub(super) const MOST_BEYOND: f64 = 0.75;
 
 /// The steepest slope of lines that go on.
 const MOST_SLOPE: f64 = 256.0;
 
 /// What lines may be off by between the places that are looked at, in units.
-const NOT_MISSED: f64 = 0.25;
+pub(super) const NOT_MISSED: f64 = 0.25;
 
 /// From so many pieces on lines that go on are tried: the place of 512 takes more bytes than they do.
 pub(super) const MANY: usize = 512;
 
 /// The numbers of pieces that are tried, as powers of two.
-const TRIED: std::ops::RangeInclusive<u32> = 4..=9;
+pub(super) const TRIED: std::ops::RangeInclusive<u32> = 4..=9;
 
 /// How many places of a piece are looked at.
-const PLACES: i64 = 32;
+pub(super) const PLACES: i64 = 32;
 
 /// Units in which offsets are rounded: 2^-2 of the last place.
 const FINER: u32 = 2;
@@ -117,7 +117,7 @@ impl Grid {
 }
 
 /// What a function makes of x between two scales, in units of n = `bits` bits, and whether that was cut off.
-fn between(function: &Function, scales: [f64; 2], bits: u32, x: f64) -> (f64, bool) {
+pub(super) fn between(function: &Function, scales: [f64; 2], bits: u32, x: f64) -> (f64, bool) {
     let most = f64::from(bits - 2).exp2();
     let y = function.at(x / scales[0]) * scales[1];
     // (Where no number comes of it, it is zero.)
@@ -144,7 +144,7 @@ const EACH: u32 = 64;
 
 /// How far lines are from a function over all up to `most` on both sides, looked at more closely the nearer to zero: in few pieces of a
 /// wide range all that bends may be between two of a piece's places. In units.
-fn missed(curve: &Curve, at: At<'_>, most: f64) -> f64 {
+pub(super) fn missed(curve: &Curve, at: At<'_>, most: f64) -> f64 {
     let (pieces, unit) = (curve.pieces(), f64::from(curve.shift).exp2());
     let sizes = (0..=most.log2() as u32 * EACH)
         .map(|i| (f64::from(i) / f64::from(EACH)).exp2().round().min(most - 1.0));
@@ -170,19 +170,19 @@ fn best<T>(tried: impl Iterator<Item = (T, f64)>) -> Option<(T, f64)> {
 }
 
 /// What is made of x in units of the value, and whether that was cut off.
-type At<'a> = &'a dyn Fn(f64) -> (f64, bool);
+pub(super) type At<'a> = &'a dyn Fn(f64) -> (f64, bool);
 
 /// A line that goes on: y = slope·x + offset, and how far it is from the function, in units.
-struct End {
-    slope: f64,
-    offset: f64,
-    error: f64,
+pub(super) struct End {
+    pub(super) slope: f64,
+    pub(super) offset: f64,
+    pub(super) error: f64,
 }
 
 impl End {
-    /// With this slope, over what is between `from` and `to` (on one side of zero); none if it is too far from the function, or if all of
-    /// that is cut off.
-    fn new(at: At<'_>, slope: f64, from: f64, to: f64) -> Option<Self> {
+    /// With this slope, over what is between `from` and `to` (on one side of zero); none if it is farther than `beyond` units from the
+    /// function, or if all of that is cut off.
+    pub(super) fn within(at: At<'_>, slope: f64, from: f64, to: f64, beyond: f64) -> Option<Self> {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         let doublings = (to / from).log2();
         for i in 0..=(doublings * f64::from(EACH)).ceil() as u32 {
@@ -194,7 +194,7 @@ impl End {
         }
         let (offset, error) = ((least + most) / 2.0, (most - least) / 2.0);
         // (Less than none, of nothing.)
-        (0.0..=MOST_BEYOND).contains(&error).then_some(Self { slope, offset, error })
+        (0.0..=beyond).contains(&error).then_some(Self { slope, offset, error })
     }
 }
 
@@ -203,14 +203,17 @@ impl Straight {
     /// function is straight nowhere.
     pub fn fitted(function: &Function, scales: [f64; 2], bits: u32) -> Option<(Straight, f64)> {
         let at = |x: f64| between(function, scales, bits, x);
+        let slope = Self::slope_above(function, scales, bits)?;
+        best(TRIED.filter_map(|log2| Self::in_pieces([&at; 2], slope, log2, bits)))
+    }
+
+    /// The whole slope of a line that goes on above; `None` if there is none.
+    pub(super) fn slope_above(function: &Function, scales: [f64; 2], bits: u32) -> Option<f64> {
         let most = f64::from(bits - 2).exp2();
-        // The slope above is that far out.
+        // It is that far out.
         let [near, far] = [0.125, 0.25].map(|part| function.at(most * part / scales[0]) * scales[1]);
         let slope = ((far - near) / (most * 0.125)).round();
-        if slope.abs() > MOST_SLOPE || slope.is_nan() {
-            return None;
-        }
-        best(TRIED.filter_map(|log2| Self::in_pieces([&at; 2], slope, log2, bits)))
+        (slope.abs() <= MOST_SLOPE).then_some(slope)
     }
 
     /// The same for values above `least` alone of a function that is level beyond its pieces.
@@ -245,8 +248,8 @@ impl Straight {
         (log2 + 1..=bits - 2).find_map(|domain| {
             // Where the first two pieces end, and the last two begin.
             let inner = f64::from(domain - 1).exp2() - f64::from(domain - log2 + 1).exp2();
-            let below = End::new(at, 0.0, -inner, -most)?;
-            let above = End::new(at, slope, inner, most)?;
+            let below = End::within(at, 0.0, -inner, -most, MOST_BEYOND)?;
+            let above = End::within(at, slope, inner, most, MOST_BEYOND)?;
             Some(Self::between([below, above], inside, domain, log2))
         })
     }

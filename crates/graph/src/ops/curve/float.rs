@@ -2,7 +2,8 @@
 
 pub use super::bend::{Band, Cap, Power};
 pub use super::decay::Decay;
-use super::fit::{MANY, MOST};
+use super::coarse::Sought;
+use super::fit::{MANY, MOST, between};
 pub use super::function::{Function, Primitive};
 use crate::float::{Demand, FloatOperands, FloatOperator, Op};
 use crate::network::{self, NodeId};
@@ -21,6 +22,15 @@ impl Curve {
     fn fitted(&self, known: &Known<'_>) -> Option<(network::Op, f64)> {
         let (&[input], own) = known.scales? else { return None };
         let scales = [input, own];
+        if known.coarse > 0 {
+            let most = MOST * f64::from(known.coarse).exp2();
+            let at = |x: f64| between(&self.function, scales, known.bits, x);
+            let slope = super::Straight::slope_above(&self.function, scales, known.bits);
+            let sought = Sought { at: &at, bits: known.bits, most, beyond: None, least: f64::NEG_INFINITY, slope };
+            if let Some(found) = sought.cheapest() {
+                return Some(found);
+            }
+        }
         let (curve, error) = super::Curve::fitted(&self.function, scales, known.bits);
         let many = curve.offsets.len() >= MANY || error > MOST;
         let straight = many.then(|| super::Straight::fitted(&self.function, scales, known.bits)).flatten();
