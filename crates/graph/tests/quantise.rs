@@ -5,7 +5,9 @@ use jaguar_graph::float::{
     Node, Op, Prelu, Primitive, Product, Relu,
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
-use jaguar_graph::quantise::{Options, QuantiseError, Samples, Warning, calibrate};
+use jaguar_graph::quantise::{
+    Options, QuantiseError, Samples, Trial, Warning, Width, calibrate, fewest_curve_bits, narrowest,
+};
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
@@ -464,6 +466,65 @@ fn samples_that_do_not_go_together_show() {
     // One sample has to do for both.
     assert_eq!(found(&[image(1.0)]).images, 1);
     assert!(matches!(Samples::new(Cpu::detect(), &graph, &[], &mut |_| ()), Err(QuantiseError::NoImages)));
+}
+
+/// Curves take the fewest bits with which answers are within the bound, half of it theirs; a network without curves stays as it is.
+#[test]
+fn curves_take_the_fewest_bits_that_do() {
+    let noise = |count: usize, seed: u64| -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    };
+    let shape = [16, 2, 2];
+    let of = |between: Op| {
+        graph(vec![
+            node(Input, &[], shape),
+            node(pointwise(16, noise(256, 1), 0.1), &[0], shape),
+            node(between, &[1], shape),
+            node(pointwise(4, noise(64, 2), 0.0), &[2], [4, 2, 2]),
+        ])
+    };
+    let images: Vec<Vec<f32>> = (3..9).map(|seed| noise(64, seed)).collect();
+    let options = Options { activation_bits: 20, ..Options::default() };
+    let width = Width { activation_bits: 20, hiding: options.hiding };
+    let search = |graph: &Graph, bound: f64| {
+        let samples = Samples::new(Cpu::detect(), graph, &images, &mut |_| ()).expect("images that fit");
+        let fine = narrowest(&samples, &options, &[width], bound, &mut |_| ()).expect("quantises");
+        let mut tried = Vec::new();
+        let mut note = |trial: Trial<'_>| {
+            if let Trial::Curves(bits, found) = trial {
+                tried.push((bits, found.worst_relative_error));
+            }
+        };
+        let found = fewest_curve_bits(&samples, &options, fine.clone(), bound, &mut note).expect("quantises");
+        (fine, found, tried)
+    };
+    let gelu = of(Function::gelu(false).into());
+    let mut last = 0;
+    for bound in [0.02, 0.005, 0.001] {
+        let (fine, found, tried) = search(&gelu, bound);
+        let own = fine.held_out.worst_relative_error;
+        let most = own.hypot(0.5 * bound).min(bound).max(own);
+        let bits = found.curve_bits.unwrap_or_else(|| panic!("of 20: {most}, {tried:?}"));
+        assert!((12..20).contains(&bits) && bits >= last, "{bits}, {tried:?}");
+        assert!(found.held_out.worst_relative_error <= most, "{bits}, {tried:?}");
+        for (tried, error) in tried {
+            assert_eq!(tried >= bits, error <= most, "{tried} bits: {error}, at most {most}");
+        }
+        let with = Options { curve_bits: Some(bits), ..options.clone() };
+        let samples = Samples::new(Cpu::detect(), &gelu, &images, &mut |_| ()).expect("images that fit");
+        assert_eq!(samples.quantise(&with).expect("quantises").0, found.model);
+        last = bits;
+    }
+    assert!(last > 12, "{last}");
+    let (fine, found, tried) = search(&of(Relu.into()), 0.02);
+    assert!(found == fine && tried.is_empty());
 }
 
 /// What is told of inputs that were left out has the noise that answers will have.

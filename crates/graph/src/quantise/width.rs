@@ -237,12 +237,13 @@ pub fn narrowest(
 /// By how many bits curves may be coarser than other values at most.
 const MOST_COARSE: u32 = 8;
 
-/// Which part of the bound answers may be off by, coarse curves included.
+/// Which part of the bound is for curves.
 const OF_BOUND: f64 = 0.5;
 
-/// The fewest bits of curves ([`Options::curve_bits`]) with which the network of the width that was `chosen` is off by half of `bound` at most,
-/// or by no more than with curves as fine as its values: with no more values out of range, and as many inputs of the float network's
-/// class. Other options are as given. `tried` hears how far the trials are.
+/// The fewest bits of curves ([`Options::curve_bits`]) with which the network of the width that was `chosen` is off by `bound` at most, of which
+/// curves take no more than half: squares of what answers are off by add up. If it is farther off already, curves add nothing. No more
+/// values are out of range, and no fewer inputs have the float network's class. Other options are as given. `tried` hears how far the
+/// trials are.
 ///
 /// # Errors
 /// As [`super::calibrate`].
@@ -261,7 +262,8 @@ pub fn fewest_curve_bits(
     if samples.quantise(&with(fewest))?.0 == chosen.model {
         return Ok(chosen);
     }
-    let most = chosen.held_out.worst_relative_error.max(OF_BOUND * bound);
+    let fine = chosen.held_out.worst_relative_error;
+    let most = fine.hypot(OF_BOUND * bound).min(bound).max(fine);
     let mut best = None;
     while fewest < enough {
         let middle = (fewest + enough) / 2;

@@ -48,13 +48,18 @@ impl Decay {
         line(largest, largest, Function::Of(less_one, Box::new(line(-1.0, 0.0, y))))
     }
 
+    /// By how many units coarse lines may be off, of which e^0 is `one`.
+    fn asked(known: &Known<'_>, one: f64) -> f64 {
+        (MOST * f64::from(known.coarse + MORE).exp2()).min(one * LEAST_NEAR)
+    }
+
     /// The integer curve and how far it is from this one, in units of the value.
     fn fitted(known: &Known<'_>) -> Option<(network::Op, f64)> {
         let (&[input], own) = known.scales? else { return None };
         let (function, scales) = (Self::function(), [input, own]);
         let least = -f64::from(Self::MOVED);
         if known.coarse > 0 {
-            let most = (MOST * f64::from(known.coarse + MORE).exp2()).min(own * LEAST_NEAR);
+            let most = Self::asked(known, own);
             let at = |x: f64| between(&function, scales, known.bits, x);
             let (beyond, least) = (Some(MOST_BEYOND), least * input);
             let sought = Sought { at: &at, bits: known.bits, most, beyond, least, slope: Some(0.0) };
@@ -84,8 +89,8 @@ impl FloatOperator for Decay {
     /// Of lines that are near enough, no more than is usual.
     fn coarseness(&self, known: &Known<'_>) -> f64 {
         let one = known.scales.map_or(0.0, |(_, own)| own);
-        Self::fitted(known)
-            .map_or(0.0, |(_, error)| if error <= NEAR * one { error.min(MOST) } else { error })
+        let near = if known.coarse > 0 { Self::asked(known, one) } else { NEAR * one };
+        Self::fitted(known).map_or(0.0, |(_, error)| if error <= near { error.min(MOST) } else { error })
     }
 
     fn demands(&self) -> Demand {

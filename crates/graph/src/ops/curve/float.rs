@@ -62,8 +62,10 @@ impl FloatOperator for Curve {
         Some(curve)
     }
 
+    /// Of lines as near as they were asked to be, no more than is usual.
     fn coarseness(&self, known: &Known<'_>) -> f64 {
-        self.fitted(known).map_or(0.0, |(_, error)| error)
+        let asked = MOST * f64::from(known.coarse).exp2();
+        self.fitted(known).map_or(0.0, |(_, error)| if error <= asked { error.min(MOST) } else { error })
     }
 
     fn demands(&self) -> Demand {
