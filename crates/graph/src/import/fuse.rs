@@ -23,14 +23,13 @@ use jaguar_ring::cpu::Cpu;
 use super::build::non_negative;
 use super::moves::selection;
 use super::{Draft, ImportError};
-use crate::float::{
-    Affine, Bias, Concat, Function, Graph, Growth, Known, Linear, MatrixProduct, Node, Op, Product, Settled,
-};
+use crate::float::{Affine, Bias, Concat, Function, Graph, Growth, Known, Linear, Node, Op, Settled};
 use crate::limits;
 use crate::network::{self, NodeId, Rearrange, Shape};
 use crate::ops::linear::fold::{
     crop_kernel, linear_of_constant, scale_bias, spread, spread_linear, sum_bias,
 };
+use crate::ops::matrix_product::rows::scaled_behind;
 
 /// How a node's value is used.
 #[derive(Clone, Copy, Default)]
@@ -433,46 +432,11 @@ impl Fusion {
         true
     }
 
-    /// (diag(s)·X)·Y is diag(s)·(X·Y): where the product's rows are shorter than X's, fewer values are scaled.
     fn rows_past_matrices(&mut self, node: NodeId) -> bool {
-        let Node { op, inputs, shape: [batch, rows, columns], .. } = &self.nodes[node];
-        let (Some(op), &[matrix, other]) = (op.downcast_ref::<MatrixProduct>(), &inputs[..]) else {
-            return false;
-        };
-        let ([batch, rows, columns], [_, _, inner]) = ([*batch, *rows, *columns], self.nodes[matrix].shape);
-        if op.transposed[0] || columns >= inner {
-            return false;
-        }
-        let mut scaled = matrix;
-        while self.uses[scaled].count == 1 && matches!(self.rearrange(scaled), Some(Rearrange::Reshape)) {
-            scaled = self.nodes[scaled].inputs[0];
-        }
-        let Node { op: scaling, inputs, shape, .. } = &self.nodes[scaled];
-        let (Some(Product { offsets: [0.0, 0.0], .. }), &[values, numbers]) =
-            (scaling.downcast_ref(), &inputs[..])
-        else {
-            return false;
-        };
-        let by_row = self.nodes[numbers].shape == [batch * rows, 1, 1] && shape[0] == batch * rows;
-        if !by_row || self.uses[scaled].count != 1 || values == numbers {
-            return false;
-        }
-        let (product, scaling) = (Op::from(op.clone()), scaling.clone());
-        let [own, rows_own] = [&self.nodes[node].name, &self.nodes[scaled].name].map(String::clone);
-        let mut add = |name: &str, op: Op, inputs: Vec<NodeId>, shape: Shape| {
-            self.nodes.push(Node { name: name.into(), op, inputs, shape });
-            self.nodes.len() - 1
-        };
-        let values = add(&own, Rearrange::Reshape.into(), vec![values], [batch, rows, inner]);
-        let made = add(&own, product, vec![values, other], [batch, rows, columns]);
-        let made = add(&rows_own, Rearrange::Reshape.into(), vec![made], [batch * rows, columns, 1]);
-        let made = add(&rows_own, scaling, vec![made, numbers], [batch * rows, columns, 1]);
-        self.nodes[node] = Node {
-            name: own,
-            op: Rearrange::Reshape.into(),
-            inputs: vec![made],
-            shape: [batch, rows, columns],
-        };
+        let once = |id: NodeId| self.uses[id].count == 1;
+        let Some((last, made)) = scaled_behind(&self.nodes, &once, node) else { return false };
+        self.nodes.extend(made);
+        self.nodes[node] = last;
         true
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod einsum;
 pub(crate) mod float;
 pub(crate) mod onnx;
+pub(crate) mod rows;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
