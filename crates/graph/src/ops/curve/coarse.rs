@@ -22,8 +22,8 @@ use std::sync::Arc;
 use jaguar_mpc::semantics::Pieces;
 use jaguar_mpc::{CurveParams, Elementwise, Nonlinear};
 
-use super::fit::{At, End, NOT_MISSED, PLACES, TRIED, missed};
 use super::Lines;
+use super::fit::{At, End, NOT_MISSED, PLACES, TRIED, missed};
 use crate::network::{self, DEFAULT_GUARD_BITS};
 use crate::ops::operator::Numbered;
 
@@ -84,8 +84,10 @@ impl Sought<'_> {
         let beyond = self.beyond.unwrap_or(BEYOND * self.most);
         (log2 + 1..=self.bits - 2).find_map(|domain| {
             let inner = f64::from(domain - 1).exp2() - f64::from(domain - log2 + 1).exp2();
-            let ends =
-                [End::within(self.at, 0.0, -inner, -most, beyond)?, End::within(self.at, slope, inner, most, beyond)?];
+            let ends = [
+                End::within(self.at, 0.0, -inner, -most, beyond)?,
+                End::within(self.at, slope, inner, most, beyond)?,
+            ];
             let samples = Samples::new(self, domain, log2);
             let (nodes, error) = self.coarsest(&samples, Some(&ends))?;
             self.found::<true>(&nodes, error)
@@ -256,7 +258,8 @@ mod tests {
                 let mut last = f64::INFINITY;
                 for coarse in [1, 3, 5] {
                     let most = 1.25 * f64::from(1 << coarse);
-                    let sought = Sought { at: &at, bits, most, beyond: None, least: f64::NEG_INFINITY, slope };
+                    let sought =
+                        Sought { at: &at, bits, most, beyond: None, least: f64::NEG_INFINITY, slope };
                     let Some((op, error)) = sought.cheapest() else { continue };
                     let pieces = pieces_of(&op);
                     op.check(bits).unwrap();
@@ -273,7 +276,10 @@ mod tests {
                     let width = 1i64 << pieces.low;
                     let whole = |x: i64| !at((x - width) as f64).1 && !at((x + width) as f64).1;
                     let worst = (-end..end).step_by(step).filter(|&x| whole(x)).map(off).fold(0.0, f64::max);
-                    assert!(worst <= error * 1.02 + 0.05, "{name} up to {seen}, {bits} bits: {worst}, {error}");
+                    assert!(
+                        worst <= error * 1.02 + 0.05,
+                        "{name} up to {seen}, {bits} bits: {worst}, {error}"
+                    );
                     let mut guarded = op.clone();
                     guarded.rescale(8).unwrap();
                     guarded.check(bits + 8).unwrap();
@@ -281,7 +287,10 @@ mod tests {
                         assert_eq!(pieces_of(&guarded).line(x << 8), pieces.line(x) << 8);
                     }
                     let (on, takes) = (op.is::<Straight>(), bytes(pieces, bits + 8).unwrap());
-                    println!("{name} up to {seen}, {bits} bits, 2^{coarse}: {}, {worst:.1}, {takes:.0} bytes", op.describe());
+                    println!(
+                        "{name} up to {seen}, {bits} bits, 2^{coarse}: {}, {worst:.1}, {takes:.0} bytes",
+                        op.describe()
+                    );
                     assert!(takes <= last, "{name} up to {seen}, {bits} bits: {takes} bytes, and {last}");
                     last = takes;
                     ends += usize::from(on);

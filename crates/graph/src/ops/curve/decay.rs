@@ -168,7 +168,10 @@ mod tests {
                 let lines: &Straight = op.downcast_ref().unwrap();
                 let most = (5.0 * f64::from(1 << coarse)).min(one / 800.0);
                 let [pieces, all] = [lines, &fine].map(|lines| lines.offsets.len());
-                assert!(error <= most && pieces <= if coarse < 3 { all } else { all / 2 }, "{coarse}: {pieces}");
+                assert!(
+                    error <= most && pieces <= if coarse < 3 { all } else { all / 2 },
+                    "{coarse}: {pieces}"
+                );
                 lines.check(bits).unwrap();
                 let pieces = lines.pieces();
                 let at = |x: i64| pieces.line(x) as f64 / f64::from(pieces.shift).exp2();

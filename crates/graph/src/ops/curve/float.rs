@@ -1,8 +1,8 @@
 //! A curve in floating point.
 
 pub use super::bend::{Band, Cap, Power};
-pub use super::decay::Decay;
 use super::coarse::Sought;
+pub use super::decay::Decay;
 use super::fit::{MANY, MOST, between};
 pub use super::function::{Function, Primitive};
 use crate::float::{Demand, FloatOperands, FloatOperator, Op};
@@ -26,7 +26,8 @@ impl Curve {
             let most = MOST * f64::from(known.coarse).exp2();
             let at = |x: f64| between(&self.function, scales, known.bits, x);
             let slope = super::Straight::slope_above(&self.function, scales, known.bits);
-            let sought = Sought { at: &at, bits: known.bits, most, beyond: None, least: f64::NEG_INFINITY, slope };
+            let sought =
+                Sought { at: &at, bits: known.bits, most, beyond: None, least: f64::NEG_INFINITY, slope };
             if let Some(found) = sought.cheapest() {
                 return Some(found);
             }
