@@ -72,6 +72,22 @@ pub(crate) fn chosen(
     Ok((leverage, chosen))
 }
 
+/// How much a hidden unit of this model weighs.
+pub(crate) fn weighed(
+    options: &Options,
+    model: &Model,
+    samples: &[Vec<f32>],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<f64, CompileError> {
+    let every = samples.len().div_ceil(WEIGHED).max(1);
+    let network = &model.network;
+    let inputs = samples.iter().step_by(every).map(|s| network.input.quantise(s, network.activation_bits));
+    let inputs: Vec<Vec<i64>> = inputs.collect();
+    tell(Event::Weighing(0, inputs.len()));
+    let mut heard = |done| tell(Event::Weighing(done, inputs.len()));
+    Ok(leverage(options.cpu, model, &inputs, &mut heard)?)
+}
+
 /// How much a hidden unit weighs, and the widths that are to be tried, narrow ones first.
 fn widths(
     options: &Options,
@@ -85,13 +101,8 @@ fn widths(
         Widths::Among(bits) => bits.clone().collect(),
     };
     let (model, report) = first_that_can_be(&bits, but_for_width, calibrated)?;
-    let every = samples.len().div_ceil(WEIGHED).max(1);
+    let leverage = weighed(options, &model, samples, tell)?;
     let network = &model.network;
-    let inputs = samples.iter().step_by(every).map(|s| network.input.quantise(s, network.activation_bits));
-    let inputs: Vec<Vec<i64>> = inputs.collect();
-    tell(Event::Weighing(0, inputs.len()));
-    let mut heard = |done| tell(Event::Weighing(done, inputs.len()));
-    let leverage = leverage(options.cpu, &model, &inputs, &mut heard)?;
 
     let with = |hiding| move |activation_bits| Width { activation_bits, hiding };
     let widths = match options.hide {

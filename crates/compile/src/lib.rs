@@ -546,9 +546,14 @@ pub fn compile(
     };
     let chosen = fewest_curve_bits(&calibrated, &but_for_width, chosen, options.bound, &mut tried)?;
     let Chosen { width, mut model, report, held_out, curve_bits, .. } = chosen;
-    if let Some(bits) = curve_bits {
-        tell(Event::CurvesChosen(bits, &held_out));
-    }
+    // (Coarse lines have other slopes.)
+    let leverage = match curve_bits {
+        Some(bits) => {
+            tell(Event::CurvesChosen(bits, &held_out));
+            leverage.max(hide::weighed(options, &model, samples, tell)?)
+        }
+        None => leverage,
+    };
     model.leverage = Some(leverage);
     if let Hide::For(asked) = options.hide
         && let found = hidden_for(width.hiding.noise_bits, leverage)
