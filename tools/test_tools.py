@@ -445,6 +445,11 @@ class Capacity(unittest.TestCase):
         told = capacity.simulate(1, model, [(0.0, 0), (0.0, 1), (0.0, 2), (0.0, 3)], 2)
         self.assertEqual([round(seconds, 6) for _, seconds, _ in told], [3.0] * 4)
 
+    def test_a_row_is_found_by_its_name(self) -> None:
+        table = {"header": ["network", "s"], "rows": [["tail", "1"], ["k3-d20-w1", "2"]]}
+        self.assertEqual(capacity.row_of(table, "network", "k3-d20-w1")["s"], "2")
+        self.assertRaises(KeyError, capacity.row_of, table, "network", "k3")
+
     def test_a_months_bytes_cost_less_the_more_they_are(self) -> None:
         self.assertAlmostEqual(capacity.egress(10_000), 900)
         self.assertAlmostEqual(capacity.egress(60_000), 900 + 40_000 * 0.085 + 10_000 * 0.07)
