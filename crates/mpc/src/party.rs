@@ -375,9 +375,14 @@ impl<S: CotSource + ?Sized> Party<S> {
         // (Some may have been drawn for several that have not asked for all of them.)
         let owed = self.ahead.promised.saturating_sub(self.stocks[1][Width::Bit as usize].left() as u64);
         let want = ahead(threads::count()).min(usize::try_from(owed).unwrap_or(usize::MAX));
-        let more = want.saturating_sub(self.ahead.left());
+        let mut more = want.saturating_sub(self.ahead.left());
         if more > want / 2 {
-            self.make_ahead(chan, more)?;
+            // In pieces, whose room serves again when they are used up.
+            while more > 0 {
+                let piece = more.min(AHEAD);
+                self.make_ahead(chan, piece)?;
+                more -= piece;
+            }
         }
         Ok(())
     }
@@ -633,6 +638,9 @@ mod tests {
             let (got, asked, left) = in_turn(&draws, true);
             assert!(got == want);
             assert_eq!((asked.iter().sum::<usize>(), left), (all, 0), "{asked:?}");
+            // Room for a piece, or for one draw, serves all of them.
+            let largest = draws.iter().map(|(own, _)| *own).max().unwrap_or(0);
+            assert!(asked.iter().all(|&n| n <= largest.max(AHEAD)), "{asked:?}");
             // Before the second of its own draws, much of what follows is there.
             assert!(asked.len() < draws.len() || asked[1] >= AHEAD / 2, "{asked:?}");
         }
