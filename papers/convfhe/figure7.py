@@ -191,6 +191,8 @@ def record(results: dict[str, Any], commit: str, figures: Path) -> dict[str, Any
     at = table["header"].index("processor")
     measured = {row[0]: float(row[at]) for row in table["rows"]}
     plans = json.loads((figures / "convfhe-plans.json").read_text())["figures"]["plans"]
+    if len({network["epochs"] for network in results["networks"]}) != 1:
+        raise SystemExit("figure7: its networks were trained for different numbers of epochs, or there are none")
     rows = networks(results, measured, plans)
     trained = [row for row in rows if row["right"]]
     options = results["options"]

@@ -315,7 +315,14 @@ def main() -> int:
         if unknown := set(args.only) - {v.name for v in variants}:
             parser.error(f"there is no {', '.join(sorted(unknown))}")
         variants = [v for v in variants if v.name in args.only]
-    data, test = read(args.data, train=True).first(args.samples), read(args.data, train=False).first(args.samples)
+    if unknown := set(args.keep) - {f"k{k}-d{d}-w{w}" for w in WIDTHS for d in DEPTHS for k in KERNELS}:
+        parser.error(f"there is no {', '.join(sorted(unknown))} to keep")
+    data, test = read(args.data, train=True).first(args.samples), read(args.data, train=False)
+    test = test.first(args.samples and min(args.samples, len(test)))
+    if len(data) < args.batch:
+        parser.error(f"{len(data)} pictures are no batch of {args.batch}")
+    for path in filter(None, [args.out, args.weights]):
+        path.parent.mkdir(parents=True, exist_ok=True)
     say(f"{len(data)} pictures of {data.source.name}, {len(test)} of the test; {device}, torch {torch.__version__}")
     options = Options(epochs=args.epochs, batch=args.batch, rate=args.rate, warmup=args.warmup)
     shared = Shared(data, args.seeds, options, device, torch.bfloat16 if cuda else torch.float32)
@@ -360,7 +367,7 @@ def main() -> int:
         "torch": str(torch.__version__),
         "command": " ".join(["train_convfhe.py", *sys.argv[1:]]),
         "options": {
-            "epochs": epochs, "batch": args.batch, "rate": args.rate, "warmup": args.warmup, "momentum": options.momentum,
+            "epochs": epoch, "batch": args.batch, "rate": args.rate, "warmup": args.warmup, "momentum": options.momentum,
             "weight_decay": options.weight_decay, "bf16": cuda, "training_pictures": len(data), "test_pictures": len(test),
         },
         "seconds": round(trained_seconds, 1),

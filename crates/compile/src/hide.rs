@@ -11,9 +11,11 @@
 
 use jaguar_graph::leverage::leverage;
 use jaguar_graph::network::{
-    DEFAULT_HIDDEN_FOR, Hiding, LEAST_NOISE_BITS, MAX_NOISE_BITS, Model, NOISE_MARGIN,
+    DEFAULT_HIDDEN_FOR, Hiding, LEAST_NOISE_BITS, MAX_NOISE_BITS, Model, NOISE_MARGIN, hidden_for,
 };
-use jaguar_graph::quantise::{self, Chosen, QuantiseError, Report, Samples, Trial, Width, narrowest};
+use jaguar_graph::quantise::{
+    self, Chosen, QuantiseError, Report, Samples, Trial, Width, fewest_curve_bits, narrowest,
+};
 
 use crate::{CompileError, Event, Options, Widths};
 
@@ -72,8 +74,34 @@ pub(crate) fn chosen(
     Ok((leverage, chosen))
 }
 
+/// Curves as coarse as answers allow. Their lines have other slopes, so hidden units weigh something else: where that is so much that they
+/// stay hidden for fewer queries than were asked for, and fine lines do better, those stay.
+pub(crate) fn with_coarse_curves(
+    options: &Options,
+    but_for_width: &quantise::Options,
+    calibrated: &Samples<'_>,
+    samples: &[Vec<f32>],
+    (leverage, fine): (f64, Chosen),
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(f64, Chosen), CompileError> {
+    let mut tried = |trial: Trial<'_>| match trial {
+        Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
+        Trial::Curves(bits, found) => tell(Event::TriedCurves(bits, found)),
+        Trial::Width(..) => (),
+    };
+    let coarse = fewest_curve_bits(calibrated, but_for_width, fine.clone(), options.bound, &mut tried)?;
+    let Some(bits) = coarse.curve_bits else { return Ok((leverage, fine)) };
+    let with_them = leverage.max(weighed(options, &coarse.model, samples, tell)?);
+    let [before, now] = [leverage, with_them].map(|it| hidden_for(coarse.width.hiding.noise_bits, it));
+    if matches!(options.hide, Hide::For(asked) if asked > 1.0 && now < asked.min(before)) {
+        return Ok((leverage, fine));
+    }
+    tell(Event::CurvesChosen(bits, &coarse.held_out));
+    Ok((with_them, coarse))
+}
+
 /// How much a hidden unit of this model weighs.
-pub(crate) fn weighed(
+fn weighed(
     options: &Options,
     model: &Model,
     samples: &[Vec<f32>],

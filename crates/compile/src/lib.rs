@@ -24,9 +24,7 @@ use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, privat
 use jaguar_graph::bundle::{Bundle, BundleError};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Hiding, ImageSpec, Model, Network, Seen, Shape, hidden_for, may_guard};
-use jaguar_graph::quantise::{
-    self, Chosen, Oddity, QuantiseError, Report, Samples, Trial, Width, fewest_curve_bits,
-};
+use jaguar_graph::quantise::{self, Chosen, Oddity, QuantiseError, Report, Samples, Width};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SearchStage, SignsError};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
@@ -539,21 +537,14 @@ pub fn compile(
             (chosen, Some(classes))
         }
     };
-    let mut tried = |trial: Trial<'_>| match trial {
-        Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
-        Trial::Curves(bits, found) => tell(Event::TriedCurves(bits, found)),
-        Trial::Width(..) => (),
-    };
-    let chosen = fewest_curve_bits(&calibrated, &but_for_width, chosen, options.bound, &mut tried)?;
-    let Chosen { width, mut model, report, held_out, curve_bits, .. } = chosen;
-    // (Coarse lines have other slopes.)
-    let leverage = match curve_bits {
-        Some(bits) => {
-            tell(Event::CurvesChosen(bits, &held_out));
-            leverage.max(hide::weighed(options, &model, samples, tell)?)
+    // (What labelled pictures chose was counted with lines that are as fine as can be.)
+    let (leverage, chosen) = match classes {
+        Some(_) => (leverage, chosen),
+        None => {
+            hide::with_coarse_curves(options, &but_for_width, &calibrated, samples, (leverage, chosen), tell)?
         }
-        None => leverage,
     };
+    let Chosen { width, mut model, report, held_out, .. } = chosen;
     model.leverage = Some(leverage);
     if let Hide::For(asked) = options.hide
         && let found = hidden_for(width.hiding.noise_bits, leverage)

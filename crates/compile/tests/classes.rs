@@ -135,6 +135,27 @@ fn the_fewest_bits_that_keep_the_loss_are_taken() {
     assert!(others.iter().any(|c| c.pictures < 200));
 }
 
+/// Curves get coarser lines where answers allow it; not where labelled pictures chose, which were counted with fine ones.
+#[test]
+fn curves_stay_fine_where_classes_chose() {
+    let (graph, folder) = (graph("vision_transformer_17.onnx"), Folder::new("curves"));
+    let samples: Vec<Vec<f32>> = (0..10).map(|i| input(&graph, i)).collect();
+    let chosen = |by_class: Option<ByClass>| {
+        let mut bits = None;
+        let options = Options { by_class, widths: Widths::Bits(20), ..Options::default() };
+        let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| {
+            if let Event::CurvesChosen(found, _) = event {
+                bits = Some(found);
+            }
+        });
+        (bits, compiled.expect("it compiles").bundle.model.hidden_for().expect("measured"))
+    };
+    let (bits, hidden_for) = chosen(None);
+    assert!(bits.is_some_and(|bits| bits < 20) && hidden_for >= 1e6, "{bits:?}, {hidden_for}");
+    let pictures = labelled(&graph, &folder, 20, 21);
+    assert_eq!(chosen(Some(ByClass { pictures, loss: 0.2 })).0, None);
+}
+
 #[test]
 fn what_no_width_keeps_is_told() {
     let (graph, folder) = (classifier(), Folder::new("none"));

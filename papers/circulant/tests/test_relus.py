@@ -381,7 +381,18 @@ def test_the_command_line(data_folder: Path, trained: Path, tmp_path: Path, caps
     again = f"linearise --model {tmp_path}/b/final.pt --limit {NUMBER}=5000 --out {tmp_path}/c {run}"
     assert call(again) == 1 and "--teacher" in capsys.readouterr().err
     assert call(f"{again} --teacher {trained}") == 0
-    assert call(f"linearise --model {trained} --times 0.5 --out {tmp_path}/d {run}") == 1
+    for wrong in (
+        "--times 0.5",
+        "--times nan",
+        "--limit relus=nan",
+        "--times 5 --search-rate 0",
+        "--times 5 --pace -1",
+    ):
+        with pytest.raises(SystemExit):
+            call(f"linearise --model {trained} {wrong} --out {tmp_path}/d {run}")
+        assert "expected a number" in capsys.readouterr().err
+    assert call(f"linearise --model {trained} --times 5 {costs} --out {tmp_path}/d {run}") == 1
+    assert "--costs says nothing" in capsys.readouterr().err
     assert call(f"export --model {tmp_path}/c/final.pt --out {tmp_path}/c.onnx") == 0
     written = sum(relus_of(tmp_path / "c.onnx").values())
     assert 0 < written <= 5000 and written == json.loads((tmp_path / "c" / "relus.json").read_text())["relus"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -107,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--model", type=Path, required=True, help="final.pt: of a dense network, or of this command")
     one.add_argument("--teacher", type=Path, help="final.pt of the dense network (default --model)")
     which = one.add_mutually_exclusive_group(required=True)
-    which.add_argument("--times", type=float, help="so many times fewer ReLUs than the network has when all are kept")
+    which.add_argument("--times", type=_times, help="so many times fewer ReLUs than the network has when all are kept")
     which.add_argument(
         "--limit",
         type=_relu_limit,
@@ -166,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     one = command("compare-relus", _compare_relus, "Dense and with fewer ReLUs over several seeds; continues.")
     _network(one)
     _training(one, epochs=30, rate=0.1)
-    one.add_argument("--times", type=float, nargs="+", default=[5, 10], help="how many times fewer (default 5 10)")
+    one.add_argument("--times", type=_times, nargs="+", default=[5, 10], help="how many times fewer (default 5 10)")
     units = [str(unit) for unit in Unit]
     one.add_argument(
         "--units", choices=units, nargs="+", default=["channel"], help="what gates are for (default channel)"
@@ -190,6 +191,20 @@ def _count(text: str) -> int:
     return value
 
 
+def _positive(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError("expected a number above 0")
+    return value
+
+
+def _times(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value >= 1):
+        raise argparse.ArgumentTypeError("expected a number from 1 on")
+    return value
+
+
 def _limit(text: str) -> tuple[str, float]:
     measure, _, number = text.partition("=")
     if measure not in MEASURES:
@@ -199,14 +214,16 @@ def _limit(text: str) -> tuple[str, float]:
 
 def _gates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--search-epochs", type=_count, default=10, help="with gates (default 10)")
-    parser.add_argument("--search-rate", type=float, default=0.02, help="of the weights meanwhile (default 0.02)")
-    parser.add_argument("--pace", type=float, default=40.0, help="how far gates move in all (default 40)")
+    parser.add_argument("--search-rate", type=_positive, default=0.02, help="of the weights meanwhile (default 0.02)")
+    parser.add_argument("--pace", type=_positive, default=40.0, help="how far gates move in all (default 40)")
 
 
 def _relu_limit(text: str) -> tuple[str, float]:
     measure, _, number = text.partition("=")
     if measure not in (NUMBER, *PLANNED):
         raise argparse.ArgumentTypeError(f"expected one of {', '.join((NUMBER, *PLANNED))} before the =")
+    if not math.isfinite(float(number)):
+        raise argparse.ArgumentTypeError("expected a number behind the =")
     return measure, float(number)
 
 
@@ -425,9 +442,9 @@ def _linearise(args: argparse.Namespace) -> None:
 
 def _bound(args: argparse.Namespace, network: torch.nn.Module, inputs: int) -> tuple[Prices, float]:
     """What each ReLU costs, and how much all may."""
+    if args.costs is not None and (args.times is not None or args.limit[0] == NUMBER):
+        raise UsageError("--costs says nothing about a number of ReLUs")
     if args.times is not None:
-        if not args.times >= 1:
-            raise UsageError("--times is from 1 on")
         return by_number(network, inputs), sum(
             count(all_kept(network, Unit.CHANNEL, inputs), inputs).values()
         ) // args.times

@@ -188,7 +188,7 @@ def values_of_each(module: GatedReLU) -> int:
 
 @torch.no_grad()
 def chosen(network: nn.Module, search: Search) -> dict[str, Tensor]:
-    """Masks within the bound: the gates that are most open. Raises SearchError where the bound allows none at all."""
+    """Masks within the bound: the gates that are most open."""
     named = list(each_gate(network))
     gates = torch.cat([module.gate.flatten() for _, module in named]).cpu()
     costs = torch.cat(
