@@ -23,15 +23,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from capacity import threads_of
+from operator_parts import free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 # Queries that are asked before those that count.
 WARM = 2
-
-
-def processor(pid: int) -> float:
-    """Seconds that a process has had, in itself and for the system. Linux only."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def reachable(port: int) -> bool:
@@ -40,12 +37,6 @@ def reachable(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def bytes_of(answer: dict[str, Any]) -> int:
@@ -77,13 +68,13 @@ def turn(jaguar: Path, model: Path, inputs: list[Path], cache: Path, wait: float
             before = (0.0, 0.0)
             for number, path in enumerate(inputs):
                 if number == WARM:
-                    before = (processor(server.pid) + processor(client.pid), time.monotonic())
+                    before = (threads_of(server.pid) + threads_of(client.pid), time.monotonic())
                 print(path, file=client.stdin, flush=True)
                 line = client.stdout.readline()
                 if not line:
                     raise RuntimeError("the client gave no answer")
                 answers.append(json.loads(line))
-            after = (processor(server.pid) + processor(client.pid), time.monotonic())
+            after = (threads_of(server.pid) + threads_of(client.pid), time.monotonic())
         except (RuntimeError, OSError, ValueError, KeyError) as error:
             said.seek(0)
             raise RuntimeError(f"{model}: {error}\n{said.read()}") from None

@@ -89,8 +89,8 @@ pub(crate) fn with_coarse_curves(
         Trial::Curves(bits, found) => tell(Event::TriedCurves(bits, found)),
         Trial::Width(..) => (),
     };
-    let coarse = fewest_curve_bits(calibrated, but_for_width, fine.clone(), options.bound, &mut tried)?;
-    let Some(bits) = coarse.curve_bits else { return Ok((leverage, fine)) };
+    let found = fewest_curve_bits(calibrated, but_for_width, &fine, options.bound, &mut tried)?;
+    let Some((bits, coarse)) = found else { return Ok((leverage, fine)) };
     let with_them = leverage.max(weighed(options, &coarse.model, samples, tell)?);
     let [before, now] = [leverage, with_them].map(|it| hidden_for(coarse.width.hiding.noise_bits, it));
     if matches!(options.hide, Hide::For(asked) if asked > 1.0 && now < asked.min(before)) {

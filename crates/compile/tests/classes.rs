@@ -156,6 +156,33 @@ fn curves_stay_fine_where_classes_chose() {
     assert_eq!(chosen(Some(ByClass { pictures, loss: 0.2 })).0, None);
 }
 
+/// Coarse lines stay out where hidden values would stay hidden for fewer queries than was asked for, and fine lines hide them for as many.
+#[test]
+fn curves_stay_fine_where_coarse_ones_hide_less() {
+    let graph = graph("vision_transformer_17.onnx");
+    let samples: Vec<Vec<f32>> = (0..10).map(|i| input(&graph, i)).collect();
+    // Whether lines are coarse, ‖J‖, for how many queries that hides, and whether these are too few.
+    let chosen = |queries: f64, bound: f64| {
+        let mut coarse = false;
+        let options =
+            Options { bound, hide: Hide::For(queries), widths: Widths::Bits(20), ..Options::default() };
+        let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| {
+            coarse |= matches!(event, Event::CurvesChosen(..));
+        });
+        let compiled = compiled.expect("it compiles");
+        let model = &compiled.bundle.model;
+        let told = compiled.warnings.iter().any(|warning| matches!(warning, Warning::HiddenFor { .. }));
+        (coarse, model.leverage.expect("measured"), model.hidden_for().expect("measured"), told)
+    };
+    let (without, fine, ..) = chosen(1e6, 0.001);
+    let (with, leverage, hidden_for, _) = chosen(1e6, 0.01);
+    assert!(with && !without && leverage > fine, "{with} {without} {leverage} {fine}");
+    // The same noise hides for more queries than these with fine lines, and for fewer with coarse ones.
+    let asked = hidden_for * leverage / fine;
+    let (coarse, _, hidden_for, told) = chosen(asked, 0.01);
+    assert!(!coarse && hidden_for >= asked && !told, "{coarse} {hidden_for} of {asked}");
+}
+
 #[test]
 fn what_no_width_keeps_is_told() {
     let (graph, folder) = (classifier(), Folder::new("none"));

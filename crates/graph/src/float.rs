@@ -196,6 +196,11 @@ pub trait FloatOperator: Instance {
         0.0
     }
 
+    /// Whether the integer operation depends on [`Known::coarse`].
+    fn heeds_coarse(&self) -> bool {
+        false
+    }
+
     /// What it demands of the scale of its value.
     fn demands(&self) -> Demand;
 

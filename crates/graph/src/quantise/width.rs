@@ -174,8 +174,6 @@ pub struct Chosen {
     pub held_out: Agreement,
     /// Whether the bound is kept. If no width keeps it, the one with the smallest error is chosen.
     pub kept: bool,
-    /// [`Options::curve_bits`], where fewer than the width has are enough ([`fewest_curve_bits`]).
-    pub curve_bits: Option<u32>,
 }
 
 /// How far the search for a width is.
@@ -231,7 +229,7 @@ pub fn narrowest(
         }));
     };
     let (model, report) = samples.quantise(&width.of(options))?;
-    Ok(Chosen { width, model, report, held_out, kept, curve_bits: options.curve_bits })
+    Ok(Chosen { width, model, report, held_out, kept })
 }
 
 /// By how many bits curves may be coarser than other values at most.
@@ -242,25 +240,27 @@ const OF_BOUND: f64 = 0.5;
 
 /// The fewest bits of curves ([`Options::curve_bits`]) with which the network of the width that was `chosen` is off by `bound` at most, of which
 /// curves take no more than half: squares of what answers are off by add up. If it is farther off already, curves add nothing. No more
-/// values are out of range, and no fewer inputs have the float network's class. Other options are as given. `tried` hears how far the
-/// trials are.
+/// values are out of range, and no fewer inputs have the float network's class; and the network. `None` where no fewer are enough, or none
+/// would change the network. Other options are as given. `tried` hears how far the trials are.
 ///
 /// # Errors
 /// As [`super::calibrate`].
 pub fn fewest_curve_bits(
     samples: &Samples<'_>,
     options: &Options,
-    chosen: Chosen,
+    chosen: &Chosen,
     bound: f64,
     tried: &mut dyn FnMut(Trial<'_>),
-) -> Result<Chosen, QuantiseError> {
+) -> Result<Option<(u32, Chosen)>, QuantiseError> {
+    if !samples.graph.nodes.iter().any(|node| node.op.heeds_coarse()) {
+        return Ok(None);
+    }
     let options = chosen.width.of(options);
     let bits = options.activation_bits;
     let with = |curve_bits: u32| Options { curve_bits: Some(curve_bits), ..options.clone() };
     let (mut fewest, mut enough) = (bits - MOST_COARSE.min(bits), bits);
-    // (A network without such curves is the same.)
     if samples.quantise(&with(fewest))?.0 == chosen.model {
-        return Ok(chosen);
+        return Ok(None);
     }
     let fine = chosen.held_out.worst_relative_error;
     let most = fine.hypot(OF_BOUND * bound).min(bound).max(fine);
@@ -278,9 +278,9 @@ pub fn fewest_curve_bits(
             fewest = middle + 1;
         }
     }
-    let Some(held_out) = best else { return Ok(chosen) };
+    let Some(held_out) = best else { return Ok(None) };
     let (model, report) = samples.quantise(&with(enough))?;
-    Ok(Chosen { model, report, held_out, curve_bits: Some(enough), ..chosen })
+    Ok(Some((enough, Chosen { model, report, held_out, width: chosen.width, kept: chosen.kept })))
 }
 
 /// Any will do; a fixed one makes the choice reproducible.

@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -498,6 +498,16 @@ def _front(args: argparse.Namespace) -> None:
     print(f"{args.out}: {len(points)} networks")
 
 
+def _kept_in(path: Path) -> Callable[[dict[str, Any]], None]:
+    """What writes results there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(results: dict[str, Any]) -> None:
+        path.write_text(json.dumps(results, indent=1) + "\n")
+
+    return keep
+
+
 def _compare(args: argparse.Namespace) -> None:
     data, test = _splits(args)
     dense = _options(args)
@@ -526,12 +536,7 @@ def _compare(args: argparse.Namespace) -> None:
         watch=args.test_samples or len(test),
         device=device_named(args.device),
     )
-    args.results.parent.mkdir(parents=True, exist_ok=True)
-
-    def keep(results: dict[str, Any]) -> None:
-        args.results.write_text(json.dumps(results, indent=1) + "\n")
-
-    _print(compare(args.out, comparison, data, test, args.seeds, keep, not args.quiet))
+    _print(compare(args.out, comparison, data, test, args.seeds, _kept_in(args.results), not args.quiet))
 
 
 def _compare_relus(args: argparse.Namespace) -> None:
@@ -549,12 +554,7 @@ def _compare_relus(args: argparse.Namespace) -> None:
         watch=args.test_samples or len(test),
         device=device_named(args.device),
     )
-    args.results.parent.mkdir(parents=True, exist_ok=True)
-
-    def keep(results: dict[str, Any]) -> None:
-        args.results.write_text(json.dumps(results, indent=1) + "\n")
-
-    _print(compare_fewer(args.out, comparison, data, test, args.seeds, keep, not args.quiet))
+    _print(compare_fewer(args.out, comparison, data, test, args.seeds, _kept_in(args.results), not args.quiet))
 
 
 def _merge(args: argparse.Namespace) -> None:

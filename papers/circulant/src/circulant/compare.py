@@ -148,19 +148,10 @@ def compare(
     data, test = data.to(c.device), test.to(c.device)
     watched = test.first(c.watch)
 
-    def add(**run: Any) -> None:
-        results["runs"].append(run)
-        results["summary"] = _summary(results["runs"])
-        keep(results)
-
+    add = _adding(results, keep)
     for seed in seeds:
         inside = folder / f"seed{seed}"
-        torch.manual_seed(seed)
-        options = replace(c.dense, seed=seed)
-        # Drawn on the processor: the same weights to begin with on every device.
-        fresh = c.architecture.build().to(c.device)
-        curves = train(inside / "dense", c.architecture, fresh, data, watched, options, None, progress)
-        dense = load_network(inside / "dense" / "final.pt")[1].to(c.device)
+        dense, curves = _dense(inside / "dense", c, seed, data, watched, progress)
         everywhere = {name: 1 for name in c.costs.figures}
         add(seed=seed, name="dense", **_run(inside / "dense", dense, everywhere, c.costs, test, curves))
         samples = data.first(c.fisher_samples)
@@ -180,6 +171,29 @@ def compare(
             row = _run(run, changed, sizes, c.costs, test, curves)
             add(seed=seed, name=name, accuracy_before_tuning=before, **row)
     return results
+
+
+def _adding(results: dict[str, Any], keep: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
+    """What adds a run to the results, and its row to their summary; `keep` gets them then."""
+
+    def add(**run: Any) -> None:
+        results["runs"].append(run)
+        results["summary"] = _summary(results["runs"])
+        keep(results)
+
+    return add
+
+
+def _dense(
+    folder: Path, comparison: Comparison | Fewer, seed: int, data: Split, watched: Split, progress: bool
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The dense network of a seed as it was trained in `folder`, and its curves."""
+    c = comparison
+    torch.manual_seed(seed)
+    # Drawn on the processor: the same weights to begin with on every device.
+    fresh = c.architecture.build().to(c.device)
+    curves = train(folder, c.architecture, fresh, data, watched, replace(c.dense, seed=seed), None, progress)
+    return load_network(folder / "final.pt")[1].to(c.device), curves
 
 
 @dataclass(frozen=True)
@@ -228,6 +242,8 @@ def compare_fewer(
     data, test = data.to(c.device), test.to(c.device)
     watched = test.first(c.watch)
 
+    keep_run = _adding(results, keep)
+
     def add(
         seed: int, name: str, inside: Path, network: nn.Module, epochs: list[Any], seconds: float, **more: Any
     ) -> None:
@@ -242,17 +258,11 @@ def compare_fewer(
             "epochs": epochs,
             **more,
         }
-        results["runs"].append(run)
-        results["summary"] = _summary(results["runs"])
-        keep(results)
+        keep_run(**run)
 
     for seed in seeds:
         inside = folder / f"seed{seed}"
-        torch.manual_seed(seed)
-        fresh = c.architecture.build().to(c.device)
-        options = replace(c.dense, seed=seed)
-        curves = train(inside / "dense", c.architecture, fresh, data, watched, options, None, progress)
-        dense = load_network(inside / "dense" / "final.pt")[1].to(c.device)
+        dense, curves = _dense(inside / "dense", c, seed, data, watched, progress)
         add(seed, "dense", inside / "dense", dense, curves["epochs"], curves["cpu_seconds"])
         teacher = Teacher(dense)
         seeking, tuning = replace(c.seeking, seed=seed), replace(c.tuning, seed=seed)

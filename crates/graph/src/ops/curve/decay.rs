@@ -93,6 +93,10 @@ impl FloatOperator for Decay {
         Self::fitted(known).map_or(0.0, |(_, error)| if error <= near { error.min(MOST) } else { error })
     }
 
+    fn heeds_coarse(&self) -> bool {
+        true
+    }
+
     fn demands(&self) -> Demand {
         Demand::Told
     }

@@ -69,6 +69,10 @@ impl FloatOperator for Curve {
         self.fitted(known).map_or(0.0, |(_, error)| if error <= asked { error.min(MOST) } else { error })
     }
 
+    fn heeds_coarse(&self) -> bool {
+        true
+    }
+
     fn demands(&self) -> Demand {
         Demand::Told
     }
