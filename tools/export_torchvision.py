@@ -1,4 +1,4 @@
-"""Exports networks of torchvision with random weights, to try what runs and what it costs.
+"""Exports networks of torchvision and timm with random weights, to try what runs and what it costs.
 
     python3 -m venv .venv/torch
     .venv/torch/bin/pip install torch==2.8.0 torchvision==0.23.0 onnx==1.19.0 onnxruntime==1.31.1 onnxscript==0.7.2 \
@@ -8,7 +8,8 @@
 No package ships trained full-width weights of these networks. What private inference costs does not depend on
 the values, but a network whose activations vanish or explode would make its accuracy figures meaningless: so the
 weights are He-initialised from a fixed seed and the batch norms see a few batches of noise in training mode, after
-which every layer's outputs are of order one. torch's PyPI wheel needs its CUDA packages to be importable, GPU or
+which every layer's outputs are of order one. Where a library's own weights would let blocks do nothing, they are drawn
+anew (`random_weights.py`); norms of features have factors from 0.5 to 1.5. torch's PyPI wheel needs its CUDA packages to be importable, GPU or
 not: some 6 GB in all.
 
 Each file is checked with onnxruntime against torch, and lands in `models/torchvision/` (those of the benchmarks in
@@ -31,23 +32,28 @@ import onnxruntime
 import torch
 import torchvision
 
+from random_weights import liven
+
 SEED = 20260101
 MODELS = Path(__file__).resolve().parent.parent / "models"
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network at one input size. `options` are torchvision's own."""
+    """A network at one input size. `options` are its library's own."""
 
     name: str
     size: int
     options: dict = field(default_factory=dict)
     # For CIFAR's small pictures: a first convolution of 3x3 without a stride, no max-pool behind it, 10 classes.
     cifar: bool = False
+    # Of timm instead of torchvision.
+    timm: bool = False
 
     @property
     def file(self) -> str:
-        return f"{self.name}_cifar_{self.size}" if self.cifar else f"{self.name}_{self.size}"
+        name = self.name.removesuffix("_patch16_224")
+        return f"{name}_cifar_{self.size}" if self.cifar else f"{name}_{self.size}"
 
 
 # Where training has another head, it is left off.
@@ -79,6 +85,10 @@ NETWORKS = [
     Network("regnet_y_400mf", 224),
     Network("convnext_tiny", 224),
     Network("efficientnet_v2_s", 224),
+    Network("swin_t", 224),
+    Network("vit_tiny_patch16_224", 224, timm=True),
+    Network("deit_small_patch16_224", 224, timm=True),
+    Network("mobilevit_s", 256, timm=True),
     Network("resnet18", 32, cifar=True),
     Network("resnet50", 32, cifar=True),
     Network("resnet101", 32, cifar=True),
@@ -111,6 +121,10 @@ def noise(batch: int, size: int) -> torch.Tensor:
 def build(network: Network) -> torch.nn.Module:
     torch.manual_seed(SEED)
     classes = {"num_classes": 10} if network.cifar else {}
+    if network.timm:
+        import timm
+
+        return settle(timm.create_model(network.name, pretrained=False, **network.options), network.size)
     model = torchvision.models.get_model(network.name, weights=None, **network.options, **classes)
     if network.cifar:
         model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
@@ -121,11 +135,11 @@ def build(network: Network) -> torch.nn.Module:
 
 def settle(model: torch.nn.Module, size: int) -> torch.nn.Module:
     """The model with batch norms that have seen noise of `size` by `size`, ready to be exported."""
-    for name, parameter in model.named_parameters():
-        if name.endswith("layer_scale"):
-            # It starts at a millionth, with which a block would do nothing.
-            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    if any(isinstance(module, torch.nn.LayerNorm) for module in model.modules()):
+        liven(model)
     for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            torch.nn.init.uniform_(module.weight, 0.5, 1.5)
         if isinstance(module, torch.nn.BatchNorm2d):
             # Average over all batches alike instead of forgetting the first ones slowly.
             module.momentum = None
@@ -192,7 +206,7 @@ def export_named(about: str, networks: dict[str, tuple[Callable[[], torch.nn.Mod
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", help="networks by torchvision's names; all of them unless named")
+    parser.add_argument("names", nargs="*", help="networks by their libraries' names; all of them unless named")
     parser.add_argument("--variants", action="store_true", help="the small ones in other ways too")
     parser.add_argument("--to", type=Path, default=MODELS)
     args = parser.parse_args()
@@ -202,7 +216,8 @@ def main() -> int:
     wanted = [n for n in NETWORKS if not args.names or n.name in args.names]
     for network in wanted:
         model, x = build(network), noise(1, network.size)
-        export(model, x, folder / f"{network.file}.onnx", 13, False, False)
+        # (torch's older exporter has scaled dot products from opset 14 on.)
+        export(model, x, folder / f"{network.file}.onnx", 17 if network.timm else 13, False, False)
         if args.variants and network.size < 100:
             for name, way in VARIANTS.items():
                 export(model, x, folder / f"{network.file}_{name}.onnx", *way)

@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import multiprocessing
 import pickle
 import random
 import re
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -72,7 +74,7 @@ class Zoo(unittest.TestCase):
                 return answers[side]
 
             with mock.patch.object(zoo, "at", at):
-                return zoo.at_some_size(None, [32, 96, 224], "jaguar", Path("."))["state"], tried
+                return zoo.at_some_size(lambda side: None, [32, 96, 224], "jaguar", Path("."))["state"], tried
 
         shape = {"state": "refused", "kinds": ["other"], "why": ["a window larger than its input"]}
         curve = {"state": "refused", "kinds": ["exponentials, logarithms"]}
@@ -105,18 +107,43 @@ class Zoo(unittest.TestCase):
     def test_a_sample_counts_tags_not_networks(self):
         networks = {
             "a": {"state": "compiles", "off": 0.5, "tags": ["a.one", "a.two"]},
-            "b": {"state": "compiles", "off": 1.5, "tags": ["b.one"]},
+            "b": {"state": "compiles", "off": 1.5, "moves": 0.25, "tags": ["b.one"]},
             "c": {"state": "refused", "kinds": ["exponentials, logarithms"], "tags": ["c.one", "c.two", "c.three"]},
-            "d": {"state": zoo.OTHER_KIND, "tags": ["d.one", "d.two"]},
+            "d": {"state": "too large", "convolutional": False, "tags": ["d.one", "d.two"]},
             "e": {"state": zoo.UNTRIED, "tags": ["e.one", "e.two"]},
             "f": {"state": "compiles", "off": float("nan"), "tags": ["f.one"]},
         }
         told = zoo.sampled({"seed": 5, "of": 1826, "networks": networks})
         self.assertIn("11 of timm's 1826 pretrained tags, drawn with the seed 5; 9 were looked at, and 2 of these (22 %) compile", told)
-        for line in ("| compiles, within 1 % | 2 |", "| refused | 3 |", "| compiles, off by more | 2 |", "| not tried | 2 |"):
+        for line in ("| compiles, within 1 % | 2 | 0 |", "| refused | 3 | 0 |", "| compiles, off by more | 2 | 0 |", "or memory | 2 | 2 |", "| not tried | 2 |"):
             self.assertIn(line, told)
-        self.assertIn("Of what was refused: exponentials, logarithms 3.", told)
-        self.assertIn("b 1.5 %", told)
+        self.assertIn("- exponentials, logarithms: c (3 tags).", told)
+        self.assertIn("b 1.5 %, moves by 0.25 %; f nan %.", told)
+        self.assertIn("Too large: d.", told)
+
+    def test_trials_run_at_once_and_end_in_time(self):
+        class Asleep:
+            """A trial that tells after so many seconds, or never."""
+
+            def __init__(self, name):
+                self.name, self.limit = name, time.monotonic() + (0.4 if name == "slow" else 60)
+                self.pipe, theirs = multiprocessing.Pipe(duplex=False)
+                if name in ("first", "second"):
+                    theirs.send(name)
+                self.theirs, started[name] = theirs, time.monotonic()
+
+            def left(self):
+                return self.limit - time.monotonic()
+
+            def end(self):
+                return self.pipe.recv() if self.pipe.poll() else "too slow"
+
+        began, started = time.monotonic(), {}
+        names = ["endless", "first", "slow", "second", "third"]
+        told = [(trial.name, found) for trial, found in zoo.trials(names, Asleep, 3, began + 1)]
+        self.assertEqual(dict(told), {"first": "first", "second": "second", "slow": "too slow"})
+        self.assertLess(started["slow"] - began, 0.3, "three are begun at once")
+        self.assertGreater(time.monotonic() - began, 0.9, "what is not done is waited for until then")
 
 
 class Soak(unittest.TestCase):

@@ -12,6 +12,7 @@ For each network, by default those of `models/torchvision/`:
 3. the private answer beside that of onnxruntime. Of a model whose tail is left out (a detector's) it is the tail's: onnxruntime computes it of
    the private values.
 
+Networks are compiled first, `--at-once` of them side by side; then they are asked one after the other, so that a query has the machine for itself.
 `--record` adds a network to a file of figures, with its seconds and bytes, or puts it in the place of an earlier try. What a table has, `benchmark_tables.py` puts into the page.
 Needs what `tools/export_torchvision.py` needs, Pillow, and a release build of the command. Exits with 1 if a network fails or
 is off by 2 % of the spread of its logits or more.
@@ -27,6 +28,10 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -81,13 +86,34 @@ class Failure(Exception):
     """What a command said when it failed."""
 
 
-def run(command: list[str]) -> tuple[str, str]:
-    """What a command says, and what it warns of."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        last = [line for line in done.stderr.splitlines() if line.startswith("error")] or done.stderr.splitlines()
+@dataclass
+class Done:
+    """What a command said and warned of, how many seconds of processors it took, and how many GiB of memory at most."""
+
+    said: str
+    warned: str
+    seconds: float
+    peak: float
+
+
+def run(command: list[str], folder: Path, patience: float) -> Done:
+    """Runs a command for at most so many seconds."""
+    with (folder / "said").open("w+") as said, (folder / "warned").open("w+") as warned:
+        process = subprocess.Popen(command, stdout=said, stderr=warned)
+        clock = threading.Timer(patience, process.kill)
+        clock.start()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode, late = os.waitstatus_to_exitcode(status), not clock.is_alive()
+        clock.cancel()
+        said.seek(0)
+        warned.seek(0)
+        out, err = said.read(), warned.read()
+    if late:
+        raise Failure(f"compiling took more than {patience:.0f} s")
+    if process.returncode != 0:
+        last = [line for line in err.splitlines() if line.startswith("error")] or err.splitlines() or [f"status {process.returncode}"]
         raise Failure(" ".join(last[-1:]))
-    return done.stdout, done.stderr
+    return Done(out, err, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)
 
 
 def fixed(model: Path, size: tuple[int, int], path: Path) -> None:
@@ -129,24 +155,43 @@ def side(model: Path) -> tuple[int, int]:
     return int(height), int(width or height)
 
 
-def attempt(model: Path, pictures: list[Path], count: int, scaling: str, jaguar: str, folder: Path) -> dict:
-    """One network; a row of the table."""
+@dataclass
+class Compiled:
+    """A network that may be asked: its compiled model, onnxruntime's, and the pictures that had no part in compiling."""
+
+    folder: Path
+    bundle: Path
+    session: onnxruntime.InferenceSession
+    pictures: list[Path]
+    bits: str
+    tail: list[str]
+    done: Done
+
+
+def compiled(model: Path, pictures: list[Path], count: int, scaling: str, jaguar: str, folder: Path, patience: float) -> Compiled:
+    """Compiles one network."""
     size = side(model)
     fixed(model, size, folder / "fixed.onnx")
     session = onnxruntime.InferenceSession(folder / "fixed.onnx", providers=["CPUExecutionProvider"])
-    given = session.get_inputs()[0]
     tensors = []
     for index, picture in enumerate(pictures[:CALIBRATION + count]):
         path = folder / f"{index:02}.npy"
         np.save(path, tensor(picture, size, scaling))
         tensors.append(path)
     bundle = folder / "model.jaguar"
-    said, warned = run([jaguar, "compile", str(folder / "fixed.onnx"), "--calibrate", *map(str, tensors[:CALIBRATION]), "-o", str(bundle)])
-    bits = re.findall(r"^activations of (\d+)", said, re.MULTILINE)[-1]
-    tail = left_out(warned)
-    place, asked = Place(folder, jaguar), tensors[CALIBRATION:]
+    command = [jaguar, "compile", str(folder / "fixed.onnx"), "--calibrate", *map(str, tensors[:CALIBRATION]), "-o", str(bundle)]
+    done = run(command, folder, patience)
+    bits = re.findall(r"^activations of (\d+)", done.said, re.MULTILINE)[-1]
+    return Compiled(folder, bundle, session, tensors[CALIBRATION:], bits, left_out(done.warned), done)
+
+
+def attempt(network: Compiled, scaling: str, jaguar: str) -> dict:
+    """Asks one network; a row of the table."""
+    folder, session, tail, asked = network.folder, network.session, network.tail, network.pictures
+    given = session.get_inputs()[0]
+    place = Place(folder, jaguar)
     try:
-        server = Server(place, "server", [str(bundle)], (free_port(), free_port()), tls="off")
+        server = Server(place, "server", [str(network.bundle)], (free_port(), free_port()), tls="off")
         options = ["--json", "--no-cache", "--keep", "0"]
         client = Client(place, [jaguar, "predict", "--server", server.address, *options, *map(str, asked)])
         if (complaint := client.end()) and client.process.returncode != 0:
@@ -167,9 +212,10 @@ def attempt(model: Path, pictures: list[Path], count: int, scaling: str, jaguar:
         return sum(cost[stage][way] for way in ("bytes_up", "bytes_down")) / 2**20
 
     return {
-        "bits": bits, "error": max(errors), "same": same, "of": len(asked), "tail": bool(tail),
+        "bits": network.bits, "error": max(errors), "same": same, "of": len(asked), "tail": bool(tail),
         "mib": mib("offline") + mib("online"), "before": mib("offline"), "online": mib("online"), "once": mib("client"),
         "offline_seconds": cost["offline_seconds"], "online_seconds": cost["online_seconds"],
+        "compile_seconds": network.done.seconds, "compile_peak": network.done.peak,
         "rounds": cost["online"]["rounds"], "peak": max(cost["client_peak_kib"], cost["server_peak_kib"]) / 2**20,
     }
 
@@ -181,28 +227,30 @@ def parts(got: np.ndarray, want: np.ndarray, tail: list[str]) -> list[tuple[np.n
     return [(got[:, :4], want[:, :4]), (got[:, 4:], want[:, 4:])]
 
 
-HEADER = ["network", "activation bits", "MiB once", "MiB before the input", "MiB online", "s before the input", "s online", "rounds online",
+HEADER = ["network", "s of processors to compile", "GiB to compile", "activation bits", "MiB once", "MiB before the input", "MiB online", "s before the input", "s online", "rounds online",
           "GiB of memory, the larger party", "off by, worst", "same class"]
 
 
 def shown(name: str, row: dict) -> list[str]:
     """A network's row of the record."""
-    return [name, row["bits"], *(f"{row[key]:.0f}" for key in ("once", "before", "online")),
+    return [name, f"{row['compile_seconds']:.0f}", f"{row['compile_peak']:.1f}", row["bits"], *(f"{row[key]:.0f}" for key in ("once", "before", "online")),
             *(f"{row[key]:.1f}" for key in ("offline_seconds", "online_seconds")), str(row["rounds"]), f"{row['peak']:.1f}",
             f"{100 * row['error']:.2f} %", "(detector)" if row["tail"] else f"{row['same']}/{row['of']}"]
 
 
-def record(path: Path, rows: list[list[str]], pictures: int, load: float) -> None:
+def record(path: Path, rows: list[list[str]], pictures: int, load: float, commit: str | None) -> None:
     """Adds rows to the file of figures."""
     def said(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
 
     old = json.loads(path.read_text())["tables"][0]["rows"] if path.exists() else []
+    if any(len(row) != len(HEADER) for row in old):
+        raise SystemExit(f"{path} has other columns")
     names = [row[0] for row in rows]
     kept = [row for row in old if row[0] not in names]
     cpu = [line.split(":", 1)[1].strip() for line in said("lscpu").splitlines() if line.startswith("Model name")]
     setting = {
-        "commit": said("git", "rev-parse", "--short=7", "HEAD"),
+        "commit": commit or said("git", "rev-parse", "--short=7", "HEAD"),
         "command": f"tools/try_networks.py --pictures {pictures} --record FILE NETWORK.onnx ...",
         "machine": (cpu or [platform.machine()])[0], "hardware_threads": os.cpu_count(), "kernel": "the kernels that it chooses",
         "threads": "both parties on all threads", "link": "TCP on loopback", "statistic": "the last", "repeats": pictures,
@@ -220,7 +268,10 @@ def main() -> int:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--plain", action="store_true", help="pixels over 255, without torchvision's mean and deviation")
     kinds.add_argument("--lines", action="store_true", help="lines of text that are drawn here, pixels from -1 to 1")
+    parser.add_argument("--at-once", type=int, default=1, help="how many to compile side by side")
+    parser.add_argument("--patience", type=float, default=3600, help="seconds that compiling one may take")
     parser.add_argument("--record", type=Path, help="a file of figures to add to")
+    parser.add_argument("--commit", help="of which the command is; this checkout's, unless told")
     parser.add_argument("--jaguar", default=str(ROOT / "target" / "release" / "jaguar"))
     args = parser.parse_args()
     models = args.models or sorted((ROOT / "models" / "torchvision").glob("*.onnx"))
@@ -229,23 +280,33 @@ def main() -> int:
         return 1
     print("| network | activation bits | logits off by, worst | same class | MiB a query |\n|---|---|---|---|---|")
     failed, load, scaling = False, os.getloadavg()[0], "lines" if args.lines else "plain" if args.plain else "torchvision"
-    for model in models:
-        small = re.search(r"_(32)(_|\.)", model.name)
-        pictures = sorted(args.images.glob("cifar10_*" if small else "imagenet_*"))
-        with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        pool, folders = stack.enter_context(ThreadPoolExecutor(args.at_once)), stack.enter_context(tempfile.TemporaryDirectory())
+        made: dict[Path, Future[Compiled]] = {}
+        for number, model in enumerate(models):
+            folder = Path(folders) / str(number)
+            folder.mkdir()
+            small = re.search(r"_(32)(_|\.)", model.name)
+            pictures = sorted(args.images.glob("cifar10_*" if small else "imagenet_*"))
+            if args.lines:
+                pictures = lines(folder, CALIBRATION + args.pictures, side(model))
+            made[model] = pool.submit(compiled, model, pictures, args.pictures, scaling, args.jaguar, folder, args.patience)
+        for model, future in made.items():
+            if (problem := future.exception()) and not isinstance(problem, (Failure, RuntimeError)):
+                raise problem
+            print(f"{model.stem}: {problem or f'compiled in {future.result().done.seconds:.0f} s of processors'}", file=sys.stderr, flush=True)
+        for model, future in made.items():
             try:
-                if args.lines:
-                    pictures = lines(Path(folder), CALIBRATION + args.pictures, side(model))
-                row = attempt(model, pictures, args.pictures, scaling, args.jaguar, Path(folder))
+                row = attempt(future.result(), scaling, args.jaguar)
             except (Failure, RuntimeError) as failure:
                 failed = True
                 print(f"| {model.stem} | {' '.join(str(failure).split())} | | | |", flush=True)
                 continue
-        failed |= row["error"] >= BOUND
-        print(f"| {model.stem} | {row['bits']} | {100 * row['error']:.2f} % | {row['same']}/{row['of']} | {row['mib']:.0f} |",
-              flush=True)
-        if args.record:
-            record(args.record, [shown(model.stem, row)], args.pictures, load)
+            failed |= row["error"] >= BOUND
+            print(f"| {model.stem} | {row['bits']} | {100 * row['error']:.2f} % | {row['same']}/{row['of']} | {row['mib']:.0f} |",
+                  flush=True)
+            if args.record:
+                record(args.record, [shown(model.stem, row)], args.pictures, load, args.commit)
     return int(failed)
 
 

@@ -7,12 +7,13 @@
     .venv/torch/bin/python tools/zoo.py timm --sample 200 --seed 29 --import target/release/examples/import --out zoo-sample.json
     .venv/torch/bin/python tools/zoo.py --sampled zoo-sample.json --write docs/models.md
 
-`--sample` draws pretrained tags of timm instead, of all kinds, and tries the architecture of each, in the order drawn: weights are not fetched.
+`--sample` draws pretrained tags of timm instead, and tries the architecture of each, whatever kind it is, in the order drawn: weights are not
+fetched. `--jobs` tries several networks at once, `--until` ends after so many seconds; the same command goes on.
 
-Every convolutional network is exported with random weights (its batch norms see some noise first), and compiled with two
-samples of noise, of 64 or 96 pixels a side where the network takes such. With `--import` nothing is measured of what hidden
+Every network is exported with random weights (`random_weights.py` says which), and compiled with two
+samples of noise, of some 64 or 96 pixels a side where the network takes such. With `--import` nothing is measured of what hidden
 values tell, which takes `jaguar compile` most of its time: the example program `import` calibrates an integer network on noise, and
-compares it, and the float graph, with what torch makes of other noise. What is convolutional, `is_convolutional` says. Of torchvision all networks are tried. timm has more than a thousand, most of them the same networks in other sizes: of each
+compares it, and the float graph, with what torch makes of other noise. But for samples, only convolutional networks are tried; `is_convolutional` says which these are. Of torchvision all of them are. timm has more than a thousand, most of them the same networks in other sizes: of each
 family in each of its modules the first network is taken, in timm's own order; `family` says what a family is. Each network is
 tried in a process of its own, with bounds on memory and time; no file is kept. A run can be continued: what stands in the
 file is not done again, but what failed for memory or time; `--again` also tries anew what did not compile.
@@ -37,6 +38,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from findings import put
@@ -49,10 +51,12 @@ RETRIED = (UNTRIED, "too large", "too slow", "not made")
 # States that another importer may change.
 AGAIN = (*RETRIED, "refused", "not exported")
 OTHER_KIND = "not convolutional"
+FAR = "compiles, off by more"
 # At most so many names are listed of what was not tried.
 LISTED = 40
-# Sides of pictures that are tried first, until one compiles: it is the same network, and takes less time. Inception's take none below 75.
-SMALL = (64, 96)
+# Sides of pictures that are tried first, until one compiles: it is the same network, and takes less time. Inception's take none below 75, and
+# many transformers no others than 224.
+SMALL = (64, 96, 224)
 # What a network's logits should be off by at most, in percent of their spread.
 NEAR = 1.0
 # By operator, what stands in the way, in a word for the table.
@@ -128,15 +132,21 @@ def is_convolutional(model):
     return 10 * sum(max(m.kernel_size) > 1 for m in convolutions) > layers
 
 
-def create(library, name):
-    """A network with random weights, the same ones each time, and the side of its pictures."""
+def create(library, name, side=None):
+    """A network with random weights, the same ones each time, and the side of its pictures. Where its weights depend on the pictures' size
+    (tables of places), they are those for `side`, if the network can be made so."""
     import torch
 
     torch.manual_seed(0)
     if library == "timm":
         import timm
 
-        model = timm.create_model(name, pretrained=False)
+        # Written out: torch's exporter does not take all of timm's fused attention.
+        timm.layers.set_fused_attn(False)
+        try:
+            model = timm.create_model(name, pretrained=False, **({"img_size": side} if side else {}))
+        except (TypeError, AssertionError, ValueError):
+            model = timm.create_model(name, pretrained=False)
         return model, model.pretrained_cfg.get("input_size", (3, 224, 224))[1]
     import torchvision
 
@@ -155,10 +165,20 @@ def sketch(library, name):
         return create(library, name)
 
 
+def sides(model, full):
+    """The sides to try, in this order: small ones, of whole patches, and the network's own."""
+    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
+    patch = max(patch) if isinstance(patch, (tuple, list)) else patch or 1
+    small = (-(-side // patch) * patch for side in SMALL)
+    return [*dict.fromkeys(side for side in small if side < full), full]
+
+
 def export(model, side, path):
     import torch
+    from random_weights import liven
 
     torch.manual_seed(1)
+    liven(model)
     norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
         norm.momentum = None
@@ -190,28 +210,27 @@ def reasons(text):
     return {"kinds": [kind for kind in KINDS if kind in kinds] or ["other"], "operators": dict(operators), "why": why}
 
 
-def try_one(library, name, program, folder):
+def try_one(library, name, program, folder, every_kind):
     try:
         model, side = sketch(library, name)
     except Exception as error:
         return {"state": "not made", "why": str(error).splitlines()[0][:200]}
-    about = {"parameters": parameters(model)}
-    if not is_convolutional(model):
+    about = {"parameters": parameters(model), "convolutional": is_convolutional(model)}
+    if not (every_kind or about["convolutional"]):
         return {"state": OTHER_KIND, **about}
     if about["parameters"] > MOST_PARAMETERS:
         return {"state": "too large", **about}
-    model, side = create(library, name)
-    return {**about, **at_some_size(model, [*(small for small in SMALL if small < side), side], program, folder)}
+    return {**about, **at_some_size(lambda side: create(library, name, side)[0], sides(model, side), program, folder)}
 
 
-def at_some_size(model, sides, program, folder):
-    """What came of the first size at which the model compiles; of the last one, if it does at none.
+def at_some_size(made, sides, program, folder):
+    """What came of the first size at which the model that is `made` compiles; of the last one, if it does at none.
 
     A small size is quicker, and may be one that the model cannot have: it may not export there, or be refused for a shape. What is
     refused for an operator is refused at every size."""
     found = {}
     for side in sides:
-        found = at(model, side, program, folder)
+        found = at(made(side), side, program, folder)
         if found["state"] not in ("not exported", "refused") or set(found.get("kinds", ["other"])) != {"other"}:
             break
     return found
@@ -280,34 +299,69 @@ def off(text):
     return {"off": float(found[-1])} if found else {}
 
 
-def bounded(library, name, program, folder, memory, seconds):
+class Trial:
     """`try_one` in a process of its own, with at most so many bytes of memory (it and the compiler each) and so many seconds."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
 
-    def work():
-        os.setpgid(0, 0)
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-        sys.stdout = sys.stderr = open(os.devnull, "w")
+    def __init__(self, library, name, program, every_kind, memory, seconds):
+        self.name, self.began, self.seconds = name, time.monotonic(), seconds
+        self.folder = tempfile.TemporaryDirectory()
+        self.pipe, theirs = multiprocessing.Pipe(duplex=False)
+
+        def work():
+            os.setpgid(0, 0)
+            resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            try:
+                found = try_one(library, name, program, Path(self.folder.name), every_kind)
+            except (MemoryError, RuntimeError) as error:  # torch says it so
+                found = {"state": "too large", "why": str(error).splitlines()[0][:200] if str(error) else "out of memory"}
+            except Exception:
+                found = {"state": "not made", "why": traceback.format_exc().splitlines()[-1][:200]}
+            theirs.send(found)
+            theirs.close()
+            # The folder is the parent's to remove.
+            os._exit(0)
+
+        self.child = multiprocessing.get_context("fork").Process(target=work)
+        self.child.start()
+        theirs.close()
+
+    def left(self):
+        """How many seconds it has."""
+        return self.began + self.seconds - time.monotonic()
+
+    def end(self):
+        """What came of it, if it told, or had its time."""
         try:
-            found = try_one(library, name, program, folder)
-        except (MemoryError, RuntimeError) as error:  # torch says it so
-            found = {"state": "too large", "why": str(error).splitlines()[0][:200] if str(error) else "out of memory"}
-        except Exception:
-            found = {"state": "not made", "why": traceback.format_exc().splitlines()[-1][:200]}
-        theirs.send(found)
+            if self.pipe.poll():
+                return self.pipe.recv()
+            os.killpg(self.child.pid, 9)
+            return {"state": "too slow"}
+        except EOFError:
+            return {"state": "too large", "why": "ended without a word"}
+        finally:
+            self.child.join()
+            self.folder.cleanup()
 
-    child = multiprocessing.get_context("fork").Process(target=work)
-    child.start()
-    theirs.close()
-    try:
-        if ours.poll(seconds):
-            return ours.recv()
-        os.killpg(child.pid, 9)
-        return {"state": "too slow"}
-    except EOFError:
-        return {"state": "too large", "why": "ended without a word"}
-    finally:
-        child.join()
+
+def trials(names, start, jobs, until):
+    """Each name's trial as it ends, `jobs` at once, in the order given; what is not done by then, until the clock says `until`, is left."""
+    names, running = iter(names), []
+    while True:
+        if time.monotonic() < until:
+            running += [start(name) for name in itertools.islice(names, jobs - len(running))]
+        if not running:
+            return
+        first = min(trial.left() for trial in running)
+        ready = wait([trial.pipe for trial in running], max(0.0, min(first, until - time.monotonic())))
+        late = time.monotonic() >= until
+        for trial in [t for t in running if t.pipe in ready or t.left() <= 0 or late]:
+            running.remove(trial)
+            told, found = trial.pipe in ready or trial.left() <= 0, trial.end()
+            if told:
+                yield trial, found
 
 
 def table(results):
@@ -352,31 +406,42 @@ def table(results):
 
 def sampled(drawn):
     """Markdown: of the tags of a sample how many compile and come near, and why others do not."""
-    of = collections.Counter()
-    far, refused = [], collections.Counter()
+    of, of_others = collections.Counter(), collections.Counter()
+    far, refused = [], {}
     for name, found in drawn["networks"].items():
-        state, tags = found["state"], len(found["tags"])
+        state, tags = found["state"], len(found.get("tags", []))
         if state == "compiles" and not found["off"] <= NEAR:
-            state = "compiles, off by more"
-            far.append(f"{name} {found['off']:.3g} %")
+            state = FAR
+            moves = f", moves by {found['moves']:.2g} %" if "moves" in found else ""
+            far.append(f"{name} {found['off']:.3g} %{moves}")
+        if state == "refused":
+            why = found.get("why", [""])[0]
+            # Behind what tells which node it is.
+            reason = re.sub(r"^.*?(\)\)?: |not quantised: (node \S+ )?|: node \S+: )", "", why)[:120]
+            refused.setdefault(next((kind for kind in found["kinds"] if kind != "other"), reason), []).append((name, tags))
         of[state] += tags
-        if found["state"] == "refused":
-            for kind in found["kinds"]:
-                refused[kind] += tags
+        if not found.get("convolutional", True):
+            of_others[state] += tags
     all_drawn = sum(of.values())
     tried = all_drawn - of[UNTRIED]
     near = of["compiles"]
     lines = [
         f"{all_drawn} of timm's {drawn['of']} pretrained tags, drawn with the seed {drawn['seed']}; {tried} were looked at, and {near} of these "
         f"({100 * near / max(tried, 1):.0f} %) compile and are off by at most {NEAR:g} % of their logits' spread.\n",
-        "| what came of it | tags |\n|---|---:|",
+        "| what came of it | tags | of these not convolutional |\n|---|---:|---:|",
     ]
-    words = {"compiles": f"compiles, within {NEAR:g} %", OTHER_KIND: f"{OTHER_KIND}: attention, recurrence, or hardly a convolution", "refused": "refused"}
-    lines += [f"| {words.get(state, state)} | {count} |" for state, count in of.most_common()]
+    words = {"compiles": f"compiles, within {NEAR:g} %", "too large": "too large: more than 250 million weights, or memory"}
+    lines += [f"| {words.get(state, state)} | {count} | {of_others[state]} |" for state, count in of.most_common()]
     if refused:
-        lines.append("\nOf what was refused: " + ", ".join(f"{kind} {count}" for kind, count in refused.most_common()) + ".")
+        lines.append("\nRefused:\n")
+        for reason, those in sorted(refused.items(), key=lambda pair: -sum(tags for _, tags in pair[1])):
+            lines.append(f"- {reason}: {', '.join(name if tags == 1 else f'{name} ({tags} tags)' for name, tags in those)}.")
     if far:
-        lines.append("\nOff by more: " + ", ".join(far) + ".")
+        lines.append("\nOff by more (and how far the answer moves where the input grows by a millionth): " + "; ".join(far) + ".")
+    for state in ("not exported", *RETRIED[1:]):
+        if of[state]:
+            names = [name for name, found in drawn["networks"].items() if found["state"] == state]
+            lines.append(f"\n{state.capitalize()}: {', '.join(names)}.")
     return "\n".join(lines)
 
 
@@ -394,6 +459,8 @@ def main():
     parser.add_argument("--out", type=Path)
     parser.add_argument("--memory", type=float, default=6, help="GiB that one network may take")
     parser.add_argument("--seconds", type=float, default=900, help="that one network may take")
+    parser.add_argument("--jobs", type=int, default=1, help="networks at once")
+    parser.add_argument("--until", type=float, default=float("inf"), help="seconds after which this run ends")
     parser.add_argument("--again", action="store_true", help="also try what did not compile")
     parser.add_argument("--table", nargs="+", type=Path, help="print these results as a table")
     parser.add_argument("--sample", type=int, help="of timm: so many pretrained tags, drawn at random")
@@ -426,7 +493,7 @@ def main():
     names = args.names or list(tags) or (torchvision_names() if args.library == "torchvision" else timm_names())
     kept = json.loads(args.out.read_text()) if args.out.exists() else {}
     results = kept.get("networks", {}) if tags else kept
-    for name in names:
+    for name in [*names, *tags]:
         results.setdefault(name, {"state": UNTRIED})
     for name, own in tags.items():
         results[name]["tags"] = own
@@ -436,17 +503,20 @@ def main():
         args.out.write_text(json.dumps(whole, indent=1))
 
     save()
-    for name in names:
-        if results[name]["state"] not in (AGAIN if args.again else RETRIED):
-            continue
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory(dir=args.out.resolve().parent) as folder:
-            program = ("import", args.importer) if args.importer else ("compile", args.jaguar)
-            found = bounded(args.library, name, program, Path(folder), int(args.memory * 2**30), args.seconds)
-        results[name] = {**found, "tags": tags[name]} if tags else found
+    program = ("import", args.importer) if args.importer else ("compile", args.jaguar)
+    wanted = [name for name in names if results[name]["state"] in (AGAIN if args.again else RETRIED)]
+    # What was not tried yet comes first.
+    wanted.sort(key=lambda name: results[name]["state"] != UNTRIED)
+
+    def start(name):
+        return Trial(args.library, name, program, bool(tags), int(args.memory * 2**30), args.seconds)
+
+    for trial, found in trials(wanted, start, args.jobs, time.monotonic() + args.until):
+        found["seconds"] = round(time.monotonic() - trial.began)
+        results[trial.name] = {**found, "tags": tags.get(trial.name, [])} if tags else found
         save()
-        about = results[name].get("kinds") or results[name].get("why", "")
-        print(f"{name}: {results[name]['state']} {about} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
+        about = found.get("kinds") or found.get("why", "")
+        print(f"{trial.name}: {found['state']} {about} ({found['seconds']} s)", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
