@@ -249,6 +249,12 @@ pub trait FloatOperator: Instance {
         }
     }
 
+    /// Where its value may be negative, by element: where this is above zero, `of` saying the same of its inputs. `None` where it can tell no
+    /// more than [`FloatOperator::is_non_negative`] does.
+    fn doubts(&self, _of: &FloatOperands<'_>) -> Option<Vec<f32>> {
+        None
+    }
+
     /// Told when calibration is through: the largest absolute value of its first input, and n, the bits of an activation without guard
     /// bits. What it takes from that is public: the order of magnitude at most. Says whether it makes something else now.
     fn seen(&mut self, _largest: f64, _bits: u32) -> bool {

@@ -615,6 +615,30 @@ fn everything_unsupported_is_named_at_once() {
     assert!(text.contains("5 of the model's 11 nodes"), "{text}");
 }
 
+/// A table of cosines is a value of its own, of a layer of zeros: four products for each pair of queries and keys, in both forms.
+#[test]
+fn positions_turn_by_products() {
+    let ops = operations("turned_positions_13");
+    // Of two softmaxes each one product scales.
+    assert_eq!(ops.iter().filter(|op| *op == "Product").count(), 2 * 4 + 2, "{ops:?}");
+    let mut model = jaguar_graph::onnx::read(&folder().join("turned_positions_13.onnx")).expect("a model");
+    let tables = &mut model.graph.as_mut().expect("a graph").initializer;
+    // Numbers that serve no pair are a layer's, of which the shape is not known to be.
+    let table = tables.iter_mut().find(|tensor| tensor.dims == [16, 8]).expect("cosines");
+    table.raw_data.as_mut().expect("its numbers")[4..8].copy_from_slice(&0.25f32.to_le_bytes());
+    let output = model.graph.as_ref().expect("a graph").output[0].name().to_owned();
+    let options = ImportOptions { outputs: vec![output], ..ImportOptions::new(&Operators::standard()) };
+    let text = import_model(&model, "turned", &options).expect_err("no turn").to_string();
+    assert!(text.contains("multiplies by a constant that varies within a channel"), "{text}");
+}
+
+/// What linear attention divides by is one column of a product: it is known not to be negative where what makes that column is.
+#[test]
+fn sums_that_may_be_negative_divide_nothing() {
+    let complaint = complaint("attention_by_negative_sums_13");
+    assert!(complaint.contains("a root or an inverse of a value that may be negative"), "{complaint}");
+}
+
 /// All complaints about a fixture that is refused, and the text that says so.
 fn complaints(name: &str) -> (Vec<Unsupported>, String) {
     let path = folder().join(format!("{name}.onnx"));
@@ -961,15 +985,18 @@ proptest! {
 }
 
 /// What attention is made of, and the tables beside it.
-const OF_TRANSFORMERS: [&str; 9] = [
+const OF_TRANSFORMERS: [&str; 12] = [
     "attention_13",
     "attention_operator_23",
+    "attention_without_softmax_17",
+    "convolved_tables_17",
     "joined_with_constants_13",
     "masked_softmax_13",
     "matrices_by_constants_13",
     "shifted_windows_17",
     "sums_of_products_13",
     "tables_17",
+    "turned_positions_13",
     "vision_transformer_20",
 ];
 

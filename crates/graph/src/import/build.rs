@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
+use jaguar_ring::cpu::Cpu;
+
 use super::tensor::{SliceRange, Tensor, integer_range, slice_range, wrap};
 use super::view::View;
-use crate::float::{Concat, Input, Known, Node, Op};
+use crate::float::{Concat, FloatOperands, Input, Known, Node, Op};
 use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{Finish, NodeId, Shape};
 use crate::onnx::{self, AttributeProto, NodeProto, Values};
@@ -448,6 +450,33 @@ fn non_negative_within(nodes: &[Node], node: NodeId, depth: usize) -> bool {
     let depth = if inputs.len() == 1 { depth } else { depth / 2 };
     op.sums_squares(inputs, *shape)
         || op.is_non_negative(inputs, &|input| non_negative_within(nodes, input, depth))
+}
+
+/// Whether a node's value surely has no negative elements, where parts of the values before it may: element by element.
+///
+/// (The sum that linear attention divides by is one column of a product, of factors whose other columns may be negative.)
+pub(crate) fn non_negative_by_element(nodes: &[Node], node: NodeId) -> bool {
+    /// As for [`non_negative`]: what is far behind decides nothing here, and is looked at once for each way to it.
+    const DEPTH: usize = 24;
+    non_negative(nodes, node) || doubts(nodes, node, DEPTH).iter().all(|doubt| *doubt == 0.0)
+}
+
+/// Above zero where a node's value may be negative.
+fn doubts(nodes: &[Node], node: NodeId, depth: usize) -> Vec<f32> {
+    let Node { op, inputs, shape, .. } = &nodes[node];
+    let all = |doubt: f32| vec![doubt; shape.iter().product()];
+    if non_negative(nodes, node) {
+        return all(0.0);
+    }
+    let depth = if inputs.len() == 1 { depth.saturating_sub(1) } else { depth / 2 };
+    if depth == 0 || inputs.is_empty() {
+        return all(1.0);
+    }
+    let of: Vec<Vec<f32>> = inputs.iter().map(|&input| doubts(nodes, input, depth)).collect();
+    let of: Vec<(Shape, &[f32])> =
+        inputs.iter().zip(&of).map(|(&input, doubts)| (nodes[input].shape, &doubts[..])).collect();
+    let operands = FloatOperands { inputs: &of, output: *shape, cpu: Cpu::default() };
+    op.doubts(&operands).unwrap_or_else(|| all(1.0))
 }
 
 /// All real numbers of a constant, refused if one is not finite.

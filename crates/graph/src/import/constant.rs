@@ -93,7 +93,10 @@ pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
         }
         "Flatten" => {
             let axis = call.attribute_int("axis", 1);
-            let axis = wrap(axis, x.dims.len() + 1).ok_or_else(|| Reject::invalid("has no such axis"))?;
+            // (Behind the last dimension is no axis by a negative number.)
+            let axis =
+                if axis == x.dims.len() as i64 { Some(x.dims.len()) } else { wrap(axis, x.dims.len()) };
+            let axis = axis.ok_or_else(|| Reject::invalid("has no such axis"))?;
             x.with_dims(vec![x.dims[..axis].iter().product(), x.dims[axis..].iter().product()])
         }
         "Transpose" => {

@@ -5,7 +5,8 @@ use super::tensor::{Tensor, broadcast, broadcast_positions, wrap};
 use crate::onnx::Values;
 
 /// The operators that are computed here.
-pub(super) const OPERATORS: [&str; 11] = [
+pub(super) const OPERATORS: [&str; 12] = [
+    "Conv",
     "Cos",
     "CumSum",
     "GatherND",
@@ -23,6 +24,7 @@ pub(super) const OPERATORS: [&str; 11] = [
 pub(super) fn fold(call: &Call<'_>, limit: usize) -> Result<Tensor, Reject> {
     let x = call.constant(0)?;
     match call.operator() {
+        "Conv" => convolution(call, x, limit),
         "Cos" => Ok(each(x, f64::cos)),
         "Sin" => Ok(each(x, f64::sin)),
         "Relu" => Ok(each(x, |v| v.max(0.0))),
@@ -220,6 +222,44 @@ fn product(x: &Tensor, y: &Tensor, limit: usize) -> Result<Tensor, Reject> {
         false => Values::Float(made),
     };
     Ok(Tensor { dims, values })
+}
+
+/// A layer of single pixels, `[1, C, ..]` by `[M, C, 1, ..]`: what makes features of a table of positions.
+fn convolution(call: &Call<'_>, x: &Tensor, limit: usize) -> Result<Tensor, Reject> {
+    /// Multiplications, of which a file of little could ask for many.
+    const MOST: usize = 1 << 27;
+    let weights = call.constant(1)?;
+    let plain = |name| call.attribute_ints(name).is_none_or(|values| values.iter().all(|&v| v == 1));
+    let unpadded = call.attribute_ints("pads").is_none_or(|pads| pads.iter().all(|&v| v == 0));
+    let ([1, channels, places @ ..], [made, of, window @ ..]) = (&x.dims[..], &weights.dims[..]) else {
+        return Err(Reject::unsupported("takes a batch of constants"));
+    };
+    if window.iter().any(|&size| size != 1)
+        || call.attribute_int("group", 1) != 1
+        || !plain("strides")
+        || !unpadded
+    {
+        return Err(Reject::unsupported("has windows, groups or strides over a constant"));
+    }
+    let bias = if call.has_input(2) { finite(call.constant(2)?)? } else { vec![0.0; *made] };
+    if of != channels || window.len() != places.len() || bias.len() != *made {
+        return Err(Reject::invalid("has weights that do not fit its input"));
+    }
+    let (x, weights) = (finite(x)?, finite(weights)?);
+    let plane: usize = places.iter().product();
+    let count = made.checked_mul(plane).filter(|&count| count <= limit);
+    let all = count.and_then(|count| count.checked_mul(*channels)).filter(|&all| all <= MOST);
+    all.ok_or(Reject::TooLarge("computed constants"))?;
+    let mut sums = Vec::with_capacity(made * plane);
+    for (row, &bias) in weights.chunks_exact((*channels).max(1)).zip(&bias) {
+        let mut sum = vec![f64::from(bias); plane];
+        for (&weight, values) in row.iter().zip(x.chunks_exact(plane.max(1))) {
+            sum.iter_mut().zip(values).for_each(|(sum, &v)| *sum += f64::from(weight) * f64::from(v));
+        }
+        sums.extend(sum.into_iter().map(|v| v as f32));
+    }
+    let dims = [&[1, *made], places].concat();
+    Ok(Tensor { dims, values: Values::Float(sums) })
 }
 
 /// Lengths of vectors along one axis.

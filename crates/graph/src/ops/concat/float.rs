@@ -17,4 +17,8 @@ impl FloatOperator for Concat {
     fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
         of.inputs.iter().flat_map(|(_, x)| x.iter().copied()).collect()
     }
+
+    fn doubts(&self, of: &FloatOperands<'_>) -> Option<Vec<f32>> {
+        Some(self.apply(of))
+    }
 }

@@ -4,7 +4,7 @@ use super::bend::Power;
 use super::float::Curve;
 use super::function::{Function, Primitive};
 use crate::float::Node;
-use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, non_negative};
+use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, non_negative_by_element};
 use crate::import::finish;
 use crate::import::refusal::AT_THE_END;
 use crate::network::{NodeId, Rearrange, Shape};
@@ -80,7 +80,7 @@ pub(crate) fn powered(
         exponent *= inner;
         node = builder.nodes[node].inputs[0];
     }
-    if !non_negative(&builder.nodes, node) {
+    if !non_negative_by_element(&builder.nodes, node) {
         return Err(Reject::instead(
             "takes a power, a root or an inverse of a value that may be negative",
             &format!("Squares, their means and their roots are supported, as in norms. {AT_THE_END}"),

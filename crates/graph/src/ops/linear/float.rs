@@ -64,6 +64,17 @@ impl FloatOperator for Affine {
         self.mul.iter().all(|m| *m >= 0.0) && self.add.is_non_negative() && known(inputs[0])
     }
 
+    fn doubts(&self, of: &FloatOperands<'_>) -> Option<Vec<f32>> {
+        let (shape, x) = of.first();
+        let added = self.add.spread(shape);
+        let plane = shape[1] * shape[2];
+        let doubt = |(at, (x, added)): (usize, (&f32, f32))| {
+            let mul = self.mul[at / plane];
+            if mul >= 0.0 && added >= 0.0 { mul * x } else { 1.0 }
+        };
+        Some(x.iter().zip(added).enumerate().map(doubt).collect())
+    }
+
     fn function(&self, of: &[&Function]) -> Option<Function> {
         let (&[f], Bias::PerChannel(add)) = (of, &self.add) else { return None };
         let same = |values: &[f32]| values.iter().all(|v| *v == values[0]).then_some(values[0]);

@@ -266,29 +266,33 @@ fn gemm(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     }
 }
 
+/// The order of so many dimensions in which the last two are exchanged.
+fn turn(rank: usize) -> Option<Vec<usize>> {
+    let last = rank.checked_sub(2)?;
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.swap(last, last + 1);
+    Some(order)
+}
+
+/// A value of matrices, transposed.
+fn turned(x: &Activation) -> Result<Activation, Reject> {
+    let view = turn(x.view.rank()).and_then(|order| x.view.transposed(&order)).ok_or_else(uneven)?;
+    Ok(Activation { view, ..x.clone() })
+}
+
 /// A MatMul of which one factor is constant.
 pub(crate) fn by_constant(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
     match (call.input(0)?, call.input(1)?) {
         (Value::Constant(a), _) => {
             // A·X = (Xᵀ·Aᵀ)ᵀ
-            let x = call.activation(1)?;
-            let (&[rows, inputs], Some(last)) = (&a.dims[..], x.view.rank().checked_sub(2)) else {
-                return Err(Reject::unsupported("its weights have another rank than 2"));
-            };
-            let mut turn: Vec<usize> = (0..last + 2).collect();
-            turn.swap(last, last + 1);
-            let turned = |x: &Activation| {
-                let view = x.view.transposed(&turn);
-                view.map(|view| Activation { view, ..x.clone() }).ok_or_else(uneven)
-            };
-            let matrix = finite(a)?;
-            let x = turned(x)?;
-            if x.view.sizes()[last + 1] != inputs || rows == 0 {
-                return Err(Reject::invalid("has weights that do not fit its input"));
+            let x = turned(call.activation(1)?)?;
+            let order = turn(a.dims.len())
+                .ok_or_else(|| Reject::unsupported("multiplies matrices by a vector in front of them"))?;
+            let a = a.transposed(&order).ok_or_else(uneven)?;
+            match by_matrices(builder, call, &x, &a)?.first() {
+                Some(Value::Activation(made)) => Ok(vec![turned(made)?.into()]),
+                _ => Err(uneven()),
             }
-            let weight = |k: usize, j: usize| matrix[j * inputs + k];
-            let made = times(builder, call, &x, rows, weight, vec![0.0; rows])?;
-            Ok(vec![turned(&made)?.into()])
         }
         _ => by_matrices(builder, call, call.activation(0)?, call.constant(1)?),
     }

@@ -39,6 +39,16 @@ impl FloatOperator for MatrixProduct {
         inputs.iter().all(|&input| known(input))
     }
 
+    /// A sum of products is in doubt where a factor of one of them is.
+    fn doubts(&self, of: &FloatOperands<'_>) -> Option<Vec<f32>> {
+        let [(first, a), (second, b)] = [of.inputs[0], of.inputs[1]];
+        let beside = |doubts: &[f32]| vec![1.0; doubts.len()];
+        let (ones_a, ones_b) = (beside(a), beside(b));
+        let by_a = self.apply(&FloatOperands { inputs: &[(first, a), (second, &ones_b)], ..*of });
+        let by_b = self.apply(&FloatOperands { inputs: &[(first, &ones_a), (second, b)], ..*of });
+        Some(by_a.iter().zip(by_b).map(|(a, b)| a + b).collect())
+    }
+
     /// Of vectors by themselves.
     fn sums_squares(&self, inputs: &[NodeId], [_, rows, columns]: Shape) -> bool {
         inputs[0] == inputs[1] && [rows, columns] == [1, 1]

@@ -4,7 +4,7 @@ use super::float::Product;
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation, identity};
 use crate::import::moves::{by_rows, materialise, reshaped, together};
 use crate::import::refusal::AT_THE_END;
-use crate::import::tensor::broadcast;
+use crate::import::tensor::{Tensor, broadcast};
 use crate::ops::add::onnx::aligned;
 use crate::ops::curve::function::well_known;
 use crate::ops::curve::onnx::{NORM_BANDS, cube, powered};
@@ -13,9 +13,42 @@ use crate::ops::linear::affine::{affine, with_constant};
 pub(crate) const ONNX: &[(&str, Build)] = &[("Div", div), ("Mul", mul), ("Pow", pow)];
 
 fn mul(builder: &mut Builder, call: &Call<'_>) -> Result<Vec<Value>, Reject> {
+    if let (Value::Activation(_), Value::Constant(table)) = (call.input(0)?, call.input(1)?)
+        && turns(table)
+    {
+        return turned(builder, call, table);
+    }
     match with_constant(builder, call, [|v| (v, 0.0); 2])? {
         Some(made) => Ok(made),
         None => product(builder, call, call.activation(0)?, call.activation(1)?),
+    }
+}
+
+/// Whether a constant is a table by place and feature of which each number serves a pair of features, neighbours or half of all apart: the
+/// cosines and sines by which positions turn queries and keys.
+fn turns(table: &Tensor) -> bool {
+    let [.., places, features] = &table.dims[..] else { return false };
+    if *places < 2 || *features < 4 || features % 2 != 0 {
+        return false;
+    }
+    let values = table.to_floats();
+    let mut rows = values.chunks_exact(*features);
+    let halves = |row: &[f32]| row[..features / 2] == row[features / 2..];
+    let neighbours = |row: &[f32]| row.chunks_exact(2).all(|pair| pair[0] == pair[1]);
+    rows.clone().all(halves) || rows.all(neighbours)
+}
+
+/// A value times a table of factors, which becomes a value of its own: a layer of zeros, whose bias it is. So it stays hidden, as weights do.
+fn turned(builder: &mut Builder, call: &Call<'_>, table: &Tensor) -> Result<Vec<Value>, Reject> {
+    let x = call.activation(0)?;
+    match affine(builder, call, x, table, |v| (v, 0.0)) {
+        Err(Reject::Unsupported { .. }) if x.view.rank() > 2 => {}
+        made => return made,
+    }
+    let made = affine(builder, call, x, table, |v| (0.0, v))?;
+    match &made[..] {
+        [Value::Activation(table)] => product(builder, call, x, table),
+        _ => Ok(made),
     }
 }
 

@@ -28,6 +28,11 @@ impl FloatOperator for Rearrange {
         }
     }
 
+    /// (The zeros that it puts in are not negative.)
+    fn doubts(&self, of: &FloatOperands<'_>) -> Option<Vec<f32>> {
+        Some(self.apply(of))
+    }
+
     fn moves(&self) -> bool {
         true
     }
