@@ -238,11 +238,12 @@ def shown(name: str, row: dict) -> list[str]:
             f"{100 * row['error']:.2f} %", "(detector)" if row["tail"] else f"{row['same']}/{row['of']}"]
 
 
-def record(path: Path, rows: list[list[str]], pictures: int, load: float, commit: str | None) -> None:
+def record(path: Path, rows: list[list[str]], args: argparse.Namespace, load: float) -> None:
     """Adds rows to the file of figures."""
     def said(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
 
+    chosen = [f"--pictures {args.pictures}", *(["--without " + " ".join(args.without)] if args.without else [])]
     old = json.loads(path.read_text())["tables"][0]["rows"] if path.exists() else []
     if any(len(row) != len(HEADER) for row in old):
         raise SystemExit(f"{path} has other columns")
@@ -250,10 +251,10 @@ def record(path: Path, rows: list[list[str]], pictures: int, load: float, commit
     kept = [row for row in old if row[0] not in names]
     cpu = [line.split(":", 1)[1].strip() for line in said("lscpu").splitlines() if line.startswith("Model name")]
     setting = {
-        "commit": commit or said("git", "rev-parse", "--short=7", "HEAD"),
-        "command": f"tools/try_networks.py --pictures {pictures} --record FILE NETWORK.onnx ...",
+        "commit": args.commit or said("git", "rev-parse", "--short=7", "HEAD"),
+        "command": f"tools/try_networks.py {' '.join(chosen)} --record FILE NETWORK.onnx ...",
         "machine": (cpu or [platform.machine()])[0], "hardware_threads": os.cpu_count(), "kernel": "the kernels that it chooses",
-        "threads": "both parties on all threads", "link": "TCP on loopback", "statistic": "the last", "repeats": pictures,
+        "threads": "both parties on all threads", "link": "TCP on loopback", "statistic": "the last", "repeats": args.pictures,
         "load_before": load, "load_after": os.getloadavg()[0],
     }
     table = {"name": "networks", "title": "Networks at full size", "header": HEADER, "numbers_from": 1, "rows": kept + rows, "notes": ""}
@@ -265,6 +266,7 @@ def main() -> int:
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--pictures", type=int, default=2, help="how many to ask about")
     parser.add_argument("--images", type=Path, default=ROOT / "models" / "images")
+    parser.add_argument("--without", nargs="+", default=[], help="pictures by parts of their names that are not used, as compiling advises of one unlike the others")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--plain", action="store_true", help="pixels over 255, without torchvision's mean and deviation")
     kinds.add_argument("--lines", action="store_true", help="lines of text that are drawn here, pixels from -1 to 1")
@@ -288,6 +290,7 @@ def main() -> int:
             folder.mkdir()
             small = re.search(r"_(32)(_|\.)", model.name)
             pictures = sorted(args.images.glob("cifar10_*" if small else "imagenet_*"))
+            pictures = [picture for picture in pictures if not any(name in picture.name for name in args.without)]
             if args.lines:
                 pictures = lines(folder, CALIBRATION + args.pictures, side(model))
             made[model] = pool.submit(compiled, model, pictures, args.pictures, scaling, args.jaguar, folder, args.patience)
@@ -306,7 +309,7 @@ def main() -> int:
             print(f"| {model.stem} | {row['bits']} | {100 * row['error']:.2f} % | {row['same']}/{row['of']} | {row['mib']:.0f} |",
                   flush=True)
             if args.record:
-                record(args.record, [shown(model.stem, row)], args.pictures, load, args.commit)
+                record(args.record, [shown(model.stem, row)], args, load)
     return int(failed)
 
 

@@ -5,7 +5,7 @@
     .venv/torch/bin/python tools/zoo.py timm --import target/release/examples/import --out zoo-timm.json    # an hour, not a night
     .venv/torch/bin/python tools/zoo.py --table zoo-torchvision.json zoo-timm.json --write docs/models.md
     .venv/torch/bin/python tools/zoo.py timm --sample 200 --seed 29 --import target/release/examples/import --out zoo-sample.json
-    .venv/torch/bin/python tools/zoo.py --sampled zoo-sample.json --write docs/models.md
+    .venv/torch/bin/python tools/zoo.py --sampled zoo-sample.json ... --write docs/models.md
 
 `--sample` draws pretrained tags of timm instead, and tries the architecture of each, whatever kind it is, in the order drawn: weights are not
 fetched. `--jobs` tries several networks at once, `--until` ends after so many seconds; the same command goes on.
@@ -417,7 +417,8 @@ def sampled(drawn):
         if state == "refused":
             why = found.get("why", [""])[0]
             # Behind what tells which node it is.
-            reason = re.sub(r"^.*?(\)\)?: |not quantised: (node \S+ )?|: node \S+: )", "", why)[:120]
+            reason = re.sub(r"^.*?(\)\)?: |not quantised: (node \S+ )?|: node \S+: |\.onnx: )", "", why)
+            reason = re.split(r"\. (?=[A-Z])|\. docs/|; ", reason)[0].rstrip(".")[:140]
             refused.setdefault(next((kind for kind in found["kinds"] if kind != "other"), reason), []).append((name, tags))
         of[state] += tags
         if not found.get("convolutional", True):
@@ -438,7 +439,7 @@ def sampled(drawn):
             lines.append(f"- {reason}: {', '.join(name if tags == 1 else f'{name} ({tags} tags)' for name, tags in those)}.")
     if far:
         lines.append("\nOff by more (and how far the answer moves where the input grows by a millionth): " + "; ".join(far) + ".")
-    for state in ("not exported", *RETRIED[1:]):
+    for state in ("not exported", "too slow", "not made"):
         if of[state]:
             names = [name for name, found in drawn["networks"].items() if found["state"] == state]
             lines.append(f"\n{state.capitalize()}: {', '.join(names)}.")
@@ -465,14 +466,14 @@ def main():
     parser.add_argument("--table", nargs="+", type=Path, help="print these results as a table")
     parser.add_argument("--sample", type=int, help="of timm: so many pretrained tags, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="of --sample")
-    parser.add_argument("--sampled", type=Path, help="print what came of a sample")
+    parser.add_argument("--sampled", nargs="+", type=Path, help="print what came of samples")
     parser.add_argument("--write", type=Path, help="with --table or --sampled: put it into this page")
     args = parser.parse_args()
     if args.table or args.sampled:
         if args.table:
             text = table({path.stem.removeprefix("zoo-"): json.loads(path.read_text()) for path in args.table})
         else:
-            text = sampled(json.loads(args.sampled.read_text()))
+            text = "\n\n".join(sampled(json.loads(path.read_text())) for path in args.sampled)
         marks = (BEGIN, END) if args.table else (SAMPLE_BEGIN, SAMPLE_END)
         if args.write:
             args.write.write_text(put(args.write.read_text(), *marks, f"\n\n{text.strip()}\n\n"))
