@@ -15,6 +15,8 @@ use crate::limits::{self, MAX_TOTAL_ELEMENTS};
 use crate::network::{Finish, NodeId, Shape};
 use crate::onnx::{self, AttributeProto, NodeProto, Values};
 
+/// The most weights that all layers may have together: as many as a file that is read has, or what few of them are repeated to.
+const MAX_WEIGHTS: usize = 1 << 28;
 /// The most elements that all computed constants may have together.
 const MAX_FOLDED: usize = 1 << 28;
 /// The most indices that all selections of a model may list: far more than any network has, of which few bytes can ask for more.
@@ -353,8 +355,9 @@ impl Call<'_> {
 #[derive(Debug)]
 pub struct Builder {
     pub(crate) nodes: Vec<Node>,
-    /// Elements that values and weights may still have, and that constants may.
+    /// Elements that values may still have, that weights may, and that constants may.
     elements_left: usize,
+    weights_left: usize,
     pub(crate) folded_left: usize,
     /// Indices that selections may still list.
     indices_left: usize,
@@ -367,6 +370,7 @@ impl Builder {
         Self {
             nodes: Vec::new(),
             elements_left: MAX_TOTAL_ELEMENTS,
+            weights_left: MAX_WEIGHTS,
             folded_left: MAX_FOLDED,
             indices_left: MAX_INDICES,
             batch: None,
@@ -426,8 +430,10 @@ impl Builder {
         // operations are fused: it is counted then.
         let weights = op.linear().map_or(0, |linear| linear.weights.len());
         let values = if op.moves() { 0 } else { shape.iter().product::<usize>() };
-        let left = self.elements_left.checked_sub(weights + values);
+        let left = self.elements_left.checked_sub(values);
         self.elements_left = left.ok_or(Reject::TooLarge("values"))?;
+        let left = self.weights_left.checked_sub(weights);
+        self.weights_left = left.ok_or(Reject::TooLarge("weights"))?;
         if self.nodes.len() == 4 * limits::MAX_NODES {
             return Err(Reject::TooLarge("operations"));
         }
