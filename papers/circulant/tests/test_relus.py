@@ -79,6 +79,18 @@ def test_a_mask_keeps_the_relu_where_it_is_set_and_leaves_the_rest() -> None:
     assert (PartialReLU(by_value, (2, 2, 2)).kept(), PartialReLU(by_channel, (2, 2, 2)).kept()) == (5, 4)
 
 
+@pytest.mark.parametrize("kind", [PartialReLU, GatedReLU])
+@pytest.mark.parametrize("unit", list(Unit))
+def test_maps_stay_channels_last_and_of_their_type(kind: type[PartialReLU | GatedReLU], unit: Unit) -> None:
+    shape = (16, 8, 8)
+    module = kind(torch.rand(unit.of(shape)) < 0.5, shape)
+    x = torch.randn(4, *shape, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = module(x)
+    gradient = torch.autograd.grad(y, x, torch.ones_like(y))[0]
+    for maps in (y, gradient):
+        assert maps.is_contiguous(memory_format=torch.channels_last) and maps.dtype == torch.bfloat16
+
+
 def test_a_gate_is_the_mean_of_the_relu_and_of_nothing_and_so_is_its_gradient() -> None:
     gated = GatedReLU(torch.ones(2, 3, 3), (2, 3, 3))
     c, x = torch.rand(2, 3, 3), torch.randn(4, 2, 3, 3)
