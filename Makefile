@@ -382,10 +382,10 @@ test-circulant: $(VENV)/circulant/ready
 TRAIN_resnet18 := --rate 0.1 --epochs 12 --tuning-rate 0.05 --tuning-epochs 14 --blocks 8 4 --rise-samples 500 --seeds 0 1 2
 TRAIN_mobilenetv2 := --rate 0.1 --epochs 10 --tuning-rate 0.1 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1 2
 TRAIN_vit := --optimiser adamw --weight-decay 0.05 --rate 0.001 --epochs 18 --tuning-rate 0.0005 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1
-TRAIN_resnet18-cifar10 := --rate 0.1 --epochs 30 --tuning-rate 0.05 --tuning-epochs 15 --blocks 8 --rise-seeds --seeds 0 1 2
+TRAIN_resnet18-cifar10 := --checkpoint-steps 294 --rate 0.1 --epochs 30 --tuning-rate 0.05 --tuning-epochs 60 --blocks 8 --rise-seeds --seeds 0 1 2
 TRAIN_mobilenetv2-cifar10 := --rate 0.1 --epochs 40 --tuning-rate 0.1 --tuning-epochs 20 --blocks 8 --rise-seeds --seeds 0 1 2
 TRAIN_NETWORKS ?= resnet18 mobilenetv2 vit resnet18-cifar10 mobilenetv2-cifar10
-TRAIN_ARGS ?= --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --measures seconds
+TRAIN_ALL := --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --measures seconds
 CIFAR10 := $(CURDIR)/target/cifar10
 
 $(CIFAR10)/package/test_batch.png:
@@ -408,12 +408,12 @@ train-convfhe: $(CIFAR10)/package/test_batch.png
 	$(PYTHON) papers/convfhe/figure7.py $(FIGURE7)/accuracy.json --commit $$(git rev-parse --short=7 HEAD)
 	$(PYTHON) tools/benchmark_tables.py docs/protocols/convfhe.md
 
-# Fewer ReLUs (papers/circulant/README.md), by channel and by value.
+# Fewer ReLUs (papers/circulant/README.md), by channel.
 train-relus: $(CIFAR10)/package/test_batch.png
 	PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare-relus --network resnet18 --data $(CIFAR10)/package \
-	  --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --rate 0.1 --epochs 30 --search-epochs 8 --tuning-rate 0.05 --tuning-epochs 15 \
-	  --pace 23.28 --units channel pixel --times 5 10 15 --out $(CURDIR)/target/circulant/relus --results $(CIRCULANT)/results/resnet18-cifar10.relus.json
+	  --batch 512 --bf16 --checkpoint-steps 294 --test-samples 2000 --rate 0.1 --epochs 30 --search-epochs 8 --tuning-rate 0.05 --tuning-epochs 40 \
+	  --times 10 7 --out $(CURDIR)/target/circulant/relus --results $(CIRCULANT)/results/resnet18-cifar10.relus.json
 
 # Of a network, the run's name.
-COMPARE = PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare --network $(1) $(TRAIN_$(2)) $(TRAIN_ARGS) \
+COMPARE = PYTHONPATH=$(CIRCULANT)/src nice -n 15 $(CIRCULANT_PYTHON) -m circulant compare --network $(1) $(TRAIN_ALL) $(TRAIN_$(2)) $(TRAIN_ARGS) \
   --costs $(CIRCULANT)/results/$(2).plan.json --out $(CURDIR)/target/circulant/$(2) --results $(CIRCULANT)/results/$(2).json

@@ -79,6 +79,18 @@ def test_a_mask_keeps_the_relu_where_it_is_set_and_leaves_the_rest() -> None:
     assert (PartialReLU(by_value, (2, 2, 2)).kept(), PartialReLU(by_channel, (2, 2, 2)).kept()) == (5, 4)
 
 
+@pytest.mark.parametrize("kind", [PartialReLU, GatedReLU])
+@pytest.mark.parametrize("unit", list(Unit))
+def test_maps_stay_channels_last_and_of_their_type(kind: type[PartialReLU | GatedReLU], unit: Unit) -> None:
+    shape = (16, 8, 8)
+    module = kind(torch.rand(unit.of(shape)) < 0.5, shape)
+    x = torch.randn(4, *shape, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = module(x)
+    gradient = torch.autograd.grad(y, x, torch.ones_like(y))[0]
+    for maps in (y, gradient):
+        assert maps.is_contiguous(memory_format=torch.channels_last) and maps.dtype == torch.bfloat16
+
+
 def test_a_gate_is_the_mean_of_the_relu_and_of_nothing_and_so_is_its_gradient() -> None:
     gated = GatedReLU(torch.ones(2, 3, 3), (2, 3, 3))
     c, x = torch.rand(2, 3, 3), torch.randn(4, 2, 3, 3)
@@ -404,13 +416,21 @@ def test_the_command_line(data_folder: Path, trained: Path, tmp_path: Path, caps
 
 def test_the_comparison_continues_and_its_parts_merge(splits: tuple[Split, Split], tmp_path: Path) -> None:
     short = replace(OPTIONS, epochs=1)
-    fewer = Fewer(SMALL, [Unit.CHANNEL], [5], 40, short, short, short, watch=100)
+    fewer = Fewer(SMALL, [Unit.CHANNEL], [(5, None), (5, 4)], 40, short, short, short, watch=100)
     kept: list[dict[str, object]] = []
     parts = [compare_fewer(tmp_path, fewer, *splits, [seed], kept.append, progress=False) for seed in (0, 1)]
     again = compare_fewer(tmp_path, fewer, *splits, [0], kept.append, progress=False)
     assert [run["accuracy"] for run in again["runs"]] == [run["accuracy"] for run in parts[0]["runs"]]
     results = merged(parts)
-    assert [row["name"] for row in results["summary"]] == ["dense", "dense, fine-tuned", "channels, 5 times fewer"]
+    few = ["channels, 5 times fewer", "channels, 5 times fewer, 4 bits"]
+    assert [row["name"] for row in results["summary"]] == ["dense", "dense, fine-tuned", *few]
+    # Both go on from one search, and are two networks.
+    plain, bits = (tmp_path / "seed0" / name for name in ("channel-5", "channel-5-bits-4"))
+    assert (plain / "search" / "final.pt").exists() and not (bits / "search").exists()
+    masks = [{name: m.mask for name, m in each_partial(load_network(run / "final.pt")[1])} for run in (plain, bits)]
+    assert all(torch.equal(mask, masks[1][name]) for name, mask in masks[0].items())
+    assert json.loads((bits / "curves.json").read_text())["options"]["bits"] == 4
+    assert "bits" not in json.loads((plain / "curves.json").read_text())["options"]
     row = results["summary"][2]
     assert row["seeds"] == 2 and 0.8 * 69632 / 5 < row["costs"][NUMBER] <= 69632 / 5
     # As many epochs for the control as for search and tuning together.

@@ -102,6 +102,20 @@ def test_what_is_no_plan_is_refused(tmp_path: Path) -> None:
             read_costs(written(tmp_path, value))
 
 
+def test_a_whole_transformers_plan_is_matched_by_paths(tmp_path: Path) -> None:
+    own = plan()["block_sizes"][0]
+    norm = {**own, "name": "/layers/layers.0/norm1/LayerNormalization", "costs": own["costs"][:1]}
+    layers = [{**own, "name": "/layers/layers.0/up/Add"}, norm, norm, {**own, "name": "head"}]
+    costs = read_costs(written(tmp_path, {"block_sizes": layers}))
+    known = costs.for_layers({"layers.0.up": [1, 2], "head": [1, 2], "patches": [1]})
+    assert known.figures.keys() == {"layers.0.up", "head", "patches"}
+    assert known.table("hint")["layers.0.up"] == {1: 7.0, 2: 7.0, 4: 7.0} and known.table("hint")["patches"] == {1: 0.0}
+    assert known.as_they_run({"layers.0.up": 4, "patches": 1}) == {"layers.0.up": 2, "patches": 1}
+    # A layer with a choice that no plan has is for the search to refuse.
+    with pytest.raises(SearchError, match="layers differ"):
+        search({"layers.1.up": {1: 0.0, 2: 1.0}}, costs.for_layers({"layers.1.up": [1, 2]}), {"bytes": 1000})
+
+
 def test_bounds_and_layers_must_fit(tmp_path: Path) -> None:
     costs = read_costs(written(tmp_path, plan(None)))
     omega = {"a": {1: 0.0, 2: 1.0}}

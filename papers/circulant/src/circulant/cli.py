@@ -167,7 +167,14 @@ def _parser() -> argparse.ArgumentParser:
     one = command("compare-relus", _compare_relus, "Dense and with fewer ReLUs over several seeds; continues.")
     _network(one)
     _training(one, epochs=30, rate=0.1)
-    one.add_argument("--times", type=_times, nargs="+", default=[5, 10], help="how many times fewer (default 5 10)")
+    one.add_argument(
+        "--times",
+        type=_times_and_bits,
+        nargs="+",
+        default=[(5.0, None), (10.0, None)],
+        metavar="N[@BITS]",
+        help="how many times fewer; tuned with activations rounded to so many bits (default 5 10)",
+    )
     units = [str(unit) for unit in Unit]
     one.add_argument(
         "--units", choices=units, nargs="+", default=["channel"], help="what gates are for (default channel)"
@@ -203,6 +210,11 @@ def _times(text: str) -> float:
     if not (math.isfinite(value) and value >= 1):
         raise argparse.ArgumentTypeError("expected a number from 1 on")
     return value
+
+
+def _times_and_bits(text: str) -> tuple[float, int | None]:
+    times, at, bits = text.partition("@")
+    return _times(times), int(bits) if at else None
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -263,6 +275,8 @@ def _training(parser: argparse.ArgumentParser, epochs: int, rate: float) -> None
     parser.add_argument("--distil", type=float, default=0.5, help="weight of the teacher (fine-tuning only)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16")
+    parser.add_argument("--bits", type=_count, metavar="B", help="round activations to B bits while training")
+    parser.add_argument("--strong", action="store_true", help="RandAugment, mixup and CutMix besides: for vit")
     parser.add_argument("--compile", action="store_true", help="through torch.compile: pays for vit on a GPU")
     parser.add_argument("--checkpoint-steps", type=_count, default=100)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -280,6 +294,8 @@ def _options(args: argparse.Namespace) -> Options:
         bf16=args.bf16,
         compiled=args.compile,
         checkpoint_steps=args.checkpoint_steps,
+        bits=args.bits,
+        strong=args.strong,
     )
 
 
@@ -377,7 +393,8 @@ def _join(args: argparse.Namespace) -> None:
 
 
 def _search(args: argparse.Namespace) -> None:
-    omega, costs = _omega(args.sensitivity), read_costs(args.costs)
+    omega = _omega(args.sensitivity)
+    costs = read_costs(args.costs).for_layers({name: list(sizes) for name, sizes in omega.items()})
     limits = dict(args.limit)
     if args.as_uniform is not None:
         if args.model is None:
@@ -419,7 +436,7 @@ def _linearise(args: argparse.Namespace) -> None:
     teacher = start if args.teacher is None else load_network(args.teacher)[1]
     device = device_named(args.device)
     tuning = _options(args)
-    seeking = replace(tuning, epochs=args.search_epochs, rate=args.search_rate)
+    seeking = replace(tuning, epochs=args.search_epochs, rate=args.search_rate, bits=None)
     data, test = _splits(args)
     report = linearise(
         args.out,
@@ -521,6 +538,8 @@ def _compare(args: argparse.Namespace) -> None:
         bf16=args.bf16,
         compiled=args.compile,
         checkpoint_steps=args.checkpoint_steps,
+        bits=args.bits,
+        strong=args.strong,
     )
     comparison = Comparison(
         architecture=Architecture(args.network, args.width, inputs=data.source.channels),

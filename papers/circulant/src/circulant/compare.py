@@ -13,7 +13,7 @@ import json
 import platform
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ from torch import nn
 
 from . import sensitivity
 from .blocks import CPU, Kind
-from .convert import convert, uniform
+from .convert import convert, sites, uniform
 from .data import Split
 from .linearise import NUMBER, Search, by_number, linearise
 from .relus import Unit, count
 from .search import Costs, costs_of, search
 from .sensitivity import Table
-from .training import Architecture, Options, Teacher, device_of, evaluate, load_network, train, with_sizes
+from .training import Architecture, Options, Teacher, device_of, evaluate, load_network, recorded, train, with_sizes
 
 # Gradients of so many samples at a time are squared.
 FISHER_BATCH = 4
@@ -127,8 +127,8 @@ class Comparison:
                 "fisher": self.fisher_samples,
                 "rise": self.rise_samples,
             },
-            "dense_options": asdict(self.dense),
-            "tuning_options": asdict(self.tuning),
+            "dense_options": recorded(self.dense),
+            "tuning_options": recorded(self.tuning),
             "measures": list(self.measures),
         }
 
@@ -143,7 +143,8 @@ def compare(
     progress: bool = True,
 ) -> dict[str, Any]:
     """Does what is not done yet in `folder` and returns the results; `keep` gets them after each run."""
-    c = comparison
+    layers = {site.name: site.sizes for site in sites(comparison.architecture.build())}
+    c = replace(comparison, costs=comparison.costs.for_layers(layers))
     results = {**c.described(data, test), "runs": [], "correlation": [], "summary": []}
     data, test = data.to(c.device), test.to(c.device)
     watched = test.first(c.watch)
@@ -196,6 +197,10 @@ def _dense(
     return load_network(folder / "final.pt")[1].to(c.device), curves
 
 
+# How many times fewer ReLUs, and to how many bits activations are rounded in the tuning (None: they are not).
+Times = tuple[float, int | None]
+
+
 @dataclass(frozen=True)
 class Fewer:
     """What networks with few ReLUs are compared by: `times` fewer by each unit, found and tuned as `linearise` does it.
@@ -205,7 +210,7 @@ class Fewer:
 
     architecture: Architecture
     units: Sequence[Unit]
-    times: Sequence[float]
+    times: Sequence[Times]
     pace: float
     dense: Options
     seeking: Options
@@ -220,9 +225,9 @@ class Fewer:
             "architecture": {"network": self.architecture.network, "width": self.architecture.width},
             "data": {"name": data.source.name, "train": len(data), "test": len(test)},
             "pace": self.pace,
-            "dense_options": asdict(self.dense),
-            "search_options": asdict(self.seeking),
-            "tuning_options": asdict(self.tuning),
+            "dense_options": recorded(self.dense),
+            "search_options": recorded(self.seeking),
+            "tuning_options": recorded(self.tuning),
             "measures": [NUMBER],
         }
 
@@ -272,13 +277,26 @@ def compare_fewer(
         run, tuned = inside / "dense-fine-tuned", copy.deepcopy(dense)
         curves = train(run, c.architecture, tuned, data, watched, longer, teacher, progress)
         add(seed, "dense, fine-tuned", run, tuned, curves["epochs"], curves["cpu_seconds"])
-        for unit, times in itertools.product(c.units, c.times):
-            run = inside / f"{unit}-{times:g}"
-            plan = Search(unit, prices, total // times, c.pace)
-            report = linearise(run, c.architecture, dense, teacher, data, watched, plan, seeking, tuning, progress)
+        for unit, (times, bits) in itertools.product(c.units, c.times):
+            searched_in = inside / f"{unit}-{times:g}"
+            run = searched_in if bits is None else inside / f"{unit}-{times:g}-bits-{bits}"
+            plan, tuned_by = Search(unit, prices, total // times, c.pace), replace(tuning, bits=bits)
+            report = linearise(
+                run,
+                c.architecture,
+                dense,
+                teacher,
+                data,
+                watched,
+                plan,
+                seeking,
+                tuned_by,
+                progress,
+                searched_in / "search",
+            )
             network = load_network(run / "final.pt")[1].to(c.device)
             searched = {"search_epochs": report["search_epochs"]}
-            name = f"{unit}s, {times:g} times fewer"
+            name = f"{unit}s, {times:g} times fewer" + ("" if bits is None else f", {bits} bits")
             add(seed, name, run, network, report["epochs"], report["cpu_seconds"], **searched)
     return results
 

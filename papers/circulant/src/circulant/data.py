@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from .augment import Strong, coloured, mixed, moved, strengths_of
 from .networks import SIDE
 
 # Where Debian puts the four idx files; --data or the variable CIRCULANT_DATA name another folder.
@@ -104,24 +105,37 @@ class Split:
         for start in range(0, len(self), size):
             yield self.images[start : start + size], self.labels[start : start + size]
 
-    def shuffled(self, size: int, seed: int, epoch: int, augment: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    def shuffled(
+        self, size: int, seed: int, epoch: int, augment: bool, strong: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch in an order that depends on `seed` and `epoch` only; a last batch that is not full is left out.
 
         With `augment` every picture is mirrored half of the time and shifted by up to `source.reach` pixels either way,
-        its edge repeated. All is drawn at the epoch's start, on the processor: batch k is the same whether or not those
-        before it were taken, which resuming rests on, and the same on every device.
+        its edge repeated. With `strong` it is changed by what `augment.py` has besides, and labels are `[n, classes]`,
+        the shares of the classes. All is drawn at the epoch's start, on the processor: batch k is the same whether or
+        not those before it were taken, which resuming rests on, and the same on every device.
         """
         rng, count, device = np.random.default_rng([seed, epoch]), len(self), self.images.device
         order = torch.from_numpy(rng.permutation(count)).to(device)
         reach = self.source.reach
         shifts = torch.from_numpy(rng.integers(-reach, reach + 1, (2, count))).to(device)
         mirrored = torch.from_numpy(rng.random(count) < 0.5).to(device)
+        drawn = Strong.drawn(rng, count, count // size, device) if strong else None
         for step in range(count // size):
             at = slice(step * size, (step + 1) * size)
             images = self.images[order[at]]
             if augment:
                 images = _augmented(images, shifts[:, at], mirrored[at])
-            yield images, self.labels[order[at]]
+            labels = self.labels[order[at]]
+            if drawn is not None:
+                images = self._changed(images, strengths_of(drawn.operations[at], drawn.strengths[at]))
+                images, labels = mixed(images, labels, len(self.source.classes), drawn.mixed[step])
+            yield images, labels
+
+    def _changed(self, images: Tensor, by: dict[str, Tensor]) -> Tensor:
+        """By the operations of `augment.py`."""
+        mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.source.mean, self.source.std))
+        return (coloured((moved(images, by) * std + mean).clamp(0, 1), by) - mean) / std
 
 
 def _augmented(images: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from .fuse import fold, plain
 from .layers import BlockConv2d, BlockLinear
 from .networks import ViT
 from .relus import MovedReLU, moved
+from .search import node_path
 
 KEY = "jaguar.blocks"
 LINEAR = ("Conv", "Gemm", "MatMul")
@@ -145,7 +146,9 @@ def _name_nodes(model: onnx.ModelProto, network: nn.Module) -> set[str]:
 
 def _name_relus(model: onnx.ModelProto, network: nn.Module) -> None:
     """Gives ReLUs the names of the modules, those of a `MovedReLU` too."""
-    modules = {_path(name): name for name, module in network.named_modules() if isinstance(module, nn.ReLU | MovedReLU)}
+    modules = {
+        node_path(name): name for name, module in network.named_modules() if isinstance(module, nn.ReLU | MovedReLU)
+    }
     for node in model.graph.node:
         if node.op_type == "Relu":
             node.name = modules.get(node.name.rsplit("/", 1)[0], node.name)
@@ -153,18 +156,10 @@ def _name_relus(model: onnx.ModelProto, network: nn.Module) -> None:
 
 def _module_of(node: str, modules: set[str]) -> str:
     """The module that the exporter's path of a node stands for: "/layers/layers.0/up/MatMul" is "layers.0.up"."""
-    fitting = [name for name in modules if _path(name) == node.rsplit("/", 1)[0]]
+    fitting = [name for name in modules if node_path(name) == node.rsplit("/", 1)[0]]
     if len(fitting) != 1:
         raise ExportError(f"cannot tell which layer the node {node} is")
     return fitting[0]
-
-
-def _path(name: str) -> str:
-    """How torch's exporter spells a module: parts of a Sequential carry its name."""
-    parts: list[str] = []
-    for part in name.split("."):
-        parts.append(f"{parts[-1]}.{part}" if part.isdigit() and parts else part)
-    return "/" + "/".join(parts)
 
 
 def check(path: Path) -> dict[str, tuple[int, Kind]]:

@@ -225,10 +225,12 @@ def linearise(
     seeking: Options,
     tuning: Options,
     progress: bool = True,
+    inside: Path | None = None,
 ) -> dict[str, Any]:
     """Finds which of the ReLUs of `start` stay within the bound, and tunes the network without the others.
 
-    `folder/search` is the run with gates, `folder` the run behind it; both continue after a kill. Returns what is in
+    `inside` (`folder/search`) is the run with gates, `folder` the run behind it; both continue after a kill. Several
+    runs may go on from one search. Returns what is in
     `folder/relus.json`: how many ReLUs there are, by name, and the curves of the tuning.
     """
     changed = replace(architecture, relus=search.unit)
@@ -244,7 +246,7 @@ def linearise(
             "each": dict(prices.each),
         }
     }
-    inside = folder / "search"
+    inside = inside or folder / "search"
     descent = Descent(gated, search, max(seeking.epochs * (len(data) // seeking.batch), 1))
     found = train(inside, changed, gated, data, test, seeking, teacher, progress, after=descent, settings=settings)
     network = with_masks(gated, chosen(gated, search), architecture.inputs)

@@ -47,7 +47,8 @@ class PartialReLU(nn.Module):
         self.register_buffer("mask", _channels_last(mask.to(torch.bool)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.masked_fill(self.mask & (x < 0), 0.0)
+        # Not masked_fill: its result is never channels last, and every convolution behind it would be slower.
+        return torch.where((x < 0) & self.mask, 0.0, x)
 
     def kept(self) -> int:
         """How many values of a picture keep their ReLU."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,9 +71,39 @@ class Costs:
             total += costs[b]
         return total
 
+    def for_layers(self, sizes: Mapping[str, Sequence[int]]) -> Costs:
+        """The same for the layers of `sizes` (the block sizes that each may have), by their names in torch.
+
+        A plan of a whole transformer calls a layer by the last node that is folded into it, "/layers/layers.0/up/Add"
+        for "layers.0.up", and has layers besides that torch has none for: rows of norms, say. A layer that the plan
+        calls otherwise and that is dense in any case costs nothing here. Plans that lack a layer with a choice stay as
+        they are, for `search` to refuse.
+        """
+        by_path: dict[str, list[str]] = {}
+        for name in self.figures:
+            by_path.setdefault(name.rsplit("/", 1)[0], []).append(name)
+        figures, effective = {}, {}
+        for name, choices in sizes.items():
+            found = [name] if name in self.figures else by_path.get(node_path(name), [])
+            if len(found) == 1:
+                figures[name], effective[name] = self.figures[found[0]], self.effective[found[0]]
+            elif list(choices) == [1]:
+                figures[name], effective[name] = {1: dict.fromkeys(MEASURES.values(), 0.0)}, {1: 1}
+            else:
+                return self
+        return Costs(figures, effective)
+
     def as_they_run(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Each size replaced by that which it runs as: a larger one would cost accuracy for nothing."""
         return {name: self.effective.get(name, {}).get(b, b) for name, b in sizes.items()}
+
+
+def node_path(name: str) -> str:
+    """How torch's exporter spells a module: parts of a Sequential carry its name."""
+    parts: list[str] = []
+    for part in name.split("."):
+        parts.append(f"{parts[-1]}.{part}" if part.isdigit() and parts else part)
+    return "/" + "/".join(parts)
 
 
 def read_costs(path: Path) -> Costs:
@@ -92,6 +122,8 @@ def read_costs(path: Path) -> Costs:
         try:
             name = str(layer["name"])
             if name in figures:
+                if [cost["b"] for cost in layer["costs"]] == [1] and list(figures[name]) == [1]:
+                    continue  # Two rows of a norm, say. Nobody asks for them.
                 raise SearchError(f"{path}: two layers are called {name}")
             figures[name], effective[name] = {}, {}
             for cost in layer["costs"]:

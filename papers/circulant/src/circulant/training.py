@@ -27,6 +27,7 @@ from .data import Split
 from .fuse import fold
 from .networks import build
 from .relus import Unit, all_kept, each_gate
+from .rounding import rounding
 
 
 class RunError(ValueError):
@@ -58,7 +59,8 @@ class Options:
 
     `distil` is the weight of the teacher's part of the loss, the rest is cross entropy; `temperature` softens both
     sides of it. `bf16`: convolutions and products in bfloat16 while training; accuracies are always measured in float.
-    `compiled`: through torch.compile.
+    `compiled`: through torch.compile. `bits`: activations are rounded to so many bits while training (`rounding`).
+    `strong`: pictures are changed as `augment.py` does it, besides; for transformers.
     `checkpoint_steps`: a checkpoint every so many steps, and one at the end.
     """
 
@@ -76,6 +78,8 @@ class Options:
     compiled: bool = False
     seed: int = 0
     checkpoint_steps: int = 100
+    bits: int | None = None
+    strong: bool = False
 
     def __post_init__(self) -> None:
         if self.optimiser not in ("sgd", "adamw"):
@@ -84,6 +88,8 @@ class Options:
             raise ValueError("epochs, batch, checkpoint steps and rate must be above zero")
         if not 0 <= self.distil <= 1 or self.temperature <= 0 or not 0 <= self.warmup < 1:
             raise ValueError("expected a weight of distillation in 0..1, temperature above 0, warm-up in 0..1")
+        if self.bits is not None and not 2 <= self.bits <= 16:
+            raise ValueError(f"activations of {self.bits} bits: expected 2 to 16")
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of one step of `steps`."""
@@ -189,6 +195,12 @@ def save_network(path: Path, architecture: Architecture, network: nn.Module, **m
     _write(path, lambda beside: torch.save(kept, beside))
 
 
+def recorded(options: Options) -> dict[str, Any]:
+    """For results and checkpoints. What is newer than the first of them stands there where it is not the default."""
+    defaults = {"bits": None, "strong": False}
+    return {name: value for name, value in asdict(options).items() if value != defaults.get(name, ...)}
+
+
 def _plain(architecture: Architecture) -> dict[str, Any]:
     fields = asdict(architecture)
     plain = {**fields, "kind": str(architecture.kind), "sizes": architecture.sizes and dict(architecture.sizes)}
@@ -254,7 +266,7 @@ def train(
     called: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if options.compiled else network
     torch.manual_seed(options.seed)
     optimiser = optimiser_of(network, options)
-    run = {"options": asdict(options), "samples": len(data), "distilled": teacher is not None, **(settings or {})}
+    run = {"options": recorded(options), "samples": len(data), "distilled": teacher is not None, **(settings or {})}
     state: dict[str, Any] = {"step": 0, "epochs": [], "loss": 0.0, "steps": 0, "seconds": 0.0}
     checkpoint = folder / "checkpoint.pt"
     if checkpoint.exists():
@@ -266,7 +278,7 @@ def train(
         torch.set_rng_state(kept["random"])
         state = kept["state"]
     if teacher is not None:
-        teacher.begin((options.seed, len(data), options.batch, options.augment, options.bf16))
+        teacher.begin((options.seed, len(data), options.batch, options.augment, options.bf16, options.strong))
     # Summed where it is made: to fetch each step's loss would wait for the device each time.
     total = torch.tensor(state["loss"], dtype=torch.float64, device=device)
 
@@ -293,11 +305,12 @@ def train(
     since = [time.process_time()]
     done, due = 0, False
     bar = tqdm(total=steps, initial=state["step"], desc=folder.name, unit="step", disable=not progress, mininterval=2)
-    with bar:
+    with bar, rounding(network, options.bits):
         for epoch in range(state["step"] // steps_an_epoch, options.epochs):
             network.train()
             first = state["step"] - epoch * steps_an_epoch
-            for step, (images, labels) in enumerate(data.shuffled(options.batch, options.seed, epoch, options.augment)):
+            batches = data.shuffled(options.batch, options.seed, epoch, options.augment, options.strong)
+            for step, (images, labels) in enumerate(batches):
                 if step < first:
                     continue
                 for group in optimiser.param_groups:
