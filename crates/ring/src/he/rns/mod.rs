@@ -10,6 +10,7 @@
 //! | `plain` | [`PlainModulus`]: from integers modulo t to multiples of Q/t and back |
 //! | `batch` | [`Batch`]: N integers modulo a prime t in the SIMD slots of one polynomial |
 //! | `keys` | [`SecretKey`], [`SwitchingKey`], [`GaloisKey`] |
+//! | `drawn` | [`DrawnMessages`]: ciphertexts of messages that are drawn, of which fewer bits travel |
 //! | `joint` | [`JointKeys`]: public keys, of one secret or of several whose ciphertexts share an a half ([`JointCiphertext`]) |
 //! | `lazy` | sums of ciphertexts times small numbers, reduced once |
 //! | `ciphertext` | [`Ciphertext`], [`SeededCiphertext`] and what is done to them; [`Hoisted`] rotations |
@@ -27,6 +28,7 @@
 //! | sum of independent ciphertexts | sum | `+` |
 //! | product with w | times ‖w‖² | [`multiply`](Noise::multiply) |
 //! | key switching, D digits of base B | + D·N·σ²·B²/12 | [`of_digits`](Noise::of_digits) |
+//! | the lowest k bits of b rounded off | + 4^k/12, + 1/6 | [`rounded`](Noise::rounded) |
 //! | a prime p dropped | / p², + (1 + h)/12 | [`divide`](Noise::divide) |
 //!
 //! Time and memory access depend on public figures only: N, the primes, t, the digits. Functions whose names end in `_vt`
@@ -34,6 +36,7 @@
 
 mod batch;
 mod ciphertext;
+mod drawn;
 mod joint;
 mod keys;
 pub mod lanes;
@@ -46,6 +49,7 @@ mod switching;
 
 pub use batch::{Batch, rotation, row_swap};
 pub use ciphertext::{Ciphertext, SeededCiphertext};
+pub use drawn::{DrawnCiphertext, DrawnMessages};
 pub use joint::{JointCiphertext, JointKeys};
 pub use keys::{GaloisKey, RoundedSecret, SecretKey, SwitchingKey};
 pub use noise::Noise;

@@ -39,6 +39,12 @@ impl Noise {
         Self { variance: self.variance + ROUNDING }
     }
 
+    /// After the lowest `bits` bits of b were rounded off, which was made of two multiples of Q/t and what is between them.
+    #[must_use]
+    pub fn rounded(self, bits: u32) -> Self {
+        Self { variance: self.variance + ROUNDING * (2.0 + 4f64.powi(bits as i32)) }
+    }
+
     /// What key switching adds in a ring of length `n`, with so many digits of `digit_bits` bits in all. Digits of base B are uniform, with
     /// a variance of B²/12.
     pub fn of_digits(n: usize, digits: usize, digit_bits: u32) -> Self {
