@@ -10,7 +10,7 @@ use jaguar_mpc::{Argmax, Party};
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::machine::Link;
 use jaguar_plan::predict::Session;
-use jaguar_plan::{Allowed, Plan, Schedule};
+use jaguar_plan::{Allowed, Plan, Schedule, Step};
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::cpu::secret::declassify;
 use jaguar_ring::prg::os_random;
@@ -218,9 +218,9 @@ fn greet(
     let passed =
         traffic.map(|t| [t.offline.0, t.offline.1, t.online.0, t.online.1].map(|bytes| bytes as u64));
     // (Nonlinear layers that wait for an answer before the input exchange ciphertexts too: products of matrices.)
-    let nonlinear = plan.steps.iter().filter_map(|step| step.nonlinear.as_ref());
-    let exchanged = nonlinear.filter(|layer| layer.answered() > 0).map(|layer| layer.cost());
-    let exchanged = exchanged.flat_map(|cost| [cost.prepare_up, cost.prepare_down]);
+    let answered = |step: &&Step| step.nonlinear.as_ref().is_some_and(|layer| layer.answered() > 0);
+    let exchanged = plan.steps.iter().filter(answered);
+    let exchanged = exchanged.flat_map(|step| [step.cost.prepare_up, step.cost.prepare_down]);
     let passed = passed.flatten().chain(exchanged).fold(0, u64::saturating_add);
     within("bytes of ciphertexts", passed, limits.ciphertext_bytes)?;
     within("bytes of keys", plan.client_keys().sent as u64, limits.ciphertext_bytes)?;

@@ -9,7 +9,15 @@ pub use jaguar_ot::{
     Bin, Drawn, Instances, LpnSize, Noise, Width, extension_bytes, mean_extension_bytes, setup_bytes,
 };
 
-use crate::party::ahead;
+/// How many bits a party of one thread makes ahead of their use, if it may: what both use up in some twenty
+/// milliseconds, for 8 MiB.
+pub(crate) const AHEAD: usize = 1 << 19;
+
+/// The same on so many threads, which use them up faster: at most 32 MiB. No more of them are used in a link's round
+/// trip than were made ahead, so this bounds how fast two parties prepare that are far from each other.
+pub(crate) fn ahead(threads: usize) -> usize {
+    AHEAD * threads.clamp(1, 4)
+}
 
 /// Bytes that a party on so many threads holds for a session at most: what its source does, and bits that were made ahead of their use.
 pub fn session_bytes(instances: Instances, threads: usize) -> u64 {

@@ -16,6 +16,7 @@ use crate::block::Block;
 use crate::cost::Cost;
 use crate::error::MpcError;
 use crate::party::Party;
+use crate::protocols::matrix_product::SentKeys;
 
 /// Which measured figures tell a layer's time: layers of one kind and digit take about as long for each COT and each byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,12 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
 
     /// Bytes that the server sends when both call [`Block::complete`], and the client receives in [`Block::settle`].
     fn answered(&self) -> u64 {
+        0
+    }
+
+    /// Bytes of [`Cost::prepare_up`] that are not sent behind layers of the same query, for these `keys` were. All of
+    /// its own are there from then on.
+    fn known(&self, _keys: &mut SentKeys) -> u64 {
         0
     }
 

@@ -9,8 +9,10 @@ use jaguar_ring::cpu::Cpu;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
+use crate::cost::{AHEAD, ahead};
 use crate::error::MpcError;
 use crate::kernels::loops::Level;
+use crate::protocols::matrix_product::QueryKeys;
 
 /// What the preparations of a session draw from. **One for the whole life of a source**: it numbers the
 /// correlations, and no number may come twice under the same keys.
@@ -34,19 +36,12 @@ pub struct Party<S: ?Sized> {
     /// Drawn for several that will ask, by width: what this party receives, and what it sends.
     stocks: [[Stock; 2]; 2],
     ahead: Ahead,
+    /// Of products of matrices in the present query.
+    pub(crate) keys: Arc<Mutex<QueryKeys>>,
     /// Drawing has failed, or has not come to its end.
     spent: bool,
     // Last, so that a party may stand for one with any source (`Party<dyn CotSource>`).
     source: S,
-}
-
-/// How many bits a party of one thread makes ahead of their use, if it may: what both use up in some twenty milliseconds, for 8 MiB.
-pub(crate) const AHEAD: usize = 1 << 19;
-
-/// The same on so many threads, which use them up faster: at most 32 MiB. No more of them are used in a link's round trip than were made
-/// ahead, so this bounds how fast two parties prepare that are far from each other.
-pub(crate) fn ahead(threads: usize) -> usize {
-    AHEAD * threads.clamp(1, 4)
 }
 
 /// Correlations of one direction and width that were drawn at one go: `halves[taken..end]` are left.
@@ -313,6 +308,7 @@ impl<S: CotSource> Party<S> {
             sums: Default::default(),
             stocks: Default::default(),
             ahead: Ahead::default(),
+            keys: Arc::default(),
             spent: false,
             source,
         }
@@ -330,6 +326,11 @@ impl<S: CotSource + ?Sized> Party<S> {
     /// What is left of the promise: nothing, when this party sends something else.
     pub fn promised(&self) -> u64 {
         self.ahead.promised
+    }
+
+    /// Begins a query: what is prepared from now on shares no keys with what was before ([`SentKeys`](crate::SentKeys)).
+    pub fn forget_keys(&mut self) {
+        self.keys = Arc::default();
     }
 
     /// Which of the two parties this one is.

@@ -346,8 +346,8 @@ fn what_prepares_curves_and_matrices_looks_uniform() {
         [&curves, &matrices, &rows, &squares].into_iter().flat_map(|runs| both.map(|of| (runs, of)))
     {
         let [first, second] = runs.each_ref().map(of);
-        // (Deviations are less than a thousandth.)
-        assert!(first.len() > 40_000, "{}", first.len());
+        // (Deviations are about a thousandth.)
+        assert!(first.len() > 20_000, "{}", first.len());
         for bytes in [first.clone(), first.into_iter().zip(second).map(|(a, b)| a ^ b).collect()] {
             let share = ones(bytes.into_iter());
             assert!((0.495..0.505).contains(&share), "{share}");
@@ -558,11 +558,11 @@ const RECORDED: [&str; 25] = [
     "bits 9519240429083843",
     "product 47b002a0bed812d3",
     "square 5e975080da99e120",
-    "matrices ee0bfa2cbbdf1b75",
-    "matrices prepared a24590a2c06d1839",
-    "rows 69134c083611cdf0",
-    "rows prepared 77c0fca650adc3c2",
-    "squares prepared 8e334dd10c06a5d5",
+    "matrices 49dabe4c95531d26",
+    "matrices prepared add2fffb2d454e95",
+    "rows 7f5ed16ba49e8364",
+    "rows prepared a7e13d9c9b10fb4f",
+    "squares prepared ff07bada630cf556",
     "short squares 9daf55bea773e224",
     "curve bbcc745b0597455f",
     "curve prepared 83e0730df1a85d83",

@@ -16,7 +16,7 @@ use jaguar_graph::network::{Network, Node, NodeId, Work};
 pub use jaguar_linear::backend::BackendId;
 use jaguar_linear::backend::{KeyBytes, LayerError, Layers, Planned};
 pub use jaguar_mpc::share::{Domain, Modulus};
-use jaguar_mpc::{Cost, Elementwise, ExtendParams, MpcError, Nonlinear, TruncateParams};
+use jaguar_mpc::{Cost, Elementwise, ExtendParams, MpcError, Nonlinear, SentKeys, TruncateParams};
 pub use jaguar_wire::PROTOCOL_VERSION;
 
 pub mod batch;
@@ -141,7 +141,7 @@ pub struct Step {
     pub guard_bits: u32,
     /// How many values the operation makes, of all images of a query.
     pub values: usize,
-    /// COTs, bytes and rounds of the nonlinear part and of what follows.
+    /// COTs, bytes and rounds of the nonlinear part and of what follows, without keys that steps before it have sent.
     pub cost: Cost,
     /// Whether the client sends something else between its draws when it is prepared ([`Nonlinear::promise`]).
     pub sends: bool,
@@ -252,7 +252,12 @@ impl Plan {
     /// As `new`.
     pub fn allowing(network: &Network, choices: Choices, allowed: Allowed) -> Result<Self, PlanError> {
         choices.check_allowing(network, allowed)?;
-        let domains::Planning { steps, layers } = domains::plan(network, &choices)?;
+        let domains::Planning { mut steps, layers } = domains::plan(network, &choices)?;
+        // In the order in which they are sent.
+        let mut keys = SentKeys::default();
+        for step in &mut steps {
+            step.cost.prepare_up -= step.nonlinear.as_ref().map_or(0, |layer| layer.known(&mut keys));
+        }
         let hint_digest = hint_digest(network, &choices, &steps);
         let digest = digest(&hint_digest, &choices, &steps);
         Ok(Self { choices, steps, backends: layers, digest, hint_digest })

@@ -110,6 +110,7 @@ fn prepare_all(
     mut offline: Offline<'_>,
 ) -> Result<PreparedPlan, EngineError> {
     let PlannedNetwork { network, plan } = planned;
+    offline.party.forget_keys();
     offline.exchange(planned)?;
     if offline.party.role() == Role::Client {
         // From here on the client sends nothing but what belongs to its COTs, unless the plan says so.

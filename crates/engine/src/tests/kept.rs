@@ -543,7 +543,7 @@ fn numbers_are_used_once_at_the_client() {
         let error = thread::scope(|scope| {
             // (The same randomness at each run: else some shares end like these, by chance.)
             let served = scope.spawn(|| {
-                with_insecure_fixed_randomness([31; 32], || {
+                with_insecure_fixed_randomness([33; 32], || {
                     service.serve(Channel::new(tampered), &mut |_| ())
                 })
             });
@@ -552,7 +552,7 @@ fn numbers_are_used_once_at_the_client() {
                 let (ready, kept) = ready.keep_query(&mut NoProgress)?;
                 ready.run_kept(kept.unwrap(), &x(), &mut NoProgress).map(drop)
             };
-            let error = with_insecure_fixed_randomness([32; 32], ask).unwrap_err();
+            let error = with_insecure_fixed_randomness([34; 32], ask).unwrap_err();
             assert!(served.join().unwrap().is_err());
             error.to_string()
         });

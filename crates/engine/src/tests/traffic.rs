@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "24983807dacc3a42eff697841aea816a4aeb568eac475a777165e7705be29092",
-            "2a85ac8b08915742f5c0d5445263ab23ff602807628da654f00218963ef6da62",
+            "091638cd53fd581bf1f69c493cc3d305145265c31e5bc0ce42cbb91d0d4ed46f",
+            "d47402887032de1e2cc0731ae104a576cabaeecdbbaf531d3d623005353c03a8",
         ],
     ),
     (
         "cheetah",
         [
-            "87b5aa991c8fab31621b29bb6cd091ce898ace25c2ba5b97e47238d2459786ac",
-            "d3eaa2d6e689b2baa4c3cdcf1d33e61673442df604d7b9638c6571028942e5a8",
+            "755f2b8e1550ef8a16b81ad4d60aa0f17ed916ecc33c55f76ab05c9f1b134578",
+            "bdc801228b840111c3809222af623091e186cdcdd310b32a88f8f88dcd327bb1",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "65a35977f91eb8a2cd61dfeeba1811a1211a479d06ca6f34d1a224d6bcc494b3",
-            "68d1f51d293ed6b01c523633ced34c1505b8161a67ea4df593e20c6057b9662f",
+            "11fd80c874b4b4a11b67a2fb3950ff97550d578460e8cd436837c296e6fecf22",
+            "152a5190464b72e218b7c23895ba85e8e4c7cdf473afed5a001b8bcdee26f043",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "8ea69fe967bc3b31056c9a7fff2000403f991bd66baa2fd66d53956a42bb54f2",
-            "e807839698567dbd6114ca1b2a929e030a72ba849a25d98225ea662a79458fef",
+            "408c0a3966d00884a9e433feac4b7a52c4240a3b5ef38b036204ad5ce8c60160",
+            "280aa3f501cf34033fd8e56ab55d53cbeb4afe76c8a6aee77bd5e70e00ae1cb6",
         ],
     ),
     (
         "fregata-hme",
         [
-            "0ef294668d8d1d7dc1932e57f2ab71ef5aa73fdd9c27635a18628e4a2d64b81a",
-            "1d3a662145fd33bf80cd191dd1b31ceb2ab3f75cd40b1cb1a7b6738cab044de9",
+            "6370b6038a67ea04776bc6dcac5a12a98d324fa3facaf0e5d09b6c7214433270",
+            "69ae75f6a3694f4ac1263cc2d9aeb6da7bf4ef360eec4e5ca3ed91eb3615f329",
         ],
     ),
     (
         "hyena",
         [
-            "38021be1c54dbde87222c461409af7b54789817b1adab8266a7702432729d223",
-            "cd9f006bd0de209706c7da97c5901425a2cead086a08802f91e5ac63d6d6311d",
+            "eff2126e14435917cbd86f2eb5da7efd0f60be2669bdb134bd14cb835ed96a6e",
+            "61e63c18cfbd31890a62f0e16a17ab743c08f616a9643d87d731fce5145bd31b",
         ],
     ),
     (
         "hyena-padded",
         [
-            "0b34aef5cbaf6f5752b8c05766f527f0e1c80857c7d839c68fdb8d9cf065a771",
-            "3cefa80b9a407047fcceed356bbf3c873eecf11d7b1307236af62b38fc566157",
+            "f8806d0aa26a9f2dfb7314b9606fa86156679a3ee2431fe7c4214d57fed55f49",
+            "1ef12566515ad06368a7ace678275c3542687ebe36765f20f51a2bf3f767403d",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "49b40dde1ef8e2536fddbcd92a232a1d9905ce9ff424fec567b727fde9d3103a",
-            "123579bebf133e96d1743548d11c212ea058931d1aef69636d3a711c9d65cba5",
+            "b87051884a8d36cc02f3e927683526ad2f575b53401e7ba7416bdda22bc49d4e",
+            "8f5464d89bde881bd7f6981ef28d4344183a8fef8ca3d9f6eefe134aa8c3d8b2",
         ],
     ),
     (
         "cirencode",
         [
-            "084d3b8fe852c1862dd0d26fde82d8beb186da2d9c697fc37a4f097e3affa328",
-            "3c26e2caaaff0cf93414b166f6a861ae7c37772312a26d0ab13a42fe4ae9712b",
+            "e67363376a42e3635c101d887c1d85fe4f6a5a5cc0ddfa16a26eb2db6513ca90",
+            "82d35396c7771ba32bcb81d6be74f12c7f37e9f1b46d9568b8d1fe180dad525e",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "3dc334ae5cf6e39555e1eabbe9ee480fea79a475780300e6b8ec55a0c95d32d4",
-            "3052ca9d2a7abf46b1f740b6dd3c493229e4af2d36db294df493be5b606b577a",
+            "c1b08354e59ec5ad0cd18a1633661924d94421c3b7f1c0417558e54c379b688a",
+            "c0e591e2492b743c75c39e1ab7ecc89b8f2ca116bc39c6d8e4566764c77b6aa7",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "bc16bd0adedb6216a0b613589137204a16d670de606c89ea81d3b57e4fda5c24",
-            "e7371370fbf148ba32bb69689ad5f3ad741dffbe6dd9c5f9b920b04e8243b542",
+            "4a3dad5b98cc1b608fbe09b520e059e66983b7f878fa1d0867af57dadaef755a",
+            "c0c078316989f99e569cf5680958ab36fe4b1f48d80183866647845e95cb6081",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "bac9f630abc6083a5d80b849cdfac5191f28f44e6156c7aaa79c54817b569ecc",
-            "41454b968b025a79094415b3054d911bc779d6699bfe135c93d5c29d8754e810",
+            "89c0ab0b2c5636ed7370174155be6b3d444374634eaa4f0eb2f22f66435c64a4",
+            "4d1e50ebfb8c02131c0dd5a428beeabaae91c09d8e873829324896b56475900b",
         ],
     ),
     (
         "guard bits",
         [
-            "e28b23c8b70c6e9d99cb4b119f2bf851f546db9e0a6290b33be8f5acefcd7b2c",
-            "cc3b41f9313946742a9e273076205574532dcebd41c5185f2ef9c622d896fc2a",
+            "297d1c68926a69454fe110cba0ef18102697d9fe7aa71ff9848056bddc9fe7a2",
+            "b5f3cbf26c49c37d540f87d2f097d7a4fd42145196d15aacea44dda4fa1b5966",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "552ffc1c4862d8ad6708c2b7874e50e36c133750691403477652ddda943ed180",
-            "bc485b35c9310622c3e0ede0b2eeec066b50c2cd933ce48af8b4a607ddb4790e",
+            "73de20317be8e3fe0c945bd0d8449f39ed97b651a986600699c0ab1969d5eeb3",
+            "c74b96d6b7f8e228084f3ad3ca0123277f5949cc3be8840cbad0c38e29f1e6fa",
         ],
     ),
     (
         "other LPN instances",
         [
-            "1fae46c0cb7dcaf23feefda1a0fbedd620e3b1eebfb37275fa1dd25a394d6b57",
-            "3dc67f6dfa3033de75cb49d4e1448354f744fdc3bbc9784993b4865e8595d106",
+            "d035df3349632a8ec5408488e6e5db3fffb6f7fc3f66865ca15cabbed6618721",
+            "3b0e9bdb5f7bcb49b5987f447396864d3580d2d663a18fcf8cf7d8f6abcb4532",
         ],
     ),
     (
         "stationary noise",
         [
-            "fc8eaf64842a64d1d3947a305084f782f6b52b2728f9a9949810f62ca77fbb8a",
-            "0fe8bbdea2d0de44171f017af22fd896ee818c9318b6f4033fcc07f58e489338",
+            "de91c22afdcf6e3cd9684023a2bc0b4f7f6ea6a1c782d721d20bc4e2791891c8",
+            "83cb35407dce50a8363859ea65843992f9024864d3e1c9d8196c599b5074274d",
         ],
     ),
 ];

@@ -10,39 +10,50 @@
 //! are made by homomorphic encryption: of A_s·B_c the transposed one, B_cᵀ·A_sᵀ, so that in both the client has the
 //! left factor X, and the server the right one, W.
 //!
-//! 1. Each party draws its A and B, uniform.
-//! 2. C: a fresh secret s, a public key (p0, p1), keys of automorphisms, and encryptions x̂ of A_c and B_cᵀ under s,
-//!    with coefficients as in `tiling.rs` (Cheetah, USENIX Security 2022, section 3.1).
-//! 3. S: products Σ x̂·ŵ with its own numbers. Each has results at every K-th coefficient only, so R ≤ K of them become
-//!    one (*packs*, see below). It adds an encryption of zero (p1·u + e1, p0·u + e0), rounds both halves to powers of
-//!    two, and masks the b half: A = ⌊2^a·a/q⌉, B = ⌊2^b·b/q⌉ + R, R uniform mod 2^b, at the results alone. Its share
-//!    is −(R >> 4).
-//! 4. C: its share is (16·B + 8 + A·s mod 2^a) >> 8. (a is 8 bits more than a share has, b 4.)
+//! 1. S draws its A and B, uniform.
+//! 2. C: sends keys of a few secrets, which all products of a query share (`keys.rs`), and encryptions x̂ of A_c and
+//!    B_cᵀ under the first, with coefficients as in `tiling.rs` (Cheetah, USENIX Security 2022, section 3.1). A_c and
+//!    B_c are uniform, and C may take any: so they are drawn with their ciphertexts, of which a part need not be sent
+//!    (`he/rns/drawn.rs`).
+//! 3. S: products Σ x̂·ŵ with its own numbers. Each has results at every K-th coefficient only, so R ≤ K of them
+//!    become one (*packs*, see below). Where there are many packs, several get one a half, each under a secret of its
+//!    own (`he/rns/joint.rs`). It adds an encryption of zero (p1·u + e1, p0_j·u + e_j), and rounds all halves to
+//!    powers of two: A = ⌊2^r·a/q⌉, r being 8 bits more than a share has. **A alone is sent.** In the place of
+//!    ⌊2^r·b/q⌉ both parties take B, uniform of a seed that S sends. S keeps R = B − ⌊2^r·b/q⌉ mod 2^r: its share is
+//!    −(R >> 8).
+//! 4. C: its share is (B + A·s mod 2^r) >> 8.
 //!
-//! *Packs.* With z = x + X^h·y the sum z + σ(x − X^h·y) of x and y, σ: X ↦ X^(N/h + 1), has 2·x at multiples of 2h, and
-//! 2·y at odd multiples of h: σ changes the sign of odd multiples of h, and keeps even ones. So with h = K/2, K/4, …, K/R
-//! log2 R automorphisms make one ciphertext of R, with all results at multiples of K/R (Chen, Dai, Kim, Song, ACNS 2021,
-//! algorithm 2; for products BumbleBee, NDSS 2025). What lies between these means nothing, and is not sent of the b
-//! half. The factor R is taken away beforehand: ŵ is divided by it modulo the odd q.
+//! *Packs.* With z = x + X^h·y the sum z + σ(x − X^h·y) of x and y, σ: X ↦ X^(N/h + 1), has 2·x at multiples of 2h,
+//! and 2·y at odd multiples of h: σ changes the sign of odd multiples of h, and keeps even ones. So with h = K/2,
+//! K/4, …, K/R log2 R automorphisms make one ciphertext of R, with all results at multiples of K/R (Chen, Dai, Kim,
+//! Song, ACNS 2021, algorithm 2; for products BumbleBee, NDSS 2025). What lies between these means nothing. The
+//! factor R is taken away beforehand: ŵ is divided by it modulo the odd q.
+//!
+//! *Vectors.* Where n or m is one, the products of both cross terms lie alike, and are added up before they are packed.
 //!
 //! **Error.** Less than one ulp and no bias, as of a truncation, and ε of 2^-10 ulp where s ≥ 12 (4/2^s below). ε is
 //! what both cross terms are off by: their shares are made of the upper L − max(0, s − 12) bits, and each is off by
 //! less than two of those units: one by the local rounding, one by noise of 8 standard deviations (what `Layout::new`
-//! has room for). So a multiple of 2^s may become a neighbour, which a product of two values (`product.rs`) excludes.
-//! The result is wrong by a multiple of 2^out where X·Y / 2^s does not fit into out bits.
+//! leaves room for; as many bits of ciphertexts stay unsent as it has). So a multiple of 2^s may become a neighbour,
+//! which a product of two values (`product.rs`) excludes. The result is wrong by a multiple of 2^out where X·Y / 2^s
+//! does not fit into out bits.
 //!
 //! **Who learns what.** *Functionality*: the client gets z_c mod 2^L, whose upper out + min(s, 12) bits are uniform; the
 //! server z_s = X·Y + ε − z_c. Each cuts off s bits of its own. (What lies below the upper bits is no mask: both cut
 //! it off.) Semi-honest.
 //!
 //! - *Online* D and E are masked by A and B of the other party, uniform mod 2^L and used once.
-//! - *The server* sees encryptions of A_c and B_cᵀ under a secret of this layer and query alone: RLWE, with parameters
-//!   of 128 bits on record (`he/params`; keys of automorphisms encrypt images of s under s, the usual circular
-//!   assumption).
-//! - *The client*: B is uniform whatever A_s and B_s are, for R covers all of its bits: so neither the products nor the
-//!   noise Σ e·ŵ show, and no noise is flooded. A is Σ a·ŵ, a known, plus p1·u + e1: RLWE in the server's u, fresh for
-//!   every pack. Without that it were linear equations in the server's numbers; `tiny.rs` solves them, and fails on
-//!   what is sent.
+//! - *The server* sees encryptions of A_c and B_cᵀ under a secret of this query alone: RLWE, with parameters of 128
+//!   bits on record (`he/params`; keys of automorphisms encrypt images of s under s, and joint keys s under the
+//!   others: the usual circular assumption). A_c and B_c are u − m, u known and m the message of an RLWE sample: as
+//!   good as uniform.
+//! - *The client*: B comes of a seed that has nothing to do with A_s and B_s: so neither the products nor the noise Σ
+//!   e·ŵ show, and no noise is flooded. A is Σ a·ŵ, a known, plus p1·u + e1: RLWE in the server's u, fresh for every
+//!   pack that is sent. Without that it were linear equations in the server's numbers; `tiny.rs` solves them, and
+//!   fails on what is sent.
+//! - *Seeds* make the client's share of C, and of A and B, pseudorandom where the functionality has them uniform: as
+//!   with silent OT, a functionality that lets a corrupted party's shares of a triple be what they are, and gives the
+//!   other what completes them.
 //! - ε depends on both parties' secrets (as Cheetah's one-bit error does), and neither sees it: it is in z_s. What is
 //!   opened later moves by 2^-10 of a rounding by it, while each rounding's coin, which the client knows, moves it by
 //!   one: `docs/attacks.md`, *Rounding coins*.
@@ -53,10 +64,14 @@
 //! all that draws correlations ([`Block::complete`], [`Block::settle`]), which many layers share; one online.
 
 mod kernel;
+mod keys;
 pub(crate) mod rows;
 pub(crate) mod squares;
 mod tiling;
+mod tools;
 mod triple;
+
+use std::sync::{Arc, Mutex};
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_ring::cpu::Cpu;
@@ -65,8 +80,11 @@ use jaguar_wire::{Channel, pack};
 use zeroize::Zeroizing;
 
 use self::kernel::add_products;
+pub(crate) use self::keys::QueryKeys;
 use self::tiling::Layout;
-use self::triple::{Sent, Tools, Triple, Words, client, making_bytes, server};
+pub use self::tiling::SentKeys;
+use self::tools::{Tools, Words};
+use self::triple::{Sent, Triple, client, making_bytes, server};
 use crate::block::{self, Block, Flights};
 use crate::cost::{self, Cost};
 use crate::error::{MpcError, check_range};
@@ -167,6 +185,10 @@ impl Nonlinear for MatrixProductParams {
         self.cost().prepare_down
     }
 
+    fn known(&self, keys: &mut SentKeys) -> u64 {
+        self.sizes().ok().and_then(|(_, layout)| layout).map_or(0, |layout| keys.known(&layout))
+    }
+
     fn making_bytes(&self, threads: usize) -> [u64; 2] {
         let Ok((_, Some(layout))) = self.sizes() else { return [0; 2] };
         making_bytes(&layout, &self.matrices, threads)
@@ -226,7 +248,7 @@ fn completed(mut blocks: Vec<Block>, chan: &mut Channel) -> Result<Vec<Block>, M
 }
 
 impl MatrixProduct {
-    /// Prepares a product.
+    /// Prepares a product, with keys of its own.
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
@@ -235,6 +257,7 @@ impl MatrixProduct {
         chan: &mut Channel,
         params: MatrixProductParams,
     ) -> Result<Self, MpcError> {
+        party.forget_keys();
         Ok(Self { blocks: completed(Self::blocks(party, params)?, chan)? })
     }
 
@@ -255,7 +278,7 @@ impl MatrixProduct {
     ) -> Result<Option<Run>, MpcError> {
         let (counts, Some(layout)) = params.sizes()? else { return Ok(None) };
         let opening = Opening { role: party.role(), bits: params.ring_bits(), values: Vec::new() };
-        let material = Material::Planned(party.cpu, Box::new(layout));
+        let material = Material::planned(party, layout);
         Ok(Some(Run { params, counts, material, opening }))
     }
 
@@ -276,7 +299,7 @@ impl MatrixProduct {
 
 /// What a party has for its run.
 enum Material {
-    Planned(Cpu, Box<Layout>),
+    Planned(Cpu, Box<Layout>, Arc<Mutex<QueryKeys>>),
     /// The client's, until it has the server's answer.
     Sent(Box<Sent>),
     Made(Triple),
@@ -293,25 +316,31 @@ impl Material {
         }
     }
 
-    /// The exchange of the triple, for what is `drawn` and the `factors` of its cross terms: what the client sends is no draw.
+    fn planned<S: ?Sized + CotSource>(party: &Party<S>, layout: Layout) -> Self {
+        Self::Planned(party.cpu, Box::new(layout), Arc::clone(&party.keys))
+    }
+
+    /// The exchange of the triple. The client's is that `of_factors`, of what it encrypts; the server's is what is
+    /// `drawn`, with its `factors` of the cross terms. What the client sends is no draw.
     fn complete(
         &mut self,
         role: Role,
         of: &Matrices,
         drawn: impl FnOnce(&mut Prg) -> Triple,
         factors: impl FnOnce(&Triple) -> Vec<Words>,
+        of_factors: impl FnOnce(Vec<Words>) -> Triple,
         chan: &mut Channel,
     ) -> Result<(), MpcError> {
-        let Self::Planned(cpu, layout) = &self else { return Ok(()) };
+        let Self::Planned(cpu, layout, keys) = &self else { return Ok(()) };
         let tools = Tools::new(*cpu, Layout::clone(layout));
         let tools = tools.ok_or_else(|| MpcError::misuse("layout", "a modulus", "one of fewer bits"))?;
         let mut prg = Prg::from_os();
-        let mut triple = drawn(&mut prg);
-        let factors = factors(&triple);
         *self = match role {
-            Role::Client => Self::Sent(Box::new(client(tools, triple, &factors, chan, &mut prg)?)),
+            Role::Client => Self::Sent(Box::new(client(tools, of_factors, keys, chan, &mut prg)?)),
             Role::Server => {
-                server(&tools, of, &mut triple, &factors, chan, &mut prg)?;
+                let mut triple = drawn(&mut prg);
+                let factors = factors(&triple);
+                server(&tools, of, &mut triple, &factors, keys, chan, &mut prg)?;
                 Self::Made(triple)
             }
         };
@@ -344,8 +373,9 @@ impl Flights for Run {
     fn complete(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
         let (of, role) = (self.params.matrices, self.opening.role);
         let drawn = |prg: &mut Prg| Triple::drawn(&of, self.counts, self.params.ring_bits(), prg);
-        let factors = |triple: &Triple| triple.factors(&of, role == Role::Client);
-        self.material.complete(role, &of, drawn, factors, chan)
+        let factors = |triple: &Triple| triple.factors(&of);
+        let of_factors = |factors: Vec<Words>| Triple::of_factors(&of, factors);
+        self.material.complete(role, &of, drawn, factors, of_factors, chan)
     }
 
     fn settle(&mut self, chan: &mut Channel) -> Result<(), MpcError> {

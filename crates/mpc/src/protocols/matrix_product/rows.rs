@@ -11,14 +11,16 @@
 //! the client's numbers:  x̂[t] = α_t           ŵ_t[j·T − t] = β_tj, X^N = −1     (x̂·ŵ_t)[j·T] = α_t·β_tj
 //! ```
 //!
-//! R such responses become one pack, of whose b half the products of R rows are sent and nothing else.
+//! R such responses become one pack. Both terms lie alike, so that they are added up before: half the packs and key
+//! switches.
 //!
 //! **Error, and who learns what**, as of a product of matrices: less than one ulp and no bias, and ε of 2^-10 ulp where
 //! s ≥ 12. What the parties see is what they see there, of other matrices.
 //!
-//! *Beside a product value by value*, which takes 2L COTs and L·(L + 1) bits a value offline: for 197 rows of 192 and L
-//! = 48 this takes 78 bytes a value offline instead of 294, and 6 each way online instead of 12. Few or short rows are
-//! dearer, for keys and ciphertexts are of one size: [`RowProductParams::pays`]. Exact figures: [`Nonlinear::cost`].
+//! *Beside a product value by value*, which takes 2L COTs and L·(L + 1) bits a value offline: for 197 rows of 192 and
+//! L = 48 this takes 28 bytes a value offline, and keys that the query shares, instead of 294, and 6 each way online
+//! instead of 12. Few or short rows are dearer, for keys and ciphertexts are of one size: [`RowProductParams::pays`].
+//! Exact figures: [`Nonlinear::cost`].
 
 use std::ops::Range;
 
@@ -26,7 +28,7 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use super::{MatrixProduct, MatrixProductParams, Run, completed};
+use super::{MatrixProduct, MatrixProductParams, Run, SentKeys, completed};
 use crate::block::{self, Block, Flights};
 use crate::cost::Cost;
 use crate::error::MpcError;
@@ -82,6 +84,10 @@ impl Nonlinear for RowProductParams {
         self.matrices().answered()
     }
 
+    fn known(&self, keys: &mut SentKeys) -> u64 {
+        self.matrices().known(keys)
+    }
+
     fn making_bytes(&self, threads: usize) -> [u64; 2] {
         self.matrices().making_bytes(threads)
     }
@@ -130,7 +136,7 @@ pub struct RowProduct {
 }
 
 impl RowProduct {
-    /// Prepares a product.
+    /// Prepares a product, with keys of its own.
     ///
     /// # Errors
     /// When a parameter is out of range, the connection fails or the peer breaks the protocol.
@@ -139,6 +145,7 @@ impl RowProduct {
         chan: &mut Channel,
         params: RowProductParams,
     ) -> Result<Self, MpcError> {
+        party.forget_keys();
         Ok(Self { blocks: completed(Self::blocks(party, params)?, chan)? })
     }
 

@@ -22,8 +22,10 @@
 //! for what X_u and W_t have in common lies t·k + j − u·k − j' from a multiple of K, which is less than K and zero only
 //! where u = t. So rows that are each multiplied by a number (n = k = 1, `rows.rs`) fill ciphertexts.
 
+use std::collections::BTreeSet;
+
 use jaguar_ring::he::params::RnsParameters;
-use jaguar_ring::he::rns::Noise;
+use jaguar_ring::he::rns::{DrawnMessages, JointKeys, Noise};
 use jaguar_wire::pack;
 
 use crate::cost::Cost;
@@ -32,16 +34,24 @@ use crate::semantics::Matrices;
 /// What a correlation takes beside bytes: about as long as so many on a link of some 20 MB/s.
 const COT: u64 = 1;
 
-/// Bits of the a half of a pack beyond those of a share, and of its b half.
-pub(super) const A_MORE: u32 = 8;
-pub(super) const B_MORE: u32 = 4;
+/// Bits of a pack beyond those of a share.
+pub(super) const MORE: u32 = 8;
 
-/// Rings that may be taken: N, and how many primes. The first that has room is.
-const RINGS: [(usize, usize); 3] = [(4096, 2), (8192, 3), (8192, 4)];
-/// Bits of a prime.
-const PRIME_BITS: std::ops::RangeInclusive<u32> = 32..=53;
-/// A key switch takes as much as so many bytes take on a link of some 20 MB/s.
-const SWITCH: u64 = 4096;
+/// Rings that may be taken: N, how many primes, and bits of each: as many as there are on record with 128 bits, but
+/// for the second, whose Q is below 2^126. The first that has room is. Few rings, for keys are shared by all products
+/// of a query in one.
+pub(super) const RINGS: [(usize, usize, u32); 2] = [(4096, 2, 53), (8192, 3, 42)];
+/// A key switch takes as long as so many bytes take on a link of some 20 MB/s, for each digit of a polynomial of 8192
+/// words.
+const SWITCH: u64 = 1024;
+/// Digits of a prime for key switches: the whole, or halves.
+pub(super) const DIGITS: [u32; 2] = [1, 2];
+/// How many packs may share an a half, each under a secret of its own.
+pub(super) const SECRETS: [usize; 2] = [1, 4];
+/// How many products of a query share a key, when tiles are weighed.
+const SHARING: u64 = 8;
+/// Most bits of an offset that are rounded off.
+const MOST_DROPPED: u32 = 60;
 /// Bytes of a seed.
 pub(super) const SEED: usize = 32;
 
@@ -59,6 +69,8 @@ pub(super) struct Tiling {
     pub pack_log2: u32,
     /// T: of the batch, how many share a ciphertext. More than one only where `together·inner` is at most the gap.
     pub together: usize,
+    /// Lowest bits of a ciphertext's offsets that are not sent: as many as noise has room for.
+    pub dropped: u32,
 }
 
 impl Tiling {
@@ -167,91 +179,25 @@ impl Tiling {
         whole as u64 * of(self.packed()) + of(rest)
     }
 
-    /// Bytes that its key switches count as.
-    pub fn switching(&self) -> u64 {
-        self.switches() * SWITCH
+    /// Whether the client's number at a coefficient must be zero, in a ring of `n`: what stands there would meet
+    /// numbers of W at other results. Where it need not be it is drawn, whether it means anything or not.
+    pub fn is_zero(&self, n: usize, coefficient: usize) -> bool {
+        let block = coefficient >> self.gap_log2;
+        !block.is_multiple_of(self.tile_columns) || block + self.tile_columns > n >> self.gap_log2
     }
 
-    /// All sensible ones: for each K and R the one of the least bytes, with these bytes, key switches counted as such and
-    /// keys left out.
-    fn sensible([batch, rows, inner, columns]: [usize; 4], n: usize, prices: &Prices) -> Vec<(u64, Self)> {
-        let mut all = Vec::new();
-        let largest = inner.saturating_mul(batch).min(n).next_power_of_two().min(n).ilog2();
-        for gap_log2 in 0..=largest {
-            let room = n >> gap_log2;
-            // A wider gap than one matrix takes is for several.
-            let alone = gap_log2 == 0 || inner > 1 << (gap_log2 - 1);
-            let together = ((1 << gap_log2) / inner).min(batch);
-            if !alone && together < 2 {
-                continue;
-            }
-            let together = together.max(1);
-            let most = rows.min(room);
-            let tile_rows = rows.div_ceil(rows.div_ceil(most));
-            let widest = (room / tile_rows).min(columns);
-            for pack_log2 in 0..=gap_log2 {
-                let tilings = (0..=widest.ilog2()).map(|log2| {
-                    let tile_columns = columns.div_ceil(columns.div_ceil((widest >> log2).max(1)));
-                    let tiling = Self {
-                        batch,
-                        rows,
-                        inner,
-                        columns,
-                        tile_rows,
-                        tile_columns,
-                        gap_log2,
-                        pack_log2,
-                        together,
-                    };
-                    let price = tiling.ciphertexts() as u64 * prices.ciphertext
-                        + tiling.packs() as u64 * prices.a_half
-                        + tiling.switching();
-                    (price, tiling)
-                });
-                all.extend(tilings.min_by_key(|(price, _)| *price));
-            }
-        }
-        all
+    /// How many coefficients of a ciphertext must be zero.
+    pub fn zeros(&self, n: usize) -> usize {
+        n - (((n >> self.gap_log2) / self.tile_columns) << self.gap_log2)
     }
 
-    /// Of all sensible ones of each size those that take the least bytes together: keys are shared.
-    fn best(sizes: &[[usize; 4]], n: usize, prices: &Prices) -> Vec<Self> {
-        let each: Vec<_> = sizes.iter().map(|&sizes| Self::sensible(sizes, n, prices)).collect();
-        let mut best: (u64, Vec<Self>) = (u64::MAX, Vec::new());
-        let mut chosen = Vec::new();
-        Self::cheaper(&each, prices, (0, 0), &mut chosen, &mut best);
-        best.1
+    /// Whether the products of this term and of the transposed `other` lie alike, response by response: so they are
+    /// added up before they are packed. Of vectors they may.
+    fn joins(&self, other: &Self) -> bool {
+        let own = (self.gap_log2, self.pack_log2, self.tile_rows, self.tile_columns);
+        let others = (other.gap_log2, other.pack_log2, other.tile_columns, other.tile_rows);
+        own == others && (self.rows == 1 || self.columns == 1)
     }
-
-    /// Goes through all that go with what is `chosen` and was paid for, bytes and automorphisms.
-    fn cheaper(
-        each: &[Vec<(u64, Self)>],
-        prices: &Prices,
-        (bytes, automorphisms): (u64, u32),
-        chosen: &mut Vec<Self>,
-        best: &mut (u64, Vec<Self>),
-    ) {
-        let Some((first, others)) = each.split_first() else {
-            let price = bytes + u64::from(automorphisms.count_ones()) * prices.key;
-            if price < best.0 {
-                *best = (price, chosen.clone());
-            }
-            return;
-        };
-        for (price, tiling) in first {
-            chosen.push(*tiling);
-            let paid = (bytes + price, automorphisms | tiling.automorphisms());
-            Self::cheaper(others, prices, paid, chosen, best);
-            chosen.pop();
-        }
-    }
-}
-
-/// Bytes, roughly.
-struct Prices {
-    ciphertext: u64,
-    a_half: u64,
-    key: u64,
 }
 
 /// The ring, and the cross terms in it.
@@ -262,6 +208,8 @@ pub(super) struct Layout {
     pub prime_bits: u32,
     /// Bits of a digit of key switches.
     pub digit_bits: u32,
+    /// How many packs share an a half. If more than one, in the ring without its last prime.
+    pub secrets: usize,
     /// L: what is shared is modulo 2^L.
     pub ring_bits: u32,
     /// r: of shares of the cross terms the upper r of L bits are made, and zeros below.
@@ -277,31 +225,127 @@ impl Layout {
         Self::of_terms(&terms, ring_bits, made_bits)
     }
 
-    /// For cross terms of these sizes: how many side by side, n, k and m. In the first ring on record that has room, the
-    /// one of the least bytes.
+    /// For cross terms of these sizes, one or two that are each other's transposed: how many side by side, n, k and
+    /// m. In the first ring on record that has room, the one of the least bytes.
     pub fn of_terms(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
-        RINGS.iter().find_map(|&(n, primes)| {
-            // Whole primes for a digit, or halves.
-            let layouts = [1, 2].into_iter().filter_map(|parts| {
-                let poly = |bits: u32| pack::packed_len(n * primes, bits) as u64;
-                let ciphertext = poly(2 * ring_bits / primes as u32);
-                let prices = Prices {
-                    ciphertext,
-                    a_half: pack::packed_len(n, made_bits + A_MORE) as u64,
-                    key: primes as u64 * parts * ciphertext,
-                };
-                let terms = Tiling::best(terms, n, &prices);
-                // The fewest bits that have room.
-                PRIME_BITS.into_iter().find_map(|prime_bits| {
-                    let parameters = RnsParameters::search(n, prime_bits, primes).ok()?;
-                    let digit_bits = prime_bits.div_ceil(parts as u32);
-                    let terms = terms.clone();
-                    let layout = Self { parameters, prime_bits, digit_bits, ring_bits, made_bits, terms };
-                    (8.0 * layout.deviation() <= 1.0).then_some(layout)
-                })
-            });
-            layouts.min_by_key(Self::price)
+        RINGS.iter().find_map(|&ring| {
+            let kinds = DIGITS.into_iter().flat_map(|digits| SECRETS.map(|secrets| (digits, secrets)));
+            let layouts = kinds.filter_map(|kind| Self::of_kind(terms, ring_bits, made_bits, ring, kind));
+            layouts.min_by_key(|layout| layout.weight(&layout.terms))
         })
+    }
+
+    /// The same in one ring, with so many digits for a prime and so many secrets.
+    pub fn of_kind(
+        terms: &[[usize; 4]],
+        ring_bits: u32,
+        made_bits: u32,
+        (n, primes, prime_bits): (usize, usize, u32),
+        (digits, secrets): (u32, usize),
+    ) -> Option<Self> {
+        let parameters = RnsParameters::search(n, prime_bits, primes).ok()?;
+        let digit_bits = prime_bits.div_ceil(digits);
+        let empty =
+            Self { parameters, prime_bits, digit_bits, secrets, ring_bits, made_bits, terms: Vec::new() };
+        let terms = empty.best(terms)?;
+        Some(Self { terms, ..empty })
+    }
+
+    /// All sensible tilings of a term: for each K and R the one of the least bytes, with key switches counted as such
+    /// and keys left out. Its noise takes no more than one of `parts` of the room.
+    fn sensible(&self, [batch, rows, inner, columns]: [usize; 4], parts: usize) -> Vec<Tiling> {
+        let n = self.n();
+        let mut all = Vec::new();
+        let largest = inner.saturating_mul(batch).min(n).next_power_of_two().min(n).ilog2();
+        for gap_log2 in 0..=largest {
+            let room = n >> gap_log2;
+            // A wider gap than one matrix takes is for several.
+            let alone = gap_log2 == 0 || inner > 1 << (gap_log2 - 1);
+            let together = ((1 << gap_log2) / inner).min(batch);
+            if !alone && together < 2 {
+                continue;
+            }
+            let together = together.max(1);
+            let most = rows.min(room);
+            let tile_rows = rows.div_ceil(rows.div_ceil(most));
+            let widest = (room / tile_rows).min(columns);
+            for pack_log2 in 0..=gap_log2 {
+                let tilings = (0..=widest.ilog2()).filter_map(|log2| {
+                    let tile_columns = columns.div_ceil(columns.div_ceil((widest >> log2).max(1)));
+                    let tiling = Tiling {
+                        batch,
+                        rows,
+                        inner,
+                        columns,
+                        tile_rows,
+                        tile_columns,
+                        gap_log2,
+                        pack_log2,
+                        together,
+                        dropped: 0,
+                    };
+                    self.with_fewest_bits(tiling, parts)
+                });
+                all.extend(tilings.min_by_key(|tiling| self.sent(tiling) + self.answered(tiling)));
+            }
+        }
+        all
+    }
+
+    /// The tiling, with as many bits dropped as noise has room for; `None` where it has none.
+    fn with_fewest_bits(&self, mut tiling: Tiling, parts: usize) -> Option<Tiling> {
+        let room = (1.0 / 64.0 - self.rounding()) / parts as f64;
+        let fits = |dropped: u32| self.variance(&[Tiling { dropped, ..tiling }]) <= room;
+        tiling.dropped = (0..=MOST_DROPPED).take_while(|&dropped| fits(dropped)).last()?;
+        self.offset_bits(&tiling).map(|_| tiling)
+    }
+
+    /// Of all sensible tilings of terms of these sizes those of the least weight together.
+    fn best(&self, sizes: &[[usize; 4]]) -> Option<Vec<Tiling>> {
+        let vectors = sizes.iter().any(|&[_, rows, _, columns]| rows.min(columns) == 1);
+        let parts = if vectors { sizes.len() } else { 1 };
+        let each: Vec<Vec<Tiling>> = sizes.iter().map(|&sizes| self.sensible(sizes, parts)).collect();
+        let alone = each[0].iter().map(|&first| vec![first]);
+        let all: Vec<Vec<Tiling>> = match each.get(1) {
+            None => alone.collect(),
+            Some(others) => alone
+                .flat_map(|first| others.iter().map(move |&second| [&first[..], &[second]].concat()))
+                .collect(),
+        };
+        all.into_iter().min_by_key(|terms| self.weight(terms))
+    }
+
+    /// Terms whose products are packed together.
+    fn groups_of(terms: &[Tiling]) -> std::slice::Chunks<'_, Tiling> {
+        let joined = matches!(terms, [first, second] if first.joins(second));
+        terms.chunks(if joined { 2 } else { 1 })
+    }
+
+    /// The terms whose products are packed together: both, or each by itself.
+    pub fn groups(&self) -> std::slice::Chunks<'_, Tiling> {
+        Self::groups_of(&self.terms)
+    }
+
+    /// Bytes of a term's ciphertexts.
+    fn sent(&self, tiling: &Tiling) -> u64 {
+        let bits = self.offset_bits(tiling).unwrap_or(u64::BITS);
+        let zeros = pack::packed_len(tiling.zeros(self.n()), self.ring_bits);
+        (tiling.ciphertexts() * (SEED + pack::packed_len(self.n(), bits) + zeros)) as u64
+    }
+
+    /// Bytes of a group's packs, and key switches counted as bytes.
+    fn answered(&self, first: &Tiling) -> u64 {
+        let of_switch = SWITCH * (self.digits() * self.parameters.primes().len() * self.n() / 8192) as u64;
+        // (To be joined takes a pack one more.)
+        let joined = if self.secrets > 1 { first.packs() as u64 } else { 0 };
+        self.packs_bytes(first) as u64 + (first.switches() + joined) * of_switch
+    }
+
+    /// Bytes before the input, key switches counted as bytes, and keys as those of several.
+    fn weight(&self, terms: &[Tiling]) -> u64 {
+        let keys = (Self::automorphisms(terms) * self.level_bytes() + self.joint_bytes()) as u64;
+        let answered = Self::groups_of(terms).map(|group| self.answered(&group[0]));
+        terms.iter().map(|term| self.sent(term)).chain(answered).sum::<u64>() + keys / SHARING
     }
 
     /// What passes before the input.
@@ -311,15 +355,12 @@ impl Layout {
         Cost { prepare_up, prepare_down, ..Cost::default() }
     }
 
-    /// Bytes before the input, and key switches counted as bytes.
-    fn price(&self) -> u64 {
-        let switching: u64 = self.terms.iter().map(Tiling::switching).sum();
-        (self.upload_bytes() + self.response_bytes()) as u64 + switching
-    }
-
-    /// Whether it is cheaper than another way, which takes correlations.
+    /// Whether it is cheaper than another way, which takes correlations: all of its keys are its own, and key
+    /// switches count as bytes.
     pub fn pays(&self, other: &Cost) -> bool {
-        self.price() < other.prepare_up + other.prepare_down + COT * other.bits_from_server
+        let answered: u64 = self.groups().map(|group| self.answered(&group[0])).sum();
+        let price = self.upload_bytes() as u64 + answered;
+        price < other.prepare_up + other.prepare_down + COT * other.bits_from_server
     }
 
     /// N: coefficients of a polynomial.
@@ -332,6 +373,16 @@ impl Layout {
         self.parameters.primes().len() * self.prime_bits.div_ceil(self.digit_bits) as usize
     }
 
+    /// Bits of each of a ciphertext's offsets.
+    pub fn offset_bits(&self, tiling: &Tiling) -> Option<u32> {
+        DrawnMessages::bits(self.parameters.primes(), self.ring_bits, tiling.dropped)
+    }
+
+    /// How many automorphisms packs take.
+    fn automorphisms(terms: &[Tiling]) -> usize {
+        terms.iter().fold(0, |all, term| all | term.automorphisms()).count_ones() as usize
+    }
+
     /// Automorphisms that packs take: log2 of the distance h of the two results that one tells apart, and N/h + 1.
     pub fn elements(&self) -> impl Iterator<Item = (u32, usize)> {
         let n = self.n();
@@ -339,45 +390,123 @@ impl Layout {
         (0..n.ilog2()).filter(move |log2| all >> log2 & 1 == 1).map(move |log2| (log2, (n >> log2) + 1))
     }
 
-    /// The standard deviation of a share's error, but for its own rounding, in units of its last place.
-    pub fn deviation(&self) -> f64 {
-        let n = self.n();
-        let of = |term: &Tiling| {
-            // (Of the largest numbers that the server may draw.)
-            let squares = (term.inner * term.tile_columns) as f64 * 4f64.powi(self.ring_bits as i32 - 1);
-            let levels = (4f64.powi(term.pack_log2 as i32) - 1.0) / 3.0;
-            let switched = Noise::of_digits(n, self.digits(), self.digit_bits).multiply(levels);
-            let all = Noise::fresh().multiply(squares) + switched + Noise::fresh_public(n);
-            let modulus: f64 = self.parameters.primes().iter().map(|&p| (p as f64).log2()).sum();
-            all.deviation() * (f64::from(self.made_bits) - modulus).exp2()
-        };
-        let secret = 2.0 * n as f64 / 3.0;
-        let rounded = [(secret, A_MORE), (1.0, B_MORE)]
-            .map(|(squares, more)| squares / 12.0 * 4f64.powi(-(more as i32)))
-            .iter()
-            .sum::<f64>();
-        let largest = self.terms.iter().map(of).fold(0.0, f64::max);
-        (largest * largest + rounded).sqrt()
+    /// The variance of what rounding an a half and a b half adds to a share's error, in units of its last place.
+    fn rounding(&self) -> f64 {
+        (2.0 * self.n() as f64 / 3.0 + 1.0) / 12.0 * 4f64.powi(-(MORE as i32))
     }
 
-    /// How large a b half of the client's is.
+    /// The variance of the noise of a group's packs in these units.
+    fn variance(&self, group: &[Tiling]) -> f64 {
+        let n = self.n();
+        // (Of the largest numbers that the server may draw.)
+        let squares =
+            |term: &Tiling| (term.inner * term.tile_columns) as f64 * 4f64.powi(self.ring_bits as i32 - 1);
+        let products = group.iter().map(|term| Noise::fresh().rounded(term.dropped).multiply(squares(term)));
+        let levels = (4f64.powi(group[0].pack_log2 as i32) - 1.0) / 3.0;
+        let switched = Noise::of_digits(n, self.digits(), self.digit_bits).multiply(levels);
+        let packed = products.fold(switched, |sum, product| sum + product);
+        let primes = self.parameters.primes();
+        let modulus = |primes: &[u64]| primes.iter().map(|&p| (p as f64).log2()).sum::<f64>();
+        let (noise, modulus) = match primes {
+            [others @ .., last] if self.secrets > 1 => {
+                let joining = Noise::of_digits(n, self.secrets * others.len(), self.prime_bits);
+                let parts = [packed, joining, Noise::fresh_public(n)].map(|noise| noise.divide(n, *last));
+                (parts[0] + parts[1] + parts[2], modulus(others))
+            }
+            _ => (packed + Noise::fresh_public(n), modulus(primes)),
+        };
+        (noise.deviation() * (f64::from(self.made_bits) - modulus).exp2()).powi(2)
+    }
+
+    /// The standard deviation of a share's error, but for its own rounding, in units of its last place.
+    #[cfg(test)]
+    pub fn deviation(&self) -> f64 {
+        let largest = self.groups().map(|group| self.variance(group)).fold(0.0, f64::max);
+        (largest + self.rounding()).sqrt()
+    }
+
+    /// How large a polynomial of a key is.
     pub fn poly_bytes(&self) -> usize {
         pack::packed_len(self.n() * self.parameters.primes().len(), self.prime_bits)
     }
 
-    /// From the client: its public key, the keys of the automorphisms, and its matrices.
+    /// The keys that it takes, which other products of the query may have sent, and bytes of each.
+    pub fn keys(&self) -> impl Iterator<Item = (Part, usize)> {
+        let levels = self.elements().map(|(log2, _)| (Part::of_level(self, log2), self.level_bytes()));
+        std::iter::once((Part::joint(self), self.joint_bytes())).chain(levels)
+    }
+
+    /// Bytes of the key of an automorphism.
+    fn level_bytes(&self) -> usize {
+        SEED + self.digits() * self.poly_bytes()
+    }
+
+    /// How many polynomials the keys have that make packs share an a half.
+    pub fn joint_polys(&self) -> usize {
+        JointKeys::polys(self.secrets, self.parameters.primes().len() - 1)
+    }
+
+    /// Bytes of these.
+    fn joint_bytes(&self) -> usize {
+        SEED + self.joint_polys() * self.poly_bytes()
+    }
+
+    /// From the client: its public keys, the keys of the automorphisms, and its matrices.
     pub fn upload_bytes(&self) -> usize {
-        let keys = self.elements().count() * (SEED + self.digits() * self.poly_bytes());
-        let ciphertexts: usize = self.terms.iter().map(Tiling::ciphertexts).sum();
-        keys + (1 + ciphertexts) * (SEED + self.poly_bytes())
+        let keys: usize = self.keys().map(|(_, bytes)| bytes).sum();
+        keys + self.terms.iter().map(|term| self.sent(term)).sum::<u64>() as usize
+    }
+
+    /// Of a group's packs as they are sent: a halves, of which several share one.
+    fn packs_bytes(&self, first: &Tiling) -> usize {
+        first.packs().div_ceil(self.secrets) * pack::packed_len(self.n(), self.made_bits + MORE)
     }
 
     /// From the server.
     pub fn response_bytes(&self) -> usize {
-        let a = pack::packed_len(self.n(), self.made_bits + A_MORE);
-        let b = |count: usize| pack::packed_len(count, self.made_bits + B_MORE);
-        let of = |term: &Tiling| (0..term.packs()).map(|pack| a + b(term.count(pack))).sum::<usize>();
-        self.terms.iter().map(of).sum()
+        SEED + self.groups().map(|group| self.packs_bytes(&group[0])).sum::<usize>()
+    }
+}
+
+/// One of the keys. (No two rings have the same N.)
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Part {
+    n: usize,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    /// Of so many secrets.
+    Joint(usize),
+    /// The key of an automorphism.
+    Level { digit_bits: u32, log2: u32 },
+}
+
+impl Part {
+    pub fn joint(layout: &Layout) -> Self {
+        Self { n: layout.n(), kind: Kind::Joint(layout.secrets) }
+    }
+
+    /// Of the automorphism that changes the sign of X^h.
+    pub fn of_level(layout: &Layout, log2: u32) -> Self {
+        Self { n: layout.n(), kind: Kind::Level { digit_bits: layout.digit_bits, log2 } }
+    }
+}
+
+/// Which keys a query has sent by now, as plans count: what products of matrices share, and none sends twice.
+#[derive(Clone, Debug, Default)]
+pub struct SentKeys(BTreeSet<Part>);
+
+impl SentKeys {
+    /// Adds one; says whether it was not there.
+    pub(super) fn add(&mut self, part: Part) -> bool {
+        self.0.insert(part)
+    }
+
+    /// Bytes of keys of this layout that were sent. All are from now on.
+    pub(super) fn known(&mut self, layout: &Layout) -> u64 {
+        layout.keys().filter(|&(part, _)| !self.0.insert(part)).map(|(_, bytes)| bytes as u64).sum()
     }
 }
 
@@ -392,13 +521,15 @@ mod tests {
         let others = [[3, 5, 7, 2], [1, 1, 1, 1], [2, 197, 64, 3], [1, 64, 197, 70], [2, 300, 3, 1]];
         for sizes in others.into_iter().chain(rows) {
             let [batch, rows, inner, columns] = sizes;
-            for n in [64, 4096] {
-                let prices = Prices { ciphertext: 50_000, a_half: 20_000, key: 100_000 };
-                let tiling = Tiling::best(&[sizes], n, &prices)[0];
+            let second = [batch, columns, inner, rows];
+            let layout = Layout::of_terms(&[sizes, second], 48, 40).unwrap();
+            let n = layout.n();
+            for (tiling, [batch, rows, inner, columns]) in layout.terms.iter().zip([sizes, second]) {
                 assert!(tiling.pack_log2 <= tiling.gap_log2);
                 assert!(tiling.tile_rows * tiling.tile_columns * tiling.gap() <= n, "{tiling:?}");
                 assert!(tiling.inner_blocks() * tiling.gap() >= inner);
                 assert!(tiling.together == 1 || tiling.together * inner <= tiling.gap(), "{tiling:?}");
+                assert_eq!((0..n).filter(|&i| tiling.is_zero(n, i)).count(), tiling.zeros(n));
                 let mut seen = vec![0; batch * rows * columns];
                 for pack in 0..tiling.packs() {
                     let mut taken = vec![false; n];
@@ -415,17 +546,34 @@ mod tests {
         }
     }
 
+    /// Terms that are added up have each result at the same coefficient of the same pack.
+    #[test]
+    fn joined_terms_lie_alike() {
+        let turned = |[batch, row, column]: [usize; 3]| [batch, column, row];
+        for [batch, rows, inner, columns] in [[197, 1, 1, 192], [5, 1, 3, 70], [1, 9, 20, 1], [3, 40, 2, 30]]
+        {
+            let terms = [[batch, rows, inner, columns], [batch, columns, inner, rows]];
+            let layout = Layout::of_terms(&terms, 48, 40).unwrap();
+            let joined = layout.groups().len() == 1;
+            assert_eq!(joined, rows == 1 || columns == 1, "{layout:?}");
+            let [first, second] = &layout.terms[..] else { panic!("two terms") };
+            for pack in (0..first.packs()).filter(|_| joined) {
+                let others = second.results(pack).map(|(coefficient, place)| (coefficient, turned(place)));
+                assert!(first.results(pack).eq(others), "{layout:?}");
+            }
+        }
+    }
+
     /// Every set is on record with 128 bits, and its noise is below an eighth of a unit.
     #[test]
     fn all_widths_have_a_ring_on_record() {
         let attention = Matrices { batch: 3, rows: 197, inner: 64, columns: 197, transposed: [false; 2] };
-        let usual = Layout::new(&attention, 42, 38).unwrap();
-        assert_eq!((usual.n(), usual.prime_bits, usual.digit_bits), (4096, 44, 22), "{usual:?}");
         for out in [16, 24, 28, 36] {
             for shift in [1, 8, 12, 20, 22] {
                 let (ring, made) = (out + shift, out + shift.min(super::super::SLACK));
                 let layout = Layout::new(&attention, ring, made).unwrap_or_else(|| panic!("{out} + {shift}"));
                 assert!(layout.parameters.is_secure() && layout.deviation() <= 0.125);
+                assert_eq!(layout.n(), if ring + made <= 98 { 4096 } else { 8192 }, "{layout:?}");
             }
         }
     }

@@ -6,10 +6,11 @@
 
 use jaguar_wire::memory_pair;
 
+use super::keys::OfServer;
 use super::rows::{RowProductParams, Rows};
 use super::squares::SquaredRowsParams;
-use super::tiling::{A_MORE, B_MORE};
-use super::triple::{Keys, all, hide, masked, products, unmasked};
+use super::tiling::{DIGITS, MORE, RINGS, SECRETS};
+use super::triple::{all, client_share, hide, products, server_share};
 use super::*;
 use crate::protocols::opening::tests::by_turns;
 
@@ -216,23 +217,27 @@ fn squared_rows_are_ones_but_for_their_last_places() {
                 let mask = u64::MAX >> (64 - ring);
                 let one = |role: Role, chan: &mut Channel| {
                     let tools = Tools::new(Cpu::detect(), layout.clone()).unwrap();
-                    let mut prg = Prg::new([17 + role as u8; 32]);
+                    let (mut prg, keys) = (Prg::new([17 + role as u8; 32]), Mutex::default());
+                    let alone = |a: Words| {
+                        let mut c = Zeroizing::new(vec![0; rows]);
+                        add_products(&of, &a, &a, &mut c);
+                        Triple { a, b: Zeroizing::default(), c }
+                    };
+                    if role == Role::Client {
+                        let of_factors = |mut factors: Vec<Words>| alone(factors.pop().unwrap());
+                        let mut sent = client(tools, of_factors, &keys, chan, &mut prg).unwrap();
+                        return sent.receive(&of, chan).unwrap();
+                    }
                     let mut a = Zeroizing::new(vec![0; rows * columns]);
                     prg.fill_words(&mut a, ring);
                     if extreme {
-                        let most = [1 << (ring - 1), mask, 0];
+                        // (Doubled, the largest numbers are those of a quarter.)
+                        let most = [1 << (ring - 2), mask - (1 << (ring - 2)), 0];
                         a.iter_mut().enumerate().for_each(|(i, word)| *word = most[i % 3]);
                     }
-                    let mut c = Zeroizing::new(vec![0; rows]);
-                    add_products(&of, &a, &a, &mut c);
-                    let mut triple = Triple { a, b: Zeroizing::default(), c };
-                    let mut factor = squares::factor(&triple, role);
-                    factor.iter_mut().for_each(|word| *word &= mask);
-                    if role == Role::Client {
-                        let mut sent = client(tools, triple, &[factor], chan, &mut prg).unwrap();
-                        return sent.receive(&of, chan).unwrap();
-                    }
-                    server(&tools, &of, &mut triple, &[factor], chan, &mut prg).unwrap();
+                    let mut triple = alone(a);
+                    let factors = [squares::factor(&triple, ring)];
+                    server(&tools, &of, &mut triple, &factors, &keys, chan, &mut prg).unwrap();
                     triple
                 };
                 let (mut a, mut b) = memory_pair();
@@ -254,52 +259,59 @@ fn squared_rows_are_ones_but_for_their_last_places() {
     }
 }
 
-/// What hides a b half: all phases of a result and all masks, in shares of three bits. What is sent is uniform whatever
-/// the phase is, and the shares add up to one of the two numbers next to the phase, whatever the a half adds.
+/// What hides a b half: all phases of a result and all numbers that both know in its place, in shares of three bits.
+/// For every phase the server's shares come up equally often, and for every product that the client adds the client's
+/// do; and shares add up to one of the two numbers next to the phase.
 #[test]
-fn a_masked_half_is_uniform_and_shares_are_neighbours() {
+fn shares_of_a_half_are_uniform_and_neighbours() {
     const MADE: u32 = 3;
-    let (a_bits, b_bits) = (MADE + A_MORE, MADE + B_MORE);
-    let unit = 1u64 << A_MORE;
-    for phase in 0..1u64 << b_bits {
-        let pairs = |(): ()| (0..1u64 << b_bits).map(|r| masked(phase, r, b_bits));
-        assert_uniform(pairs(()).map(|(sent, _)| sent as usize), 1 << b_bits, "a b half");
-        for added in (0..1u64 << a_bits).step_by(7) {
-            for (sent, server) in pairs(()) {
-                let client = unmasked(sent, added, a_bits);
-                let whole = ((phase << (A_MORE - B_MORE)) + added) % (1 << a_bits);
-                let sum = client.wrapping_add(server) % (1 << MADE);
-                // (Up to eight 256ths more than the phase are rounded down to it.)
-                let near = [whole / unit, whole.div_ceil(unit)].map(|near| near % (1 << MADE));
-                let edge = (whole + 8) / unit % (1 << MADE);
-                assert!(near.contains(&sum) || sum == edge, "{phase} + {added}: {sum} for {whole} / {unit}");
+    let bits = MADE + MORE;
+    let unit = 1u64 << MORE;
+    for phase in 0..1u64 << bits {
+        let of_server = |shown| server_share(phase, shown, bits) % (1 << MADE);
+        assert_uniform((0..1u64 << bits).map(|shown| of_server(shown) as usize), 1 << MADE, "the server's");
+        for added in (0..1u64 << bits).step_by(37) {
+            let whole = (phase + added) % (1 << bits);
+            let near = [whole / unit, whole.div_ceil(unit)].map(|near| near % (1 << MADE));
+            let of_client = |shown| client_share(shown, added, bits);
+            assert_uniform(
+                (0..1u64 << bits).map(|shown| of_client(shown) as usize),
+                1 << MADE,
+                "the client's",
+            );
+            let mut above = 0;
+            for shown in 0..1u64 << bits {
+                let sum = (of_client(shown) + of_server(shown)) % (1 << MADE);
+                assert!(near.contains(&sum), "{phase} + {added}: {sum} for {whole} / {unit}");
+                above += u64::from(sum != near[0]);
             }
+            // No bias: the upper neighbour as often as the phase is beyond the lower.
+            assert_eq!(above, (whole % unit) << MADE);
         }
     }
 }
 
-/// Both parties' triple, of which the client's numbers are the extremes or random.
-fn both(params: MatrixProductParams, extreme: bool) -> [Triple; 2] {
-    let (counts, layout) = params.sizes().unwrap();
-    let layout = layout.unwrap();
+/// Both parties' triple, of which the server's numbers are the extremes or random.
+fn both(params: MatrixProductParams, layout: &Layout, extreme: bool) -> [Triple; 2] {
     let (mut a, mut b) = memory_pair();
+    let of = &params.matrices;
     let one = |role: Role, chan: &mut Channel| {
         let tools = Tools::new(Cpu::detect(), layout.clone()).unwrap();
-        let mut prg = Prg::new([17 + role as u8; 32]);
-        let mut triple = Triple::drawn(&params.matrices, counts, params.ring_bits(), &mut prg);
+        let (mut prg, keys) = (Prg::new([17 + role as u8; 32]), Mutex::default());
+        if role == Role::Client {
+            let of_factors = |factors: Vec<Words>| Triple::of_factors(of, factors);
+            return client(tools, of_factors, &keys, chan, &mut prg).unwrap().receive(of, chan).unwrap();
+        }
+        let mut triple = Triple::drawn(of, of.counts().unwrap(), params.ring_bits(), &mut prg);
         if extreme {
-            for (i, word) in triple.a.iter_mut().chain(triple.b.iter_mut()).enumerate() {
+            let Triple { mut a, mut b, .. } = triple;
+            for (i, word) in a.iter_mut().chain(b.iter_mut()).enumerate() {
                 *word = [1 << (params.ring_bits() - 1), params.mask(), 0][i % 3];
             }
-            triple.c.fill(0);
-            add_products(&params.matrices, &triple.a, &triple.b, &mut triple.c);
+            triple = Triple::of(of, a, b);
         }
-        let of = &params.matrices;
-        let factors = triple.factors(of, role == Role::Client);
-        if role == Role::Client {
-            return client(tools, triple, &factors, chan, &mut prg).unwrap().receive(of, chan).unwrap();
-        }
-        server(&tools, of, &mut triple, &factors, chan, &mut prg).unwrap();
+        let factors = triple.factors(of);
+        server(&tools, of, &mut triple, &factors, &keys, chan, &mut prg).unwrap();
         triple
     };
     std::thread::scope(|scope| {
@@ -308,15 +320,33 @@ fn both(params: MatrixProductParams, extreme: bool) -> [Triple; 2] {
     })
 }
 
-/// C is A·B but for less than four units of what shares are made of; and mostly less than two.
+/// C is A·B but for less than four units of what shares are made of; and mostly less than two. In rings of all kinds:
+/// of either length, with digits of both sizes, of packs alone and of several with one a half.
 #[test]
 fn a_triple_is_one_but_for_its_last_places() {
-    for (out_bits, shift) in [(20, 14), (26, 20), (16, 2)] {
-        // (Of the last two, several share a ciphertext.)
-        for of in [[2, 9, 20, 11], [1, 70, 3, 33], [1, 1, 130, 2], [37, 1, 1, 150], [23, 3, 2, 5]] {
+    let kinds =
+        RINGS.iter().flat_map(|ring| DIGITS.map(|digits| SECRETS.map(|secrets| (*ring, (digits, secrets)))));
+    let kinds: Vec<_> = kinds.flatten().collect();
+    let mut tried = vec![0; kinds.len()];
+    let mut turn = 0;
+    for (out_bits, shift) in [(20, 14), (28, 20), (16, 2), (28, 28)] {
+        // (Of vectors both terms are added up, and of the last three several share a ciphertext.)
+        for of in
+            [[2, 9, 20, 11], [1, 70, 3, 33], [1, 1, 130, 2], [37, 1, 1, 150], [23, 3, 2, 5], [400, 1, 1, 64]]
+        {
             for extreme in [false, true] {
                 let params = MatrixProductParams { out_bits, shift, matrices: sizes(of) };
-                let [client, server] = both(params, extreme);
+                let [batch, n, k, m] = of;
+                let (ring, kind) = kinds[turn % kinds.len()];
+                let terms = [[batch, n, k, m], [batch, m, k, n]];
+                let made = out_bits + shift.min(SLACK);
+                let Some(layout) = Layout::of_kind(&terms, params.ring_bits(), made, ring, kind) else {
+                    continue;
+                };
+                tried[turn % kinds.len()] += 1;
+                // (Kinds by turns, and 48 cases are no multiple of one more than there are.)
+                turn += 1;
+                let [client, server] = both(params, &layout, extreme);
                 let mask = params.mask();
                 let add = |x: &[u64], y: &[u64]| -> Vec<u64> {
                     x.iter().zip(y).map(|(x, y)| x.wrapping_add(*y) & mask).collect()
@@ -329,12 +359,71 @@ fn a_triple_is_one_but_for_its_last_places() {
                 let above = 64 - params.ring_bits();
                 let errors = c.iter().zip(&exact).map(|(c, exact)| {
                     let error = (c.wrapping_sub(*exact) << above) as i64 >> above;
-                    assert!(error.abs() < 4 * unit, "{error} of units of {unit}, {of:?}");
+                    assert!(error.abs() < 4 * unit, "{error} of units of {unit}, {of:?}, {layout:?}");
                     u32::from(error.abs() > unit)
                 });
                 // (Each of two terms is off by one where its fraction is near a half; by noise alone hardly ever.)
-                assert!(errors.sum::<u32>() as usize <= c.len() / 2, "{of:?}");
+                assert!(errors.sum::<u32>() as usize <= c.len() / 2, "{of:?}, {layout:?}");
             }
+        }
+    }
+    assert!(tried.iter().all(|&times| times > 2), "{tried:?}");
+}
+
+/// Products of one query share keys: the second sends none, and is as right as the first. What is sent is what is
+/// counted.
+#[test]
+fn keys_are_sent_once_in_a_query() {
+    let [first, second] = [[2, 9, 20, 11], [2, 9, 20, 12]].map(|of| MatrixProductParams {
+        out_bits: 20,
+        shift: 14,
+        matrices: sizes(of),
+    });
+    let mut keys = SentKeys::default();
+    let sent = [first, second, first].map(|params| params.cost().prepare_up - params.known(&mut keys));
+    assert_eq!(sent[0], first.cost().prepare_up);
+    assert!(sent[2] < first.cost().prepare_up / 2, "{sent:?}");
+    let (mut a, mut b) = memory_pair();
+    let one = |role: Role, chan: &mut Channel| -> Vec<(u64, Vec<u64>)> {
+        let dealer = jaguar_ot::insecure_test_dealer::InsecureTestDealer::new(1, role);
+        let mut party = Party::new(role, dealer);
+        let mut run = |params: MatrixProductParams, forget: bool| {
+            if forget {
+                party.forget_keys();
+            }
+            let before = chan.total().sent;
+            let blocks = completed(MatrixProduct::blocks(&party, params).unwrap(), chan).unwrap();
+            chan.flush().unwrap();
+            let sent = chan.total().sent - before;
+            let [x, y, _] = params.matrices.counts().unwrap();
+            let values: Vec<u64> =
+                (0..(x + y) as u64).map(|i| i << (7 * u64::from(role == Role::Server))).collect();
+            (sent, block::run(blocks, chan, &values).unwrap())
+        };
+        vec![run(first, false), run(second, false), run(first, false), run(first, true)]
+    };
+    let (client, server) = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let made = one(Role::Server, &mut b);
+            b.flush().unwrap();
+            made
+        });
+        (one(Role::Client, &mut a), server.join().unwrap())
+    });
+    let bytes: Vec<u64> = client.iter().map(|(bytes, _)| *bytes).collect();
+    assert_eq!(bytes, [sent[0], sent[1], sent[2], sent[0]]);
+    for ((params, (_, client)), (_, server)) in [first, second, first, first].iter().zip(&client).zip(&server)
+    {
+        let of = &params.matrices;
+        let [x, y, made] = of.counts().unwrap();
+        let values: Vec<u64> = (0..(x + y) as u64).map(|i| i + (i << 7)).collect();
+        let mut exact = vec![0; made];
+        add_products(of, &values[..x], &values[x..], &mut exact);
+        for ((c, s), exact) in client.iter().zip(server).zip(exact) {
+            let found = (c + s) % (1 << 20);
+            let expected = (exact >> 14) % (1 << 20);
+            let off = (found + (1 << 20) - expected) % (1 << 20);
+            assert!(off <= 1 || off == (1 << 20) - 1, "{found} for {expected}");
         }
     }
 }
@@ -346,17 +435,20 @@ fn a_triple_is_one_but_for_its_last_places() {
 fn without_an_encryption_of_zero_a_response_shows_the_servers_number() {
     let params = MatrixProductParams { out_bits: 8, shift: 4, matrices: sizes([1, 1, 1, 1]) };
     let tools = Tools::new(Cpu::detect(), params.sizes().unwrap().1.unwrap()).unwrap();
-    let (ring, tiling) = (&tools.ring, &tools.layout.terms[0]);
+    let (ring, terms) = (&tools.ring, &tools.layout.terms[..1]);
     let mut prg = Prg::new([3; 32]);
     let secret = jaguar_ring::he::rns::SecretKey::from_prg(ring, &mut prg);
-    let keys = Keys::of(jaguar_ring::he::rns::JointKeys::public(ring, &secret, &mut prg));
+    let public = jaguar_ring::he::rns::JointKeys::public(ring, &secret, &mut prg);
+    assert_eq!(tools.layout.secrets, 1, "for a single number");
+    let keys = OfServer::of(&tools.layout, public);
     for number in [0u64, 0x5a3] {
         let sent = secret.encrypt(ring, &ring.zero(), &mut prg).expand(ring);
         let a = sent.a.duplicate();
-        let inputs = [sent];
+        let inputs = [vec![sent]];
+        let w = |number: u64| [Zeroizing::new(vec![number])];
         // All candidates' a halves, as the weak server would round them: their first eight words.
         let weak = |number: u64| -> Vec<u64> {
-            let packed = products(&tools, tiling, &keys, &inputs, &[number], 0);
+            let packed = products(&tools, terms, &keys, &inputs, &w(number), 0);
             tools.rounded_a(packed)[..8].to_vec()
         };
         let tries = |seen: &[u64]| -> Vec<u64> {
@@ -377,8 +469,8 @@ fn without_an_encryption_of_zero_a_response_shows_the_servers_number() {
             found
         };
         assert_eq!(tries(&weak(number)), [number]);
-        let packed = products(&tools, tiling, &keys, &inputs, &[number], 0);
-        let ours = hide(&tools, tiling, &keys, packed, 0, &mut prg);
+        let packed = products(&tools, terms, &keys, &inputs, &w(number), 0);
+        let ours = hide(&tools, &terms[0], &keys, vec![tools.leaving(packed)], 0, &[vec![0]], &mut prg);
         assert!(tries(&ours.a[..8]).is_empty());
     }
 }

@@ -1,0 +1,170 @@
+//! How numbers lie in polynomials and messages, for both parties of a triple: of public figures alone.
+
+use jaguar_ring::cpu::Cpu;
+use jaguar_ring::he::rns::{
+    Ciphertext, Coefficients, DrawnCiphertext, DrawnMessages, PlainModulus, Poly, Ring, Values,
+};
+use jaguar_ring::prg::Prg;
+use jaguar_wire::Channel;
+use zeroize::Zeroizing;
+
+use super::tiling::{Layout, MORE, SEED, Tiling};
+use crate::error::MpcError;
+
+/// Numbers that are wiped.
+pub(super) type Words = Zeroizing<Vec<u64>>;
+
+pub(super) fn words(count: usize) -> Words {
+    Zeroizing::new(vec![0; count])
+}
+
+/// What both parties compute with, of public figures alone.
+pub(super) struct Tools {
+    pub layout: Layout,
+    pub ring: Ring,
+    /// Of each term, how the client's numbers modulo 2^L travel.
+    pub drawn: Vec<DrawnMessages>,
+    /// What leaves the ring; and the ring that it leaves.
+    pub half: PlainModulus,
+    pub left: Ring,
+    pub half_bits: u32,
+}
+
+impl Tools {
+    /// `None` where a plaintext modulus is too large.
+    pub(super) fn new(cpu: Cpu, layout: Layout) -> Option<Self> {
+        let ring = Ring::new(cpu, layout.parameters.clone());
+        let half_bits = layout.made_bits + MORE;
+        let half = PlainModulus::new(&ring, 1 << half_bits).ok()?;
+        let drawn = |term: &Tiling| DrawnMessages::new(&ring, layout.ring_bits, term.dropped).ok();
+        let drawn = layout.terms.iter().map(drawn).collect::<Option<_>>()?;
+        let left = if layout.secrets > 1 { ring.smaller()? } else { ring.clone() };
+        Some(Self { drawn, half, left, half_bits, ring, layout })
+    }
+
+    pub(super) fn n(&self) -> usize {
+        self.ring.n()
+    }
+
+    pub(super) fn send(
+        &self,
+        chan: &mut Channel,
+        seed: &[u8; SEED],
+        b: &[&Poly<Values>],
+    ) -> Result<(), MpcError> {
+        chan.send(seed)?;
+        for b in b {
+            chan.send_packed(b.residues(), self.layout.prime_bits)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn receive_seed(&self, chan: &mut Channel) -> Result<[u8; SEED], MpcError> {
+        let mut seed = [0; SEED];
+        chan.recv_into(&mut seed)?;
+        Ok(seed)
+    }
+
+    /// Any words stand for a polynomial.
+    pub(super) fn receive_poly(&self, chan: &mut Channel) -> Result<Poly<Values>, MpcError> {
+        Ok(self.ring.from_residues(&chan.recv_packed(self.ring.words(), self.layout.prime_bits)?))
+    }
+
+    pub(super) fn send_ciphertext(
+        &self,
+        chan: &mut Channel,
+        term: usize,
+        sent: &DrawnCiphertext,
+    ) -> Result<(), MpcError> {
+        chan.send(&sent.seed)?;
+        chan.send_packed(&sent.offsets, self.drawn[term].offset_bits())?;
+        Ok(chan.send_packed(&sent.zeros, self.layout.ring_bits)?)
+    }
+
+    pub(super) fn receive_ciphertext(
+        &self,
+        chan: &mut Channel,
+        term: usize,
+    ) -> Result<Ciphertext<Values>, MpcError> {
+        let tiling = &self.layout.terms[term];
+        let seed = self.receive_seed(chan)?;
+        let offsets = chan.recv_packed(self.n(), self.drawn[term].offset_bits())?;
+        let zeros = chan.recv_packed(tiling.zeros(self.n()), self.layout.ring_bits)?;
+        let sent = DrawnCiphertext { seed, offsets, zeros };
+        Ok(self.drawn[term].expand(&self.ring, &sent, |i| tiling.is_zero(self.n(), i)))
+    }
+
+    /// A pack in the ring that it leaves.
+    pub(super) fn leaving(&self, packed: Ciphertext<Values>) -> Ciphertext<Coefficients> {
+        let packed = packed.into_coefficients(&self.ring);
+        if self.layout.secrets > 1 { packed.drop_prime(&self.ring) } else { packed }
+    }
+
+    /// The a half as it is sent.
+    #[cfg(test)]
+    pub(super) fn rounded_a(&self, packed: Ciphertext<Values>) -> Words {
+        self.half.round(&self.left, &self.leaving(packed).a)
+    }
+
+    /// A share of the upper bits of what is modulo 2^L, as one of all of it.
+    pub(super) fn share(&self, upper: u64) -> u64 {
+        upper << (self.layout.ring_bits - self.layout.made_bits)
+    }
+
+    /// A pack's b half at its results, as the client has it: of a seed that both know.
+    pub(super) fn shown(&self, seed: &[u8; SEED], group: usize, tiling: &Tiling, pack: usize) -> Vec<u64> {
+        let mut shown = vec![0; tiling.count(pack)];
+        let mut prg = Prg::derive(seed, "jaguar matrix b half", &[group as u64, pack as u64]);
+        prg.fill_words(&mut shown, self.half_bits);
+        shown
+    }
+
+    /// Takes the client's block of X, of the right rows and columns, from a message. (What else stands there means
+    /// nothing.)
+    pub(super) fn take_block(&self, tiling: &Tiling, message: &[u64], number: usize, x: &mut [u64]) {
+        let (blocks, gap) = (tiling.inner_blocks(), tiling.gap());
+        let (group, row, block) =
+            (number / blocks / tiling.row_blocks(), number / blocks % tiling.row_blocks(), number % blocks);
+        let rows = tiling.tile_rows.min(tiling.rows - row * tiling.tile_rows);
+        let taken = gap.min(tiling.inner - block * gap);
+        let first = group * tiling.together;
+        for batch in first..(first + tiling.together).min(tiling.batch) {
+            for i in 0..rows {
+                let to = (batch * tiling.rows + row * tiling.tile_rows + i) * tiling.inner + block * gap;
+                let from = i * tiling.tile_columns * gap + tiling.lane(batch);
+                x[to..to + taken].copy_from_slice(&message[from..from + taken]);
+            }
+        }
+    }
+
+    /// The server's block of W, over 2^pack_log2: its numbers modulo 2^L of least absolute value.
+    pub(super) fn weights(
+        &self,
+        tiling: &Tiling,
+        w: &[u64],
+        batch: usize,
+        column: usize,
+        block: usize,
+    ) -> Poly<Values> {
+        let (n, gap, columns) = (self.n(), tiling.gap(), tiling.columns);
+        let mut coefficients = Zeroizing::new(vec![0i64; n]);
+        let (first, lane) = (column * tiling.tile_columns, tiling.lane(batch));
+        let above = u64::BITS - self.layout.ring_bits;
+        for j in 0..gap.min(tiling.inner - block * gap) {
+            let row = &w[(batch * tiling.inner + block * gap + j) * columns..][..columns];
+            for (l, &value) in row[first..].iter().take(tiling.tile_columns).enumerate() {
+                let value = (value << above) as i64 >> above;
+                // (Only of the first column does it wrap: a lane ends within the gap.)
+                let back = lane + j;
+                if l * gap >= back {
+                    coefficients[l * gap - back] = value;
+                } else {
+                    coefficients[n - back] = -value;
+                }
+            }
+        }
+        let mut poly = self.ring.from_signed(&coefficients);
+        self.ring.divide_by_power(&mut poly, tiling.pack_log2);
+        self.ring.to_values(poly)
+    }
+}
