@@ -228,7 +228,7 @@ fn a_client_bounds_what_matrices_would_exchange() {
         let heads = b.conv(0, 1, 1, 1, 0, 1);
         let heads = b.add(Op::new(Rearrange::Reshape), &[heads], [count, 8, 8]);
         // (Several share a ciphertext, so that one product is bounded by its values.)
-        for _ in 0..12 {
+        for _ in 0..24 {
             b.add(
                 Op::new(MatrixProduct { transposed: [false; 2], shift: 14 }),
                 &[heads, heads],
