@@ -476,6 +476,10 @@ impl Shown<'_> {
                 "curves of {bits} bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
                 100.0 * found.worst_relative_error
             ),
+            Event::FactorsChosen(bits, found) => say!(
+                "factors of products of {bits} bits or more: logits off by up to {:.2} % of their spread on inputs left out of calibration",
+                100.0 * found.worst_relative_error
+            ),
             Event::Quantised(report, network) => {
                 self.steps.finish();
                 if self.verbose {

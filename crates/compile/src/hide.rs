@@ -9,12 +9,13 @@
 //! Noise has a number of bits in units of the integers that are opened. Each guard bit makes these half as large, and the noise with them:
 //! so the leverage says how much noise there is, the accuracy that is wanted how many guard bits, and both together the bytes.
 
-use jaguar_graph::leverage::leverage;
+use jaguar_graph::leverage::{Leverage, leverage};
 use jaguar_graph::network::{
     DEFAULT_HIDDEN_FOR, Hiding, LEAST_NOISE_BITS, MAX_NOISE_BITS, Model, NOISE_MARGIN, hidden_for,
 };
 use jaguar_graph::quantise::{
-    self, Chosen, QuantiseError, Report, Samples, Trial, Width, fewest_curve_bits, narrowest,
+    self, Chosen, MOST_COARSE, QuantiseError, Report, Samples, Trial, Width, fewest_curve_bits,
+    fewest_factor_bits, narrowest,
 };
 
 use crate::{CompileError, Event, Options, Widths};
@@ -49,7 +50,7 @@ pub(crate) fn chosen(
     calibrated: &Samples<'_>,
     samples: &[Vec<f32>],
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<(f64, Chosen), CompileError> {
+) -> Result<(Leverage, Chosen), CompileError> {
     let (leverage, widths) = widths(options, but_for_width, calibrated, samples, tell)?;
     let hides = matches!(options.hide, Hide::For(queries) if queries > 1.0);
     let searches = hides || widths.len() > 1;
@@ -57,7 +58,7 @@ pub(crate) fn chosen(
     let mut tried = |trial: Trial<'_>| match trial {
         Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
         Trial::Width(width, found) if searches => tell(Event::Tried(width, found)),
-        Trial::Width(..) | Trial::Curves(..) => (),
+        Trial::Width(..) | Trial::Curves(..) | Trial::Factors(..) => (),
     };
     let mut chosen = narrowest(calibrated, but_for_width, &widths, options.bound, &mut tried)?;
     // Answers come first: what hides less is told.
@@ -74,30 +75,89 @@ pub(crate) fn chosen(
     Ok((leverage, chosen))
 }
 
-/// Curves as coarse as answers allow. Their lines have other slopes, so hidden units weigh something else: where that is so much that they
-/// stay hidden for fewer queries than were asked for, and fine lines do better, those stay.
-pub(crate) fn with_coarse_curves(
+/// Curves as coarse as answers allow, and then factors of products. Both make hidden units weigh something else: where that is so much
+/// that they stay hidden for fewer queries than were asked for, and without them do not, they stay as they were.
+pub(crate) fn with_coarse_values(
     options: &Options,
     but_for_width: &quantise::Options,
     calibrated: &Samples<'_>,
     samples: &[Vec<f32>],
-    (leverage, fine): (f64, Chosen),
+    (leverage, fine): (Leverage, Chosen),
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(f64, Chosen), CompileError> {
-    let mut tried = |trial: Trial<'_>| match trial {
+    let mut of = but_for_width.clone();
+    let (mut leverage, mut chosen) = (leverage, fine);
+    let heard = &mut |trial: Trial<'_>, tell: &mut dyn FnMut(Event<'_>)| match trial {
         Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
         Trial::Curves(bits, found) => tell(Event::TriedCurves(bits, found)),
+        Trial::Factors(bits, found) => tell(Event::TriedFactors(bits, found)),
         Trial::Width(..) => (),
     };
-    let found = fewest_curve_bits(calibrated, but_for_width, &fine, options.bound, &mut tried)?;
-    let Some((bits, coarse)) = found else { return Ok((leverage, fine)) };
-    let with_them = leverage.max(weighed(options, &coarse.model, samples, tell)?);
-    let [before, now] = [leverage, with_them].map(|it| hidden_for(coarse.width.hiding.noise_bits, it));
-    if matches!(options.hide, Hide::For(asked) if asked > 1.0 && now < asked.min(before)) {
-        return Ok((leverage, fine));
+    let found = fewest_curve_bits(calibrated, &of, &chosen, options.bound, &mut |trial| heard(trial, tell))?;
+    if let Some((bits, coarse)) = found
+        && let Some(with_them) = hides_as_long(options, &leverage, &coarse, samples, tell)?
+    {
+        tell(Event::CurvesChosen(bits, &coarse.held_out));
+        (leverage, chosen, of.curve_bits) = (with_them, coarse, Some(bits));
     }
-    tell(Event::CurvesChosen(bits, &coarse.held_out));
-    Ok((with_them, coarse))
+    of.spare = spare(options, &leverage, &chosen);
+    let found = fewest_factor_bits(calibrated, &of, &chosen, options.bound, &mut |trial| heard(trial, tell))?;
+    if let Some((bits, coarse)) = found
+        && let Some(with_them) = hides_as_long(options, &leverage, &coarse, samples, tell)?
+    {
+        tell(Event::FactorsChosen(bits, &coarse.held_out));
+        (leverage, chosen) = (with_them, coarse);
+    }
+    Ok((leverage.longest, chosen))
+}
+
+/// Where units were hidden for too few queries before, the heaviest is found to weigh as much to so large a part, in queries: other values are
+/// rounded otherwise.
+const SAME: f64 = 0.95;
+
+/// How much hidden units weigh in what was made coarser, or before, whichever is more; `None` if they stay hidden for fewer queries than were asked for,
+/// and than before.
+fn hides_as_long(
+    options: &Options,
+    before: &Leverage,
+    coarse: &Chosen,
+    samples: &[Vec<f32>],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Option<Leverage>, CompileError> {
+    let mut now = weighed(options, &coarse.model, samples, tell)?;
+    now.longest = now.longest.max(before.longest);
+    let noise_bits = coarse.width.hiding.noise_bits;
+    let hides = as_long(options.hide, noise_bits, before.longest, now.longest);
+    Ok(hides.then_some(now))
+}
+
+/// Whether noise of so many bits hides units that weigh so much `now` for as many queries as were asked for, where it hid those `before` for these;
+/// else for as many as before.
+fn as_long(hide: Hide, noise_bits: u32, before: f64, now: f64) -> bool {
+    let [before, now] = [before, now].map(|longest| hidden_for(noise_bits, longest));
+    match hide {
+        Hide::For(asked) if asked > 1.0 => now >= if before >= asked { asked } else { SAME * before },
+        Hide::For(_) | Hide::As(_) => true,
+    }
+}
+
+/// What is measured by random sums is measured once more with others, and the longest of many by half a bit too long.
+const MARGIN: f64 = 0.5;
+
+/// By how many bits each node's value may be coarser, so that its coins weigh no more than is hidden for as many queries as were asked for, or than the
+/// heaviest does. Where coins are not hidden, by as many as there may be.
+fn spare(options: &Options, leverage: &Leverage, chosen: &Chosen) -> Vec<u32> {
+    let most = match options.hide {
+        Hide::For(queries) if queries <= 1.0 => f64::INFINITY,
+        // (1 is hidden for as many queries; twice as much for a quarter.)
+        Hide::For(queries) => {
+            let one = hidden_for(chosen.width.hiding.noise_bits, 1.0);
+            leverage.longest.max((one / queries).sqrt())
+        }
+        Hide::As(_) => leverage.longest,
+    };
+    let bits = |&own: &f64| ((most / own).log2() - MARGIN).floor().clamp(0.0, f64::from(MOST_COARSE)) as u32;
+    leverage.by_node.iter().map(bits).collect()
 }
 
 /// How much a hidden unit of this model weighs.
@@ -106,7 +166,7 @@ fn weighed(
     model: &Model,
     samples: &[Vec<f32>],
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<f64, CompileError> {
+) -> Result<Leverage, CompileError> {
     let every = samples.len().div_ceil(WEIGHED).max(1);
     let network = &model.network;
     let inputs = samples.iter().step_by(every).map(|s| network.input.quantise(s, network.activation_bits));
@@ -123,7 +183,7 @@ fn widths(
     calibrated: &Samples<'_>,
     samples: &[Vec<f32>],
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<(f64, Vec<Width>), CompileError> {
+) -> Result<(Leverage, Vec<Width>), CompileError> {
     let bits: Vec<u32> = match &options.widths {
         Widths::Bits(bits) => vec![*bits],
         Widths::Among(bits) => bits.clone().collect(),
@@ -137,7 +197,7 @@ fn widths(
         Hide::As(hiding) => bits.into_iter().map(with(hiding)).collect(),
         Hide::For(queries) if queries <= 1.0 => bits.into_iter().map(with(Hiding::NONE)).collect(),
         Hide::For(queries) => {
-            let noise_bits = Hiding::noise_bits_for(queries, leverage).unwrap_or(MAX_NOISE_BITS);
+            let noise_bits = Hiding::noise_bits_for(queries, leverage.longest).unwrap_or(MAX_NOISE_BITS);
             let first = fewest_guard_bits(&model, &report, noise_bits, options.bound);
             let narrow = network.activation_bits;
             // (More noise than values are wide is none.)
@@ -193,4 +253,27 @@ fn fewest_guard_bits(model: &Model, report: &Report, noise_bits: u32, bound: f64
         room && Hiding { guard_bits, noise_bits }.noise_places() <= 0.5 * bound * largest
     };
     (2..MOST_GUARD_BITS).find(fine).unwrap_or(MOST_GUARD_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As long as was asked for, or as before where that is less; always where nothing was asked for.
+    #[test]
+    fn coarse_values_hide_as_long() {
+        let before = hidden_for(16, 10.0);
+        for (asked, now, hides) in [
+            (0.9, 10.0, true),
+            (0.9, 10.5, true),
+            (0.9, 10.6, false),
+            (0.99, 10.2, false),
+            (2.0, 10.0, true),
+            (2.0, 10.2, true),
+            (2.0, 10.3, false),
+        ] {
+            assert_eq!(as_long(Hide::For(asked * before), 16, 10.0, now), hides, "{asked}, {now}");
+        }
+        assert!(as_long(Hide::For(1.0), 16, 10.0, 99.0) && as_long(Hide::As(8.into()), 16, 10.0, 99.0));
+    }
 }

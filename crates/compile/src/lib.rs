@@ -236,6 +236,10 @@ pub enum Event<'a> {
     TriedCurves(u32, &'a Agreement),
     /// Curves have so many bits, fewer than other values; and how that agreed.
     CurvesChosen(u32, &'a Agreement),
+    /// Factors of products of so many bits were tried: how an imitated private run agreed on inputs left out of calibration.
+    TriedFactors(u32, &'a Agreement),
+    /// Factors of products have so many bits at least, fewer than other values; and how that agreed.
+    FactorsChosen(u32, &'a Agreement),
     /// So many of so many samples were compared with the float network.
     Checking(usize, usize),
     /// The network is quantised; in the network, nodes are called as clients will call them.
@@ -533,15 +537,15 @@ pub fn compile(
         Some(by_class) => {
             let (but_for_width, calibrated) = (&but_for_width, &calibrated);
             let search = classes::Search { kit, graph, options, by_class, but_for_width, calibrated };
-            let (chosen, classes) = search.chosen(chosen, leverage, tell)?;
+            let (chosen, classes) = search.chosen(chosen, leverage.longest, tell)?;
             (chosen, Some(classes))
         }
     };
-    // (What labelled pictures chose was counted with lines that are as fine as can be.)
+    // (What labelled pictures chose was counted with lines and factors that are as fine as can be.)
     let (leverage, chosen) = match classes {
-        Some(_) => (leverage, chosen),
+        Some(_) => (leverage.longest, chosen),
         None => {
-            hide::with_coarse_curves(options, &but_for_width, &calibrated, samples, (leverage, chosen), tell)?
+            hide::with_coarse_values(options, &but_for_width, &calibrated, samples, (leverage, chosen), tell)?
         }
     };
     let Chosen { width, mut model, report, held_out, .. } = chosen;

@@ -6,7 +6,7 @@
 use jaguar_ring::cpu::Cpu;
 
 use crate::ir::draws::Draws;
-use crate::network::{Model, Network, Shape, Work};
+use crate::network::{Model, Network, Node, Shape, Work};
 use crate::ops::operator::{Operands, Source};
 use crate::reference::{self, ReferenceError};
 
@@ -22,6 +22,16 @@ const CHOSEN: usize = 8;
 /// 40 or more times the queries that [`crate::network::hidden_for`] states; of so many values together that leaves about two, and four
 /// were found (`linear/src/own_images.rs`).
 const TOGETHER: f64 = 25.0;
+
+/// How much hidden values weigh.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leverage {
+    /// The largest `‖J‖` of all.
+    pub longest: f64,
+    /// The largest of each node's values, and a fifth of its channels'; 0 where none is hidden. Where it is by random sums, the longest of
+    /// many that are measured with an error: rather too long than too short.
+    pub by_node: Vec<f64>,
+}
 
 /// The largest `‖J‖` over all hidden values and `inputs` (integers, as [`reference::run`] takes them), for a model that has
 /// passed [`Model::validate`]: by how many units what is opened moves, as a Euclidean length, where the value moves by one. If it is
@@ -39,16 +49,16 @@ pub fn leverage(
     model: &Model,
     inputs: &[Vec<i64>],
     done: &mut dyn FnMut(usize),
-) -> Result<f64, ReferenceError> {
+) -> Result<Leverage, ReferenceError> {
     let network = &model.network;
     let hidden = hidden(network);
     let opened: usize = network.nodes.last().map_or(0, |n| n.shape.iter().product());
     let exact = opened <= EXACT;
     let (sums, weight) = if exact { (opened, 1.0) } else { (SUMS, 1.0 / SUMS as f64) };
-    let mut largest = 0f64;
+    let (mut largest, mut by_node) = (0f64, vec![0f64; network.nodes.len()]);
     for (index, input) in inputs.iter().enumerate() {
         let values = reference::run(cpu, model, input)?.values;
-        let squares = |half: usize| -> Result<Vec<f64>, ReferenceError> {
+        let squares = |half: usize| -> Result<Vec<Vec<f64>>, ReferenceError> {
             let mut squares: Vec<Vec<f64>> = vec![Vec::new(); network.nodes.len()];
             for sum in 0..sums {
                 let by: Vec<f32> = match exact {
@@ -65,23 +75,29 @@ pub fn leverage(
             }
             Ok(weights(network, &squares))
         };
-        let first = squares(0)?;
-        let second = if exact { first.clone() } else { squares(1)? };
+        let of_nodes = squares(0)?;
+        for (most, own) in by_node.iter_mut().zip(&of_nodes) {
+            *most = own.iter().copied().fold(*most, f64::max);
+        }
+        let first = of_nodes.concat();
+        let second = if exact { first.clone() } else { squares(1)?.concat() };
         let mut order: Vec<usize> = (0..first.len()).collect();
         order.sort_unstable_by(|&a, &b| first[b].total_cmp(&first[a]));
         largest = order.into_iter().take(CHOSEN).map(|i| second[i]).fold(largest, f64::max);
         done(index + 1);
     }
-    Ok(largest.sqrt())
+    let by_node = by_node.into_iter().map(f64::sqrt).collect();
+    Ok(Leverage { longest: largest.sqrt(), by_node })
 }
 
-/// Of all hidden values one after the other, and of all channels, what they weigh together.
-fn weights(network: &Network, squares: &[Vec<f64>]) -> Vec<f64> {
-    let channels = squares.iter().zip(&network.nodes).flat_map(|(squares, node)| {
+/// Of each node's hidden values one after the other, and of its channels, what they weigh together.
+fn weights(network: &Network, squares: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let of_node = |(squares, node): (&Vec<f64>, &Node)| {
         let planes = squares.chunks(node.shape[1] * node.shape[2]);
-        planes.map(|plane| plane.iter().sum::<f64>() / TOGETHER)
-    });
-    squares.iter().flatten().copied().chain(channels).collect()
+        let channels = planes.map(|plane| plane.iter().sum::<f64>() / TOGETHER);
+        squares.iter().copied().chain(channels).collect()
+    };
+    squares.iter().zip(&network.nodes).map(of_node).collect()
 }
 
 /// By node, whether its value is rounded and hidden.
@@ -156,7 +172,7 @@ mod tests {
     use super::*;
     use crate::import::{Options as ImportOptions, import_file};
     use crate::network::{
-        Add, Bias, Concat, Curve, Input, InputSpec, Linear, MatrixProduct, MaxPool, Node, Op, Operators,
+        Add, Bias, Concat, Curve, Input, InputSpec, Linear, MatrixProduct, MaxPool, Op, Operators,
         OutputSpec, Product, Rearrange, Relu, Relu6, Scale, SumPool, Weights, Window,
     };
     use crate::ops::linear::linear_exact;
@@ -325,7 +341,12 @@ mod tests {
             let found = leverage(Cpu::detect(), &model, &[vec![50, 60], vec![30, 1]], &mut |_| ()).unwrap();
             let expected = 8f64.sqrt();
             let off = if exact { 1e-6 } else { 0.5 * expected };
-            assert!((found - expected).abs() <= off, "{found} for {expected}");
+            // (What is behind the hidden layer is opened.)
+            let [_, hidden, compared, opened, _] = found.by_node[..] else { panic!("{found:?}") };
+            assert_eq!([compared, opened], [0.0; 2]);
+            for found in [found.longest, hidden] {
+                assert!((found - expected).abs() <= off, "{found} for {expected}");
+            }
         }
     }
 
@@ -386,8 +407,13 @@ mod tests {
             let near = (found - want).abs() <= 0.05 * want + 1e-3;
             assert!(near, "{at}, {}: {found} for {want}", node.op.describe());
         }
-        let longest = weights(network, &squares).into_iter().fold(0.0, f64::max).sqrt();
+        let largest = |weights: &[f64]| weights.iter().copied().fold(0.0, f64::max).sqrt();
+        let by_node: Vec<f64> = weights(network, &squares).iter().map(|own| largest(own)).collect();
+        let longest = by_node.iter().copied().fold(0.0, f64::max);
         let found = leverage(cpu, &model, &[input], &mut |_| ()).expect("is measured");
-        assert!((found / longest - 1.0).abs() < 0.01, "{found} for {longest}");
+        assert!((found.longest / longest - 1.0).abs() < 0.01, "{found:?} for {longest}");
+        for (found, want) in found.by_node.iter().zip(by_node) {
+            assert!((found - want).abs() <= 0.05 * want + 1e-3, "{found} for {want}");
+        }
     }
 }

@@ -6,7 +6,8 @@ use jaguar_graph::float::{
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{
-    Options, QuantiseError, Samples, Trial, Warning, Width, calibrate, fewest_curve_bits, narrowest,
+    Options, QuantiseError, Samples, Trial, Warning, Width, calibrate, fewest_curve_bits, fewest_factor_bits,
+    narrowest,
 };
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -468,19 +469,21 @@ fn samples_that_do_not_go_together_show() {
     assert!(matches!(Samples::new(Cpu::detect(), &graph, &[], &mut |_| ()), Err(QuantiseError::NoImages)));
 }
 
+/// Numbers from -1 to 1.
+fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
 /// Curves take the fewest bits with which answers are within the bound, half of it theirs; a network without curves stays as it is.
 #[test]
 fn curves_take_the_fewest_bits_that_do() {
-    let noise = |count: usize, seed: u64| -> Vec<f32> {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        };
-        (0..count).map(|_| next()).collect()
-    };
     let shape = [16, 2, 2];
     let of = |between: Op| {
         graph(vec![
@@ -525,6 +528,155 @@ fn curves_take_the_fewest_bits_that_do() {
     assert!(last > 12, "{last}");
     let (_, found, tried) = search(&of(Relu.into()), 0.02);
     assert!(found.is_none() && tried.is_empty());
+}
+
+/// A network in which layers multiply each other: input, two layers and what is between each and the product, the product, a layer.
+fn gated(values: Shape, first: &[Op], gates: Shape, second: &[Op]) -> Graph {
+    let [channels, height, width] = values;
+    let mut nodes = vec![node(Input, &[], values)];
+    let mut factors = Vec::new();
+    for (seed, shape, ops) in [(1, values, first), (2, gates, second)] {
+        let layer = pointwise(channels, noise(channels * channels, seed), 0.1);
+        let pool = Window { kernel: [height, width], stride: [1, 1], pads: [0; 4] };
+        let mut at = 0;
+        if shape != values {
+            nodes.push(node(AveragePool { window: pool, count_padding: false }, &[0], shape));
+            at = nodes.len() - 1;
+        }
+        for op in std::iter::once(Op::from(layer)).chain(ops.iter().cloned()) {
+            nodes.push(Node { name: format!("n{}", nodes.len()), op, inputs: vec![at], shape });
+            at = nodes.len() - 1;
+        }
+        factors.push(at);
+    }
+    nodes.push(node(Product { gain: 1.0, offsets: [0.0; 2] }, &factors, values));
+    let product = nodes.len() - 1;
+    nodes.push(node(pointwise(4, noise(4 * channels, 3), 0.0), &[product], [4, height, width]));
+    graph(nodes)
+}
+
+/// The first product's shift.
+fn shift_of(model: &network::Model) -> u32 {
+    let products = model.network.nodes.iter().find_map(|node| node.op.downcast_ref::<network::Product>());
+    products.expect("a product").shift
+}
+
+/// Factors have the fewest bits with which answers are within the bound, half of it theirs; without products, or bits that are spared, the
+/// network stays as it is.
+#[test]
+fn factors_take_the_fewest_bits_that_do() {
+    let shape = [8, 4, 4];
+    let images: Vec<Vec<f32>> = (3..9).map(|seed| noise(128, seed)).collect();
+    let search = |graph: &Graph, spare: u32, bound: f64| {
+        let spare = vec![spare; graph.nodes.len()];
+        // (With neither guard bits nor noise what is rounded counts.)
+        let options = Options { activation_bits: 16, hiding: Hiding::NONE, spare, ..Options::default() };
+        let width = Width { activation_bits: 16, hiding: Hiding::NONE };
+        let samples = Samples::new(Cpu::detect(), graph, &images, &mut |_| ()).expect("images that fit");
+        let fine = Options { spare: Vec::new(), ..options.clone() };
+        let fine = narrowest(&samples, &fine, &[width], bound, &mut |_| ()).expect("quantises");
+        let mut tried = Vec::new();
+        let mut note = |trial: Trial<'_>| {
+            if let Trial::Factors(bits, found) = trial {
+                tried.push((bits, found.worst_relative_error));
+            }
+        };
+        let found = fewest_factor_bits(&samples, &options, &fine, bound, &mut note).expect("quantises");
+        if let Some((bits, found)) = &found {
+            let with = options.with_factor_bits(width, *bits);
+            assert_eq!(samples.quantise(&with).expect("quantises").0, found.model);
+        }
+        (fine, found, tried)
+    };
+    let both = gated(shape, &[], shape, &[]);
+    let mut last = 0;
+    for bound in [0.02, 0.002, 0.0005] {
+        let (fine, found, tried) = search(&both, 8, bound);
+        let own = fine.held_out.worst_relative_error;
+        let most = own.hypot(0.5 * bound).min(bound).max(own);
+        for &(bits, error) in &tried {
+            let enough = found.as_ref().map_or(16, |(bits, _)| *bits);
+            assert_eq!(bits >= enough, error <= most, "{bits} bits: {error}, at most {most}");
+        }
+        let bits = match found {
+            Some((bits, found)) => {
+                let fewer = shift_of(&fine.model) - shift_of(&found.model);
+                // (Eight bits of the largest value are left: three or four fewer.)
+                let each = 16 - bits;
+                assert!((2 * each.min(3)..=2 * each.min(4)).contains(&fewer), "{fewer} of {each}");
+                bits
+            }
+            None => 16,
+        };
+        assert!(bits >= last, "{bits}, {tried:?}");
+        last = bits;
+    }
+    assert!(last > 8, "a small bound leaves more bits: {last}");
+    for (graph, spare) in [(&both, 0), (&chain(1.0, Relu, 1.0), 8)] {
+        let images: Vec<Vec<f32>> =
+            images.iter().map(|x| x[..graph.input_shape().iter().product()].to_vec()).collect();
+        let width = Width { activation_bits: 16, hiding: Hiding::NONE };
+        let options = Options { spare: vec![spare; graph.nodes.len()], ..width.of(&Options::default()) };
+        let samples = Samples::new(Cpu::detect(), graph, &images, &mut |_| ()).expect("images that fit");
+        let fine = narrowest(&samples, &Options::default(), &[width], 0.02, &mut |_| ()).expect("quantises");
+        let mut nothing = |_: Trial<'_>| panic!("nothing is tried");
+        let found = fewest_factor_bits(&samples, &options, &fine, 0.02, &mut nothing).expect("quantises");
+        assert!(found.is_none());
+    }
+}
+
+/// Which values have fewer bits: what a layer makes, or what makes few; no more than are spared, and none that something else takes.
+#[test]
+fn what_is_more_than_a_factor_keeps_its_bits() {
+    let (values, gates) = ([8, 4, 4], [8, 1, 1]);
+    let sigmoid = || Op::from(Function::Of(Primitive::Sigmoid, Box::new(Function::Value)));
+    let images: Vec<Vec<f32>> = (3..6).map(|seed| noise(128, seed)).collect();
+    let scales = |graph: &Graph, spare: &dyn Fn(usize) -> u32| {
+        let spare = (0..graph.nodes.len()).map(spare).collect();
+        let options = Options { activation_bits: 20, spare, ..Options::default() };
+        let (model, _) = calibrate(Cpu::detect(), graph, &images, &options).expect("quantises");
+        let product = graph.nodes.iter().position(|node| node.op.is::<Product>()).expect("a product");
+        let [a, b] = [0, 1].map(|i| model.scales[graph.nodes[product].inputs[i]]);
+        ([a, b], f64::from(shift_of(&model)), model)
+    };
+    // By how many bits the factors' scales fall, and the shift.
+    let fewer = |graph: &Graph, spare: &dyn Fn(usize) -> u32| {
+        let (fine, shift, _) = scales(graph, &|_| 0);
+        let (coarse, less, model) = scales(graph, spare);
+        let by = [0, 1].map(|i| (fine[i] / coarse[i]).log2());
+        assert_eq!(shift - less, by[0] + by[1]);
+        // The integer product is that of the float ones, to its rounding.
+        let x = model.network.input.quantise(&images[0], 20);
+        let values = reference::run(Cpu::detect(), &model, &x).expect("runs").values;
+        let product = graph.nodes.iter().position(|node| node.op.is::<Product>()).expect("a product");
+        let [a, b] = [0, 1].map(|i| &values[graph.nodes[product].inputs[i]]);
+        let each = a.len() / b.len();
+        for (i, &made) in values[product].iter().enumerate() {
+            let exact = a[i] as f64 * b[i / each] as f64 / less.exp2();
+            assert!((made as f64 - exact).abs() <= 0.5, "{made} for {exact}");
+        }
+        by
+    };
+    let all = |_: usize| 8;
+    let both = gated(values, &[], values, &[]);
+    // Four bits are left to be shifted by.
+    let (_, shift, _) = scales(&both, &|_| 0);
+    assert_eq!(fewer(&both, &all), [8.0, (shift - 12.0).min(8.0)]);
+    assert_eq!(fewer(&both, &|id| if id == 1 { 3 } else { 8 }), [3.0, (shift - 7.0).min(8.0)]);
+    // A curve of as many values takes more bytes if its value is coarser; of few it does not matter.
+    assert_eq!(fewer(&gated(values, &[], values, &[sigmoid()]), &all), [8.0, 0.0]);
+    let [value, gate] = fewer(&gated(values, &[], gates, &[sigmoid()]), &all);
+    assert!(value + gate > 8.0 && gate > 0.0, "{value} {gate}");
+    // A value that a layer takes too, or a sum, or that is an output.
+    let mut taken = gated(values, &[], values, &[]);
+    let layer = taken.nodes.len() - 1;
+    taken.nodes.push(node(pointwise(4, noise(32, 4), 0.0), &[1], [4, 4, 4]));
+    taken.nodes.push(node(Add, &[layer, layer + 1], [4, 4, 4]));
+    assert_eq!(fewer(&taken, &all), [0.0, 8.0]);
+    let mut residual = gated(values, &[], values, &[]);
+    residual.nodes.truncate(layer);
+    residual.nodes.push(node(Add, &[1, layer - 1], values));
+    assert_eq!(fewer(&residual, &all)[0], 0.0);
 }
 
 /// What is told of inputs that were left out has the noise that answers will have.

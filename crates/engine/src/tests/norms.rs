@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jaguar_graph::import::{Options as ImportOptions, import_file};
-use jaguar_graph::network::{Operators, Product};
+use jaguar_graph::network::{MatrixProduct, Operators, Product};
 use jaguar_graph::quantise::{Options, calibrate};
 
 use super::stream::alternate;
@@ -18,6 +18,11 @@ struct Case {
 
 impl Case {
     fn new(name: &str) -> Self {
+        Self::with(name, 0)
+    }
+
+    /// Factors of products with so many bits fewer than other values.
+    fn with(name: &str, spare: u32) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/fixtures").join(name);
         let file = path.with_extension("onnx");
         let graph = import_file(&file, &ImportOptions::new(&Operators::standard())).expect("it imports");
@@ -25,8 +30,8 @@ impl Case {
         let values: Vec<f32> =
             data.as_chunks::<4>().0[2..].iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
         let (x, want) = values.split_at(graph.input_shape().iter().product());
-        let (model, _) =
-            calibrate(Cpu::detect(), &graph, &[x.to_vec()], &Options::default()).expect("scales");
+        let options = Options { spare: vec![spare; graph.nodes.len()], ..Options::default() };
+        let (model, _) = calibrate(Cpu::detect(), &graph, &[x.to_vec()], &options).expect("scales");
         let input = model.network.input.quantise(x, model.network.activation_bits);
         Self { model, input, want: want.iter().map(|&v| v.into()).collect() }
     }
@@ -59,6 +64,42 @@ fn norms_agree_with_the_reference_and_with_floats() {
                 assert!(off < most, "{name} with {guard_bits} guard bits: {got} for {want}");
             }
         }
+    }
+}
+
+/// Norms, attention and gates whose factors have fewer bits, with guard bits: a private run of both parties keeps every layer's bound, its
+/// answers are near the float network's, products are shifted by fewer bits, and no more bytes are sent.
+#[test]
+fn factors_of_few_bits_agree_with_the_reference() {
+    for (name, most) in [("norms_17", 0.02), ("vision_transformer_17", 0.02), ("mobilenet_v3_14", 0.02)] {
+        let [(fine, sent, _), (coarse, fewer, off)] = [0, 8].map(|spare| {
+            let case = Case::with(name, spare);
+            let bundle = case.bundle(8);
+            let network = bundle.model.network.clone();
+            let choices = Choices::standard(&network, Kit::JAGUAR);
+            let x: Vec<i64> = case.input.iter().map(|v| v << 8).collect();
+            let checks = verify(bundle, choices, Reveal::Logits, &[x], HintPlace::Memory).unwrap();
+            for (layer, node) in checks[0].layers.iter().zip(&network.nodes) {
+                assert_eq!(layer.wrong, 0, "{name}: {layer:?}");
+                let product = node.op.is::<Product>() || node.op.is::<MatrixProduct>();
+                assert!(!product || layer.max_ulps <= 1.1, "{name}: {layer:?}");
+            }
+            let Prediction::Logits(logits) = &checks[0].prediction else { panic!("logits are opened") };
+            let largest = case.want.iter().fold(0f64, |m, v| m.max(v.abs()));
+            let logits = network.output.logits(logits);
+            let off = logits.iter().zip(&case.want).map(|(got, want)| (got - want).abs() / largest);
+            let shifts = network.nodes.iter().filter_map(|node| {
+                let product = node.op.downcast_ref::<Product>().map(|product| product.shift);
+                product.or(node.op.downcast_ref::<MatrixProduct>().map(|product| product.shift))
+            });
+            let cost =
+                Plan::new(&network, Choices::standard(&network, Kit::JAGUAR)).unwrap().nonlinear_cost();
+            let bytes = cost.up + cost.down + cost.prepare_up + cost.prepare_down;
+            (shifts.sum::<u32>(), bytes, off.fold(0.0, f64::max))
+        });
+        assert!(coarse < fine, "{name}: {coarse} bits of shifts, {fine}");
+        assert!(fewer < sent, "{name}: {fewer} bytes, {sent}");
+        assert!(off < most, "{name}: off by {off}");
     }
 }
 

@@ -15,9 +15,11 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod equalise;
+mod factors;
 pub mod layers;
 mod ranges;
 mod samples;
+mod scales;
 mod width;
 
 use std::fmt;
@@ -27,8 +29,12 @@ use thiserror::Error;
 
 pub use ranges::ChannelRanges;
 pub use samples::Oddity;
-pub use width::{Chosen, Samples, Trial, Width, fewest_curve_bits, narrowest};
+pub use width::{
+    Chosen, MOST_COARSE, Samples, Trial, Width, fewest_curve_bits, fewest_factor_bits, narrowest,
+};
 
+use self::factors::Factors;
+use self::scales::{governing, scales_by_node, summed};
 use crate::float::{self, Demand, Graph};
 use crate::limits::{ACTIVATION_BITS, MAX_BIAS, MAX_EXPONENT, WEIGHT_BITS};
 use crate::network::NetworkError;
@@ -54,6 +60,9 @@ pub struct Options {
     /// Lines of curves are as near to them as if activations had so many bits; `None`, or no fewer than these, for as near as
     /// activations can tell.
     pub curve_bits: Option<u32>,
+    /// By node: how many bits fewer than others its value may have where it is a factor of products and nothing else; none where there is
+    /// no number.
+    pub spare: Vec<u32>,
     /// Significant bits of a weight, for each output channel apart; 2 to 16.
     pub weight_bits: u32,
     /// How many times larger than all seen a value may be and still stay below 2^(n-2); at least 1.
@@ -77,6 +86,7 @@ impl Default for Options {
         Options {
             activation_bits: 16,
             curve_bits: None,
+            spare: Vec::new(),
             weight_bits: 15,
             headroom: 4.0,
             max_shift: 24,
@@ -385,14 +395,16 @@ pub fn quantise(
     let mut network = skeleton(&graph, options)?;
     let mut warnings = Vec::new();
     let apart = Apart::new(&network);
-    let scales = choose_scales(&graph, &network, &apart, &ranges, options, &mut warnings)?;
+    let (scales, fewer) = choose_scales(&graph, &network, &apart, &ranges, options, &mut warnings)?;
 
     let mut weights: Vec<Option<Weights>> = Vec::with_capacity(graph.nodes.len());
     let mut linear_reports = Vec::with_capacity(graph.nodes.len());
     for (id, node) in graph.nodes.iter().enumerate() {
         let own: Vec<f64> = node.inputs.iter().map(|&input| scales[input]).collect();
         let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
-        let known = Known { bits: n, coarse: options.coarse(), input, scales: Some((&own, scales[id])) };
+        // (Units that are coarser themselves.)
+        let coarse = options.coarse().saturating_sub(fewer[id]);
+        let known = Known { bits: n, coarse, input, scales: Some((&own, scales[id])) };
         network.nodes[id].op = integer(node, &known)?;
         let units = node.op.coarseness(&known);
         if units > MOST_UNITS {
@@ -531,7 +543,7 @@ fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> 
 /// A value that is always zero is given the range of the smallest other one, divided by this.
 const DEAD_DIVISOR: f64 = 256.0;
 
-/// The scale S of each node's value.
+/// The scale S of each node's value, and how many bits fewer it has as a [factor](factors).
 fn choose_scales(
     graph: &Graph,
     network: &Network,
@@ -539,7 +551,7 @@ fn choose_scales(
     ranges: &[f64],
     options: &Options,
     warnings: &mut Vec<Warning>,
-) -> Result<Vec<f64>, QuantiseError> {
+) -> Result<(Vec<f64>, Vec<u32>), QuantiseError> {
     let n = options.activation_bits;
     let count = network.nodes.len();
     let mut classes = Classes((0..count).collect());
@@ -597,6 +609,9 @@ fn choose_scales(
     }
 
     anchor_products(graph, network, &class, &mut scale, &clip)?;
+    let bits = [n, options.hiding.guard_bits];
+    let factors = Factors { graph, network, class: &class, range: &range, clip: &clip, bits };
+    let fewer = factors::coarsen(&factors, &mut scale, &options.spare);
 
     // A layer whose weights would not fit at shift 1 takes a lower output scale, and so does a product that would not be
     // shifted at all; a product that would be shifted too far takes a lower scale of a factor. That raises the shifts before
@@ -666,7 +681,7 @@ fn choose_scales(
             return Err(QuantiseError::Clip { node, ceiling, range, bits: n });
         }
     }
-    Ok(by_node(&scale))
+    Ok((by_node(&scale), fewer))
 }
 
 /// The class whose scale falls by so many bits, for the sake of node `id`.
@@ -681,37 +696,6 @@ impl<'a> Lower<'a> {
     const fn new(id: NodeId, class: NodeId, bits: f64, linear: Option<&'a float::Linear>) -> Self {
         Self { id, class, bits, linear }
     }
-}
-
-/// The node whose scale times a number is that of node `id`, and the number; `None` if its class has it.
-fn follows(network: &Network, id: NodeId) -> Option<(NodeId, f64)> {
-    let node = &network.nodes[id];
-    match (node.op.scale(), node.op.work()) {
-        (Scale::Gained(gain), _) => Some((node.inputs[0], gain as f64)),
-        // What each party moves by itself has its input's, which may be a sum's.
-        (Scale::Inherited, Work::Local(_)) if node.inputs.len() == 1 => Some((node.inputs[0], 1.0)),
-        // What is left has its class's.
-        (Scale::Inherited | Scale::Own, _) => None,
-    }
-}
-
-/// The class by which the scale of a node's value goes: that of the value which it was moved or summed from.
-fn governing(network: &Network, class: &[NodeId], mut id: NodeId) -> NodeId {
-    while let Some((from, _)) = follows(network, id) {
-        id = from;
-    }
-    class[id]
-}
-
-/// S by node, from S by class.
-fn scales_by_node(network: &Network, class: &[NodeId], scale: &[f64]) -> Vec<f64> {
-    let mut scales: Vec<f64> = class.iter().map(|&c| scale[c]).collect();
-    for id in 0..scales.len() {
-        if let Some((from, times)) = follows(network, id) {
-            scales[id] = scales[from] * times;
-        }
-    }
-    scales
 }
 
 /// Gives each product's class the largest scale below its own that the product can be shifted to; where that is fixed, a
@@ -768,16 +752,6 @@ fn repeated_addend(network: &Network, id: NodeId) -> bool {
         open.extend(takes.into_iter().filter(|&next| moved(next)));
     }
     true
-}
-
-/// Of how many values each of node `id`'s is the sum, moved at most.
-fn summed(network: &Network, id: NodeId) -> u64 {
-    let Node { op, inputs, .. } = &network.nodes[id];
-    match (op.scale(), op.value().source, &inputs[..]) {
-        (Scale::Gained(gain), _, _) => gain,
-        (_, Source::Moved, &[input]) => summed(network, input),
-        _ => 1,
-    }
 }
 
 fn largest_weight(linear: &float::Linear) -> f64 {

@@ -12,7 +12,7 @@
 //! ([`crate::outputs`]).
 //!
 //! Lines of curves may be coarser than values are, which takes fewer bytes: by how much is chosen next, by the same runs
-//! ([`fewest_curve_bits`]).
+//! ([`fewest_curve_bits`]). And values that are factors of products and nothing else may have fewer bits ([`fewest_factor_bits`]).
 
 use jaguar_ring::cpu::Cpu;
 
@@ -185,6 +185,8 @@ pub enum Trial<'a> {
     Width(Width, Option<&'a Agreement>),
     /// How so many bits of curves did.
     Curves(u32, &'a Agreement),
+    /// How so many bits of factors did.
+    Factors(u32, &'a Agreement),
 }
 
 /// Quantises with the first of `widths`, narrow ones first, that keeps `bound`; other options are as given. `tried` hears how far the
@@ -232,10 +234,10 @@ pub fn narrowest(
     Ok(Chosen { width, model, report, held_out, kept })
 }
 
-/// By how many bits curves may be coarser than other values at most.
-const MOST_COARSE: u32 = 8;
+/// By how many bits curves, and factors of products, may be coarser than other values at most.
+pub const MOST_COARSE: u32 = 8;
 
-/// Which part of the bound is for curves.
+/// Which part of the bound is for curves, and which for factors.
 const OF_BOUND: f64 = 0.5;
 
 /// The fewest bits of curves ([`Options::curve_bits`]) with which the network of the width that was `chosen` is off by `bound` at most, of which
@@ -255,9 +257,52 @@ pub fn fewest_curve_bits(
     if !samples.graph.nodes.iter().any(|node| node.op.heeds_coarse()) {
         return Ok(None);
     }
-    let options = chosen.width.of(options);
-    let bits = options.activation_bits;
-    let with = |curve_bits: u32| Options { curve_bits: Some(curve_bits), ..options.clone() };
+    let with = |bits: u32| Options { curve_bits: Some(bits), ..chosen.width.of(options) };
+    fewest(samples, &with, chosen, bound, &mut |bits, found| match found {
+        Ok((done, of)) => tried(Trial::Samples(done, of)),
+        Err(found) => tried(Trial::Curves(bits, found)),
+    })
+}
+
+/// The same of factors of products: by so many bits fewer than activations have they may be coarser, and by no more than [`Options::spare`]
+/// says, which is as given.
+///
+/// # Errors
+/// As [`super::calibrate`].
+pub fn fewest_factor_bits(
+    samples: &Samples<'_>,
+    options: &Options,
+    chosen: &Chosen,
+    bound: f64,
+    tried: &mut dyn FnMut(Trial<'_>),
+) -> Result<Option<(u32, Chosen)>, QuantiseError> {
+    let with = |bits: u32| options.with_factor_bits(chosen.width, bits);
+    fewest(samples, &with, chosen, bound, &mut |bits, found| match found {
+        Ok((done, of)) => tried(Trial::Samples(done, of)),
+        Err(found) => tried(Trial::Factors(bits, found)),
+    })
+}
+
+impl Options {
+    /// At this width, with factors of so many bits at least.
+    pub fn with_factor_bits(&self, width: Width, bits: u32) -> Self {
+        let most = width.activation_bits.saturating_sub(bits);
+        Self { spare: self.spare.iter().map(|&spare| spare.min(most)).collect(), ..width.of(self) }
+    }
+}
+
+/// How far a trial of so many bits is, or how it did.
+type Heard<'a> = &'a mut dyn FnMut(u32, Result<(usize, usize), &Agreement>);
+
+/// The fewest bits of what `with` makes the options of, as [`fewest_curve_bits`] says.
+fn fewest(
+    samples: &Samples<'_>,
+    with: &dyn Fn(u32) -> Options,
+    chosen: &Chosen,
+    bound: f64,
+    heard: Heard<'_>,
+) -> Result<Option<(u32, Chosen)>, QuantiseError> {
+    let bits = chosen.width.activation_bits;
     let (mut fewest, mut enough) = (bits - MOST_COARSE.min(bits), bits);
     if samples.quantise(&with(fewest))?.0 == chosen.model {
         return Ok(None);
@@ -267,8 +312,8 @@ pub fn fewest_curve_bits(
     let mut best = None;
     while fewest < enough {
         let middle = (fewest + enough) / 2;
-        let found = samples.held_out_heard(&with(middle), &mut |done, of| tried(Trial::Samples(done, of)))?;
-        tried(Trial::Curves(middle, &found));
+        let found = samples.held_out_heard(&with(middle), &mut |done, of| heard(middle, Ok((done, of))))?;
+        heard(middle, Err(&found));
         let holds = found.worst_relative_error <= most
             && found.overflows <= chosen.held_out.overflows
             && found.same_class >= chosen.held_out.same_class;

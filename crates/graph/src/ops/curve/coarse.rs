@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use jaguar_mpc::semantics::Pieces;
-use jaguar_mpc::{CurveParams, Elementwise, Nonlinear};
+use jaguar_mpc::{Cost, CurveParams, Elementwise, Nonlinear};
 
 use super::Lines;
 use super::fit::{At, End, NOT_MISSED, PLACES, TRIED, missed};
@@ -122,10 +122,14 @@ fn bytes(pieces: Pieces, bits: u32) -> Option<f64> {
     let pieces = Pieces { low: pieces.low + by, offset_shift: pieces.offset_shift + by, ..pieces };
     let params = CurveParams { bits, out_bits: bits, digit: 4, pieces: Arc::new(pieces) };
     params.check().ok()?;
-    let cost = Elementwise { count: COUNTED, params }.cost();
+    Some(weighed(&Elementwise { count: COUNTED, params }.cost()) / COUNTED as f64)
+}
+
+/// The bytes that a protocol takes, with those of its correlations.
+pub(crate) fn weighed(cost: &Cost) -> f64 {
     let sent = cost.up + cost.down + cost.prepare_up + cost.prepare_down;
     let correlations = cost.vectors_from_server + cost.bits_from_server + cost.bits_from_client;
-    Some((sent as f64 + CORRELATION * correlations as f64) / COUNTED as f64)
+    sent as f64 + CORRELATION * correlations as f64
 }
 
 /// A function at the places of pieces that are looked at.

@@ -1,7 +1,7 @@
 //! A curve y = f(x) of each value by itself, in pieces with integer coefficients: SiLU, GELU, sigmoid, tanh and the like.
 
 pub(crate) mod bend;
-mod coarse;
+pub(crate) mod coarse;
 pub(crate) mod decay;
 pub(crate) mod fit;
 pub(crate) mod float;
