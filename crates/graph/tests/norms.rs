@@ -1,8 +1,8 @@
 //! Norms, as ONNX has words for them, against their definitions in double precision: imported, and as integers on inputs that
 //! calibration did not see. (What ONNX Runtime makes of them, and of those that are written out, is in `onnx_models.rs`.)
 
-use jaguar_graph::float::Graph;
-use jaguar_graph::import::{Options as ImportOptions, import_model};
+use jaguar_graph::float::{Graph, Node};
+use jaguar_graph::import::{Options as ImportOptions, import_file, import_model};
 use jaguar_graph::network::{Curve, MatrixProduct, Model, Op, Operators, Product};
 use jaguar_graph::onnx::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
@@ -337,4 +337,21 @@ fn what_is_no_norm_is_refused_by_name() {
     assert!(refused(&few, &NORMS[0]).contains("parameters of another shape"), "parameters");
     let size = |graph: &mut GraphProto| graph.node[1].attribute[0].i = Some(0);
     assert!(refused(&size, &NORMS[7]).contains("parameters out of range"), "size");
+}
+
+/// A layer norm takes away a mean for every few values of a row, each rounded by itself: of 8 two, of 6 two, of 24 two.
+#[test]
+fn means_of_a_layer_norm_are_shared_by_few() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    for (name, rows) in [("vision_transformer_17", vec![17; 3]), ("shifted_windows_17", vec![64, 16])] {
+        let path = folder.join(format!("{name}.onnx"));
+        let graph = import_file(&path, &ImportOptions::new(&Operators::standard())).expect("imports");
+        let negative = |node: &Node| {
+            let layer = node.op.linear().filter(|layer| layer.weights.len() == 1 && layer.weights[0] < 0.0);
+            layer.map(|_| node.shape.iter().product::<usize>())
+        };
+        let made: Vec<usize> = graph.nodes.iter().filter_map(negative).collect();
+        let want: Vec<usize> = rows.iter().map(|rows| 2 * rows).collect();
+        assert_eq!(made, want, "{name}");
+    }
 }

@@ -160,6 +160,19 @@ fn repeated(
     Ok((node, view, many))
 }
 
+/// A value repeated until it has these sizes.
+pub(crate) fn spread_to(
+    builder: &mut Builder,
+    name: &str,
+    small: &Activation,
+    wide: &[usize],
+) -> Result<Activation, Reject> {
+    let (shape, view) = natural(wide)?;
+    let runs = view.runs(&kept_of(&small.view, wide)).filter(Runs::are_few).ok_or_else(refusal::product)?;
+    let node = spread(builder, name, small, wide, (runs, shape))?;
+    Ok(Activation::new(node, view))
+}
+
 /// A value repeated until it has the sizes `wide`: a node of this shape, whose elements run as these runs say.
 fn spread(
     builder: &mut Builder,

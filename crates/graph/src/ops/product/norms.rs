@@ -14,10 +14,10 @@ use super::float::Product;
 use super::onnx::product;
 use crate::float::{AveragePool, MatrixProduct};
 use crate::import::build::{Activation, Build, Builder, Call, Reject, Value, activation};
-use crate::import::moves::{materialise, reshaped};
+use crate::import::moves::{materialise, reshaped, spread_to};
 use crate::import::tensor::{Tensor, wrap};
 use crate::import::view::View;
-use crate::import::windows::{reduced_dims, reduced_with_itself};
+use crate::import::windows::{reduced, reduced_dims, reduced_with_itself};
 use crate::network::Window;
 use crate::ops::add::onnx::plus;
 use crate::ops::curve::onnx::{NORM_BANDS, powered};
@@ -83,8 +83,46 @@ fn ready(
     if !centred {
         return Ok(x);
     }
+    if let Some(made) = centred_in_parts(builder, call, &x, dims)? {
+        return Ok(made);
+    }
     let less = means(builder, call, &x, dims, [-1.0, 0.0])?;
     plus(builder, call, x, &less)
+}
+
+/// So many values share a mean's rounding at most.
+const SHARED: usize = 12;
+
+/// `x − m`, with a mean for every few values of a norm over one dimension: the same number, which a layer rounds for each by itself. One rounding that moves
+/// all values of a row weighs as much as all of them together, more than any other in a transformer, and noise is by what weighs most
+/// (`docs/attacks.md`). Copies are made of the sum, so the layer has more values, not weights. `None` where the dimension is in no such parts.
+fn centred_in_parts(
+    builder: &mut Builder,
+    call: &Call<'_>,
+    x: &Activation,
+    dims: &[usize],
+) -> Result<Option<Activation>, Reject> {
+    let (sizes, &[dim]) = (x.view.sizes(), dims) else { return Ok(None) };
+    let size = sizes[dim];
+    let Some(each) = (2..=SHARED).rev().find(|each| size.is_multiple_of(*each) && size > *each) else {
+        return Ok(None);
+    };
+    // The dimension as two: parts, and values of a part.
+    let split = |[parts, each]: [usize; 2]| {
+        let mut split = sizes.clone();
+        split.splice(dim..=dim, [parts, each]);
+        split
+    };
+    let (whole, one) = (split([size / each, each]), split([1, 1]));
+    let Some(view) = x.view.reshaped(&whole) else { return Ok(None) };
+    let sums =
+        reduced(builder, call, x, dims, true, |window| AveragePool { window, count_padding: true }.into())?;
+    let Some(own) = sums.view.reshaped(&one) else { return Ok(None) };
+    let copies = spread_to(builder, &call.name, &Activation::new(sums.node, own), &split([size / each, 1]))?;
+    let less = copies.at(few(builder, call, copies.node, -1.0, 0.0)?);
+    let made = plus(builder, call, Activation { view, ..x.clone() }, &less)?;
+    let view = made.view.reshaped(&sizes);
+    Ok(view.map(|view| Activation { view, ..made }))
 }
 
 /// `x / sqrt(mul·mean(x²) + add)`, the mean over these dimensions.
