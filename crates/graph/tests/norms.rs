@@ -1,9 +1,9 @@
 //! Norms, as ONNX has words for them, against their definitions in double precision: imported, and as integers on inputs that
 //! calibration did not see. (What ONNX Runtime makes of them, and of those that are written out, is in `onnx_models.rs`.)
 
-use jaguar_graph::float::{Graph, Node};
+use jaguar_graph::float::{AveragePool, Graph, Node};
 use jaguar_graph::import::{Options as ImportOptions, import_file, import_model};
-use jaguar_graph::network::{Curve, MatrixProduct, Model, Op, Operators, Product};
+use jaguar_graph::network::{Curve, MatrixProduct, Model, Op, Operators, Product, Rearrange};
 use jaguar_graph::onnx::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
@@ -347,8 +347,15 @@ fn means_of_a_layer_norm_are_shared_by_few() {
         let path = folder.join(format!("{name}.onnx"));
         let graph = import_file(&path, &ImportOptions::new(&Operators::standard())).expect("imports");
         let negative = |node: &Node| {
-            let layer = node.op.linear().filter(|layer| layer.weights.len() == 1 && layer.weights[0] < 0.0);
-            layer.map(|_| node.shape.iter().product::<usize>())
+            let layer =
+                node.op.linear().filter(|layer| layer.weights.len() == 1 && layer.weights[0] < 0.0)?;
+            // (A softmax takes a largest score away, which is no mean.)
+            let mut origin = node.inputs[0];
+            while graph.nodes[origin].op.is::<Rearrange>() {
+                origin = graph.nodes[origin].inputs[0];
+            }
+            let of_means = graph.nodes[origin].op.is::<AveragePool>() && layer.spec.out_channels == 1;
+            of_means.then(|| node.shape.iter().product::<usize>())
         };
         let made: Vec<usize> = graph.nodes.iter().filter_map(negative).collect();
         let want: Vec<usize> = rows.iter().map(|rows| 2 * rows).collect();
