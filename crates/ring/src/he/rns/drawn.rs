@@ -7,11 +7,14 @@
 //! for: log2(Q/t) bits or fewer, where b has log2 Q. Coefficients whose message must be zero take u = m, which is
 //! sent.
 //!
-//! **Security.** (a, b) is what encrypting a uniform message gives: for each v, numbers u and messages tell each
-//! other. Whoever knows the seed has an RLWE sample v hidden by nothing else than what hides any ciphertext's
-//! message: v itself is uniform to them. (A coin in 2^-40 of where a stretch ends is neglected, as of
-//! [`PlainModulus::round`].)
+//! **Security.** v is pseudorandom: with a it is an RLWE sample. Of a uniform v every m comes with every r equally
+//! often, so r tells nothing of m, and u − m is uniform whatever u is. Only at the ends of the stretches of Q/t that
+//! stand for a message are there r that some m have and others do not: v is **drawn anew** where it has one of these
+//! (in a coefficient with a chance of 3·t/Q + 2^-60 at most: [`DrawnMessages::may_be_sent`]). So the pair (r, m) is
+//! uniform over all r that may be sent and all m. [`PlainModulus::round`], whose last place may be wrong at the very
+//! end of a stretch, is exact for what is left.
 
+use crate::cpu::secret::declassify;
 use crate::modular::Modulus;
 use crate::prg::Prg;
 use zeroize::Zeroizing;
@@ -28,6 +31,8 @@ pub struct DrawnMessages {
     message_bits: u32,
     dropped: u32,
     offset_bits: u32,
+    /// The largest r that may be sent, and with the other sign the smallest.
+    most: i128,
 }
 
 /// A ciphertext as it travels.
@@ -54,13 +59,21 @@ impl DrawnMessages {
     /// For messages modulo 2^`message_bits` in `ring`, where the `dropped` lowest bits of offsets are rounded off.
     ///
     /// # Errors
-    /// As [`PlainModulus::new`]; and where [`bits`](Self::bits) has none.
+    /// As [`PlainModulus::new`]; where [`bits`](Self::bits) has none; and where Q/t is below 8·N, for most ciphertexts
+    /// would be drawn in vain.
     pub fn new(ring: &Ring, message_bits: u32, dropped: u32) -> Result<Self, ParameterError> {
         let t = 1u64.checked_shl(message_bits).unwrap_or(0);
         let plain = PlainModulus::new(ring, t)?;
         let bits = Self::bits(ring.primes(), message_bits, dropped);
         let offset_bits = bits.ok_or(ParameterError::PlainModulus { t })?;
-        Ok(Self { plain, message_bits, dropped, offset_bits })
+        let q = product(ring.primes()).expect("it has few bits, for an offset has bits");
+        if (q >> message_bits) / 8 < ring.n() as u128 {
+            return Err(ParameterError::PlainModulus { t });
+        }
+        // One less for what Q·m/t is rounded by, and 2^-60 of it for what `PlainModulus::round` may be wrong by.
+        let half = q >> (message_bits + 1);
+        let most = (half - (half >> 60) - 1) as i128;
+        Ok(Self { plain, message_bits, dropped, offset_bits, most })
     }
 
     /// Bits of an offset as it is sent.
@@ -73,6 +86,31 @@ impl DrawnMessages {
         let mut uppers = vec![0; ring.n()];
         Prg::derive(seed, "jaguar rns drawn message", &[]).fill_words(&mut uppers, self.message_bits);
         uppers
+    }
+
+    /// Of each coefficient of v the message m that it stands for, and r.
+    fn split(&self, ring: &Ring, mut v: Poly<Coefficients>) -> (Zeroizing<Vec<u64>>, Zeroizing<Vec<i128>>) {
+        let messages = self.plain.round(ring, &v);
+        ring.sub_assign(&mut v, &self.plain.scale(ring, &messages));
+        let left = centred(ring, &v);
+        (messages, left)
+    }
+
+    /// r as it is sent: without its lowest bits, and not negative.
+    fn offset(&self, r: i128) -> u64 {
+        let half = 1i128 << (self.offset_bits - 1);
+        let round = (1i128 << self.dropped) >> 1;
+        (((r + round) >> self.dropped) + half) as u64
+    }
+
+    /// Whether every message comes with each of these r.
+    fn may_be_sent(&self, left: &[i128]) -> bool {
+        // Negative if one of them is out of range.
+        let outside = left.iter().fold(0, |outside, r| outside | (self.most - r) | (self.most + r));
+        let mut all_within = outside >= 0;
+        // Tells of draws alone that are refused as a whole: those that are taken are independent of them.
+        declassify(std::slice::from_mut(&mut all_within));
+        all_within
     }
 
     /// The ciphertext, of what was sent. Any words stand for one.
@@ -108,15 +146,15 @@ impl SecretKey {
         is_zero: impl Fn(usize) -> bool,
         prg: &mut Prg,
     ) -> (DrawnCiphertext, Zeroizing<Vec<u64>>) {
-        let seed = seed(prg);
-        let v = self.hide(ring, &expand(ring, &seed), ring.to_values(noise(ring, prg)));
-        let mut v = ring.to_coefficients(v);
-        let mut messages = drawn.plain.round(ring, &v);
-        ring.sub_assign(&mut v, &drawn.plain.scale(ring, &messages));
-        let half = 1i128 << (drawn.offset_bits - 1);
-        let round = (1i128 << drawn.dropped) >> 1;
-        let offset = |r: i128| (((r + round) >> drawn.dropped) + half) as u64;
-        let offsets = centred(ring, &v).iter().map(|&r| offset(r)).collect();
+        let (seed, mut messages, left) = loop {
+            let seed = seed(prg);
+            let v = self.hide(ring, &expand(ring, &seed), ring.to_values(noise(ring, prg)));
+            let (messages, left) = drawn.split(ring, ring.to_coefficients(v));
+            if drawn.may_be_sent(&left) {
+                break (seed, messages, left);
+            }
+        };
+        let offsets = left.iter().map(|&r| drawn.offset(r)).collect();
         let mut zeros = Vec::new();
         let mask = (1u64 << drawn.message_bits) - 1;
         for (i, (message, upper)) in messages.iter_mut().zip(drawn.uppers(ring, &seed)).enumerate() {
@@ -235,26 +273,70 @@ mod tests {
         }
     }
 
-    /// Of coefficients whose u alone differs, offsets are the same, and messages differ by as much: all are possible,
-    /// whatever is seen of r.
+    /// Of all v modulo a small Q: with each offset that may be sent every message comes equally often. No more than a
+    /// few v are refused.
     #[test]
     fn an_offset_tells_nothing_of_its_message() {
-        let ring = Ring::new(
-            Cpu::detect(),
-            RnsParameters::insecure(64, &largest_primes(64, 30, 2).unwrap()).unwrap(),
-        );
-        let drawn = DrawnMessages::new(&ring, 3, 0).unwrap();
+        let primes = largest_primes(64, 20, 1).unwrap();
+        let ring = Ring::new(Cpu::detect(), RnsParameters::insecure(64, &primes).unwrap());
+        let (q, t) = (primes[0] as usize, 8);
+        for dropped in [0, 1] {
+            let drawn = DrawnMessages::new(&ring, 3, dropped).unwrap();
+            let mut counts = vec![[0; 8]; 1 << drawn.offset_bits()];
+            let mut sent = 0;
+            for first in (0..q).step_by(64) {
+                let all: Vec<i64> = (first..first + 64).map(|v| v.min(q - 1) as i64).collect();
+                let (messages, left) = drawn.split(&ring, ring.from_signed(&all));
+                for i in (0..64.min(q - first)).filter(|&i| drawn.may_be_sent(&left[i..=i])) {
+                    counts[drawn.offset(left[i]) as usize][messages[i] as usize] += 1;
+                    sent += 1;
+                }
+            }
+            for (offset, of) in counts.iter().enumerate() {
+                assert!(
+                    of.iter().all(|count| *count == of[0]),
+                    "{of:?} of offset {offset}, {dropped} dropped"
+                );
+            }
+            assert!(sent > q - 4 * t, "{sent} of {q}");
+        }
+    }
+
+    /// The same in rings that products take, at the ends of what may be sent: there every message has them.
+    #[test]
+    fn every_message_has_the_outermost_offsets() {
+        for (n, prime_bits, limbs) in [(4096, 53, 2), (8192, 42, 3)] {
+            let ring = Ring::new(Cpu::detect(), RnsParameters::search(n, prime_bits, limbs).unwrap());
+            for bits in [44, 48, 58] {
+                let drawn = DrawnMessages::new(&ring, bits, 20).unwrap();
+                let mut messages = vec![0; n];
+                Prg::new([7; 32]).fill_words(&mut messages, bits);
+                messages[..4].copy_from_slice(&[0, 1, 1 << (bits - 1), (1 << bits) - 1]);
+                for r in [drawn.most, -drawn.most] {
+                    let mut v = ring.from_signed(&vec![(r >> 40) as i64; n]);
+                    ring.multiply_scalar(&mut v, 1 << 40);
+                    ring.add_assign(&mut v, &ring.from_signed(&vec![(r & ((1 << 40) - 1)) as i64; n]));
+                    ring.add_assign(&mut v, &drawn.plain.scale(&ring, &messages));
+                    let (found, left) = drawn.split(&ring, v);
+                    assert!(found[..] == messages && left.iter().all(|&found| found == r));
+                    assert!(drawn.may_be_sent(&left) && !drawn.may_be_sent(&[0, r + r.signum()]));
+                }
+            }
+        }
+    }
+
+    /// What is encrypted is drawn until it may be sent: where every third is refused, none is sent that is.
+    #[test]
+    fn what_may_not_be_sent_is_drawn_anew() {
+        let primes = largest_primes(64, 20, 1).unwrap();
+        let ring = Ring::new(Cpu::detect(), RnsParameters::insecure(64, &primes).unwrap());
+        let drawn = DrawnMessages::new(&ring, 10, 0).unwrap();
         let mut prg = Prg::new([9; 32]);
         let secret = SecretKey::from_prg(&ring, &mut prg);
-        let (sent, message) = secret.encrypt_drawn(&ring, &drawn, |_| false, &mut prg);
-        let uppers = drawn.uppers(&ring, &sent.seed);
-        for moved in 0..8 {
-            // As if the seed had given other numbers.
-            let zeros = uppers.iter().map(|upper| (upper + moved) % 8).collect();
-            let other = DrawnCiphertext { seed: sent.seed, offsets: sent.offsets.clone(), zeros };
-            let ciphertext = drawn.expand(&ring, &other, |_| true);
-            let read = secret.decrypt(&ring, &drawn.plain, &ciphertext);
-            assert!(read.iter().zip(message.iter()).all(|(read, own)| *read == (own + moved) % 8));
+        let within = drawn.offset(-drawn.most)..=drawn.offset(drawn.most);
+        for _ in 0..100 {
+            let (sent, _) = secret.encrypt_drawn(&ring, &drawn, |_| false, &mut prg);
+            assert!(sent.offsets.iter().all(|offset| within.contains(offset)));
         }
     }
 
@@ -265,5 +347,9 @@ mod tests {
         assert_eq!(DrawnMessages::bits(&two, 40, 2), None);
         assert_eq!(DrawnMessages::bits(&two, 20, 63), None);
         assert_eq!(DrawnMessages::bits(&largest_primes(8192, 53, 3).unwrap(), 55, 50), None);
+        // Nor those of which most would be refused.
+        let primes = largest_primes(64, 20, 1).unwrap();
+        let ring = Ring::new(Cpu::detect(), RnsParameters::insecure(64, &primes).unwrap());
+        assert!(DrawnMessages::new(&ring, 10, 0).is_ok() && DrawnMessages::new(&ring, 11, 0).is_err());
     }
 }
