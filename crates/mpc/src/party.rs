@@ -328,9 +328,16 @@ impl<S: CotSource + ?Sized> Party<S> {
         self.ahead.promised
     }
 
-    /// Begins a query: what is prepared from now on shares no keys with what was before ([`SentKeys`](crate::SentKeys)).
+    /// Begins or ends the preparation of a query: what is prepared from now on shares no keys with what was before
+    /// ([`SentKeys`](crate::SentKeys)). What was prepared and not completed yet keeps its own; with the last of it they
+    /// are wiped.
     pub fn forget_keys(&mut self) {
         self.keys = Arc::default();
+    }
+
+    /// Whether it has keys of products of matrices that it did not forget.
+    pub fn keeps_keys(&self) -> bool {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).are_any()
     }
 
     /// Which of the two parties this one is.

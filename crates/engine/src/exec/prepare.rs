@@ -136,6 +136,8 @@ fn prepare_all(
     // All that the client promised has been drawn: it may send something else.
     assert_eq!(offline.party.promised(), 0, "the plan's cost counts what its layers draw");
     offline.complete(planned, &mut steps)?;
+    // No more products of matrices are made of them.
+    offline.party.forget_keys();
     offline.send_early_corrections(planned, &mut steps)?;
     // The peer needs the last of it now; the input may be long in coming.
     offline.channel.flush()?;

@@ -9,7 +9,7 @@ use jaguar_mpc::Party;
 use jaguar_ot::{Cots, Role};
 use jaguar_plan::Modulus;
 use jaguar_ring::cpu::Cpu;
-use jaguar_wire::Stage;
+use jaguar_wire::{Stage, memory_pair};
 
 use super::*;
 use crate::exec::backends::Backends;
@@ -172,12 +172,34 @@ fn walk(
         schedule: Default::default(),
     };
     let prepared = prepare(planned, Reveal::Logits, offline).unwrap();
+    assert!(!party.keeps_keys(), "when all is prepared, keys are forgotten");
     let mut values = BTreeMap::new();
     let shares = &mut |node: usize, share: &[u64]| drop(values.insert(node, share.to_vec()));
     let observers = Observers { times: &mut times, progress: &mut NoProgress, shares };
     run(planned, role, channel, prepared.steps, input.into(), observers).unwrap();
     channel.flush().unwrap();
     values
+}
+
+/// Keys of products of matrices do not outlive the preparation, at either party ([`walk`] looks).
+#[test]
+fn keys_are_forgotten_when_all_is_prepared() {
+    let Bundle { model, .. } = super::matrices::attention();
+    let choices = Choices::standard(&model.network, backend(INSECURE[0]));
+    let plan = Plan::allowing_insecure_backends(&model.network, choices).unwrap();
+    let both = PlannedNetwork { network: &model.network, plan: &plan };
+    let (mut a, mut b) = memory_pair();
+    let zeros = || vec![0; model.network.nodes[0].shape.iter().product()];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let backends = Backends::new(&plan, |layers| {
+                Arc::clone(layers).model(&Cpu::detect().into(), [0; 32], &model.weights, 12).party(&[0; 32])
+            });
+            walk(both, Role::Server, backends, &mut b, zeros())
+        });
+        let backends = Backends::new(&plan, |layers| Arc::clone(layers).client(Cpu::detect(), [0; 32]));
+        walk(both, Role::Client, backends, &mut a, zeros());
+    });
 }
 
 /// A linear layer's output is made as blocks begin that read it: when its last channels are made, the first flight of the first

@@ -1,6 +1,7 @@
 //! Keys of a query. The client has a few secrets for each ring, and what is published of them serves all products of
 //! matrices of the query: keys of automorphisms of the first, and joint keys, by which packs share an a half
-//! (`he/rns/joint.rs`; of one secret alone a public key). The first product that takes one sends it.
+//! (`he/rns/joint.rs`; of one secret alone a public key). The first product that takes one sends it. When all are
+//! prepared, both parties forget them ([`Party::forget_keys`](crate::Party::forget_keys)), which wipes them.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use jaguar_ring::he::rns::{
 use jaguar_ring::prg::Prg;
 use jaguar_wire::Channel;
 
-use super::tiling::{Layout, Part, SentKeys, Tiling};
+use super::tiling::{DIGITS, Layout, Part, RINGS, SECRETS, SentKeys, Tiling};
 use super::tools::Tools;
 use crate::error::MpcError;
 
@@ -47,6 +48,11 @@ struct Level {
 }
 
 impl QueryKeys {
+    /// Whether there are any.
+    pub fn are_any(&self) -> bool {
+        !self.client.is_empty() || !self.server.is_empty()
+    }
+
     /// The client sends what was not sent yet. `prg` is secret.
     pub(super) fn send(
         &mut self,
@@ -148,6 +154,23 @@ impl OfServer {
     }
 }
 
+/// Bytes of all keys that the client and the server may have at a time, at most: of each ring, with digits of each
+/// kind and each number of secrets.
+pub(super) fn keys_bytes() -> [u64; 2] {
+    let mut words = [0; 2];
+    for (n, primes, _) in RINGS {
+        let poly = n * primes;
+        let secrets = SECRETS.into_iter().max().unwrap_or(0);
+        // (Of a rounded one residues of half a word, modulo three primes at most.)
+        words[0] += secrets * (poly + 3 * n / 2);
+        // Encryptions of digits, and X^h.
+        let level: usize = DIGITS.iter().map(|&digits| 2 * primes * digits as usize + 1).sum();
+        let joint = |count: usize| (count + 1) * JointKeys::encryptions(count, primes - 1);
+        words[1] += (n.ilog2() as usize * level + SECRETS.into_iter().map(joint).sum::<usize>()) * poly;
+    }
+    words.map(|words| (words * size_of::<u64>()) as u64)
+}
+
 /// x + X^h·y + σ(x − X^h·y).
 fn joined(
     ring: &Ring,
@@ -165,4 +188,29 @@ fn joined(
     }
     sum.add_assign(ring, &difference.apply(ring, key));
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// All keys that there are, as they are sent, in words: of each polynomial that is sent the server has two, or
+    /// somewhat more than one where several packs share an a half.
+    #[test]
+    fn all_keys_are_counted() {
+        let mut all = BTreeMap::new();
+        for ring in RINGS {
+            for kind in DIGITS.into_iter().flat_map(|digits| SECRETS.map(|secrets| (digits, secrets))) {
+                let mut layout = Layout::of_kind(&[[1, 1, ring.0, 1]], 30, 30, ring, kind).unwrap();
+                layout.terms[0].pack_log2 = layout.terms[0].gap_log2;
+                assert_eq!(layout.elements().count(), ring.0.ilog2() as usize, "all that there may be");
+                all.extend(layout.keys().map(|(part, bytes)| (part, bytes * 64 / ring.2 as usize)));
+            }
+        }
+        let sent = all.values().sum::<usize>() as f64;
+        let [_, server] = keys_bytes();
+        assert!((1.9..2.1).contains(&(server as f64 / sent)), "{server} for {sent}");
+    }
 }

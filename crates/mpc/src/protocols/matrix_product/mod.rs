@@ -238,6 +238,19 @@ pub struct MatrixProduct {
     blocks: Vec<Block>,
 }
 
+/// What `begin` begins, after all that its preparation still says, with keys that are of its own.
+fn prepared<S: CotSource + ?Sized>(
+    party: &mut Party<S>,
+    chan: &mut Channel,
+    begin: impl FnOnce(&mut Party<S>, &mut Channel) -> Result<Vec<Block>, MpcError>,
+) -> Result<Vec<Block>, MpcError> {
+    party.forget_keys();
+    let blocks = begin(party, chan)?;
+    let blocks = completed(blocks, chan);
+    party.forget_keys();
+    blocks
+}
+
 /// What was begun, after all that its preparation still says.
 fn completed(mut blocks: Vec<Block>, chan: &mut Channel) -> Result<Vec<Block>, MpcError> {
     for block in &mut blocks {
@@ -257,8 +270,7 @@ impl MatrixProduct {
         chan: &mut Channel,
         params: MatrixProductParams,
     ) -> Result<Self, MpcError> {
-        party.forget_keys();
-        Ok(Self { blocks: completed(Self::blocks(party, params)?, chan)? })
+        Ok(Self { blocks: prepared(party, chan, |party, _| Self::blocks(party, params))? })
     }
 
     /// To be completed.

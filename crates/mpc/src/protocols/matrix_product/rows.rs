@@ -28,7 +28,7 @@ use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use super::{MatrixProduct, MatrixProductParams, Run, SentKeys, completed};
+use super::{MatrixProduct, MatrixProductParams, Run, SentKeys, prepared};
 use crate::block::{self, Block, Flights};
 use crate::cost::Cost;
 use crate::error::MpcError;
@@ -145,8 +145,7 @@ impl RowProduct {
         chan: &mut Channel,
         params: RowProductParams,
     ) -> Result<Self, MpcError> {
-        party.forget_keys();
-        Ok(Self { blocks: completed(Self::blocks(party, params)?, chan)? })
+        Ok(Self { blocks: prepared(party, chan, |party, _| Self::blocks(party, params))? })
     }
 
     /// To be completed.

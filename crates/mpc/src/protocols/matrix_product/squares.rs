@@ -34,7 +34,7 @@ use super::kernel::add_products;
 use super::tiling::Layout;
 use super::tools::Words;
 use super::triple::{Triple, making_bytes};
-use super::{Material, MatrixProductParams, SLACK, SentKeys, completed};
+use super::{Material, MatrixProductParams, SLACK, SentKeys, prepared};
 use crate::block::{self, Block, Flights, ranges};
 use crate::cost::{self, Cost};
 use crate::error::{MpcError, check_range};
@@ -207,8 +207,7 @@ impl SquaredRows {
         chan: &mut Channel,
         params: SquaredRowsParams,
     ) -> Result<Self, MpcError> {
-        party.forget_keys();
-        Ok(Self { blocks: completed(Self::blocks(party, chan, params)?, chan)? })
+        Ok(Self { blocks: prepared(party, chan, |party, chan| Self::blocks(party, chan, params))? })
     }
 
     /// To be completed.

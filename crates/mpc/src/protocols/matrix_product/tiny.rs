@@ -400,7 +400,16 @@ fn keys_are_sent_once_in_a_query() {
                 (0..(x + y) as u64).map(|i| i << (7 * u64::from(role == Role::Server))).collect();
             (sent, block::run(blocks, chan, &values).unwrap())
         };
-        vec![run(first, false), run(second, false), run(first, false), run(first, true)]
+        let made = vec![run(first, false), run(second, false), run(first, false), run(first, true)];
+        // With the last of a query they are gone: nothing that was prepared has them.
+        let keys = Arc::downgrade(&party.keys);
+        let prepared = completed(MatrixProduct::blocks(&party, first).unwrap(), chan).unwrap();
+        chan.flush().unwrap();
+        assert!(party.keeps_keys() && keys.upgrade().is_some());
+        party.forget_keys();
+        assert!(!party.keeps_keys() && keys.upgrade().is_none());
+        drop(prepared);
+        made
     };
     let (client, server) = std::thread::scope(|scope| {
         let server = scope.spawn(|| {

@@ -10,7 +10,7 @@ use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
 use super::kernel::add_products;
-use super::keys::{OfServer, QueryKeys};
+use super::keys::{OfServer, QueryKeys, keys_bytes};
 use super::tiling::{Layout, MORE, SEED, Tiling};
 use super::tools::{Tools, Words, words};
 use crate::error::MpcError;
@@ -118,10 +118,8 @@ pub(super) fn making_bytes(layout: &Layout, of: &Matrices, threads: usize) -> [u
     let word = size_of::<u64>() as u64;
     let poly = (layout.n() * layout.parameters.primes().len()) as u64 * word;
     let ahead = (AHEAD * threads.max(1)) as u64;
-    // The server has keys of all products of the query: at most those of each level with digits of both kinds, and
-    // joint keys.
-    let levels = layout.n().ilog2() as usize * 3 * layout.parameters.primes().len();
-    let keys = 2 * (levels + layout.joint_polys() + 1) as u64 * poly;
+    // Keys of all products of the query.
+    let [secrets, keys] = keys_bytes();
     // Factors as they are multiplied, both.
     let factors = (first + second) as u64 * word;
     // A message, a ciphertext, and noise.
@@ -135,8 +133,9 @@ pub(super) fn making_bytes(layout: &Layout, of: &Matrices, threads: usize) -> [u
     // All packs of a group, and what is made of some.
     let all = layout.groups().map(|group| group[0].packs() as u64).max().unwrap_or(0) * 2 * poly;
     let packs = all + ahead * (2 + 2 * layout.secrets as u64) * 2 * poly;
+    // (Keys that are made and sent.)
     let own = 2 * (layout.joint_polys() + layout.digits()) as u64 * poly;
-    [own + factors + client, keys + factors + inputs + working + packs]
+    [secrets + own + factors + client, keys + factors + inputs + working + packs]
 }
 
 /// The client's part, out of `prg`, which is secret. Its triple is that `of_factors`: of each term the X that it drew.
