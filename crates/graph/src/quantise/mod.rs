@@ -452,9 +452,10 @@ pub fn quantise(
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for ((id, node), linear) in network.nodes.iter().enumerate().zip(linear_reports) {
         let largest = ranges[id] * scales[id];
+        // (What has fewer bits as a factor was chosen to have them, and its answers were looked at.)
         if largest == 0.0 {
             warnings.push(Warning::Dead { node: node.name.clone() });
-        } else if largest < f64::from(1u32 << (n / 2 - 2))
+        } else if largest * f64::from(fewer[id]).exp2() < f64::from(1u32 << (n / 2 - 2))
             && !repeated_addend(&network, id)
             && !apart.moves(id)
         {
