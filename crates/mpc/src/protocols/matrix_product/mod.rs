@@ -44,8 +44,8 @@
 //!
 //! - *Online* D and E are masked by A and B of the other party, uniform mod 2^L and used once.
 //! - *The server* sees encryptions of A_c and B_cᵀ under a secret of this query alone: RLWE, with parameters of 128
-//!   bits on record (`he/params`; keys of automorphisms encrypt images of s under s, and joint keys s under the
-//!   others: the usual circular assumption). A_c and B_c are u − m, u known and m the message of an RLWE sample: as
+//!   bits on record (`he/params`; keys of automorphisms encrypt images of s_0, the first secret, under itself,
+//!   and joint keys s_0 under the others and under itself: the usual circular assumption). A_c and B_c are u − m, u known and m the message of an RLWE sample: as
 //!   good as uniform.
 //! - *The client*: B comes of a seed that has nothing to do with A_s and B_s: so neither the products nor the noise Σ
 //!   e·ŵ show, and no noise is flooded. A is Σ a·ŵ, a known, plus p1·u + e1: RLWE in the server's u, fresh for every
@@ -54,9 +54,10 @@
 //! - *Seeds* make the client's share of C, and of A and B, pseudorandom where the functionality has them uniform: as
 //!   with silent OT, a functionality that lets a corrupted party's shares of a triple be what they are, and gives the
 //!   other what completes them.
-//! - ε depends on both parties' secrets (as Cheetah's one-bit error does), and neither sees it: it is in z_s. What is
-//!   opened later moves by 2^-10 of a rounding by it, while each rounding's coin, which the client knows, moves it by
-//!   one: `docs/attacks.md`, *Rounding coins*.
+//! - ε depends on both parties' secrets (as Cheetah's one-bit error does). It is in z_s. Once D and E are open, the
+//!   client can compute most of it for any X and Y that it supposes: all but noise that the server adds. So ε counts
+//!   with the rounding's coin, which the client knows, too. What is opened later moves by 2^-10 of a rounding by ε,
+//!   and by one by the coin: `docs/attacks.md`, *Rounding coins*.
 //!
 //! *Rows by numbers* are such matrices too: `rows.rs`; and rows by themselves: `squares.rs`.
 //!

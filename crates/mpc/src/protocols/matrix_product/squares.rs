@@ -18,7 +18,7 @@
 //!
 //! **Who learns what.** *By ciphertexts*, what the parties see is what they see in a product of matrices, of fewer
 //! messages. D is masked by the peer's half of α, uniform mod 2^L and used once; the client's share of γ is uniform in
-//! the upper out + min(s, 12) bits: by the packs' mask R. *Value by value* its lowest bit is that of Σ α_c, for 2·α_c·α_s
+//! the upper out + min(s, 12) bits: by the packs' b halves, which come of a seed. *Value by value* its lowest bit is that of Σ α_c, for 2·α_c·α_s
 //! is even: a sum of halves that are uniform and hidden from the server; all above it is uniform. `tiny.rs` counts all
 //! views of a row of two. Semi-honest.
 //!

@@ -100,12 +100,6 @@ impl Tools {
         if self.layout.secrets > 1 { packed.drop_prime(&self.ring) } else { packed }
     }
 
-    /// The a half as it is sent.
-    #[cfg(test)]
-    pub(super) fn rounded_a(&self, packed: Ciphertext<Values>) -> Words {
-        self.half.round(&self.left, &self.leaving(packed).a)
-    }
-
     /// A share of the upper bits of what is modulo 2^L, as one of all of it.
     pub(super) fn share(&self, upper: u64) -> u64 {
         upper << (self.layout.ring_bits - self.layout.made_bits)
