@@ -743,6 +743,33 @@ fn garbage_gives_wrong_values_or_an_error() {
     }
 }
 
+/// The same of a product whose packs share an a half: keys of four secrets, of more than a megabyte.
+#[test]
+fn garbage_in_joint_keys_gives_wrong_values() {
+    let matrices = Matrices { batch: 1, rows: 197, inner: 64, columns: 197, transposed: [false; 2] };
+    let params = MatrixProductParams { out_bits: 26, shift: 16, matrices };
+    let mut sent = SentKeys::default();
+    let keys = [(); 2].map(|()| params.known(&mut sent))[1];
+    // Polynomials of 53 bits: two or four for each automorphism, and one of one secret, but 20 of four.
+    let polys = keys / (2 * 4096 * 53 / 8);
+    assert!(polys > 20 && polys.is_multiple_of(2), "{polys}");
+    let length = (params.cost().prepare_up + params.cost().up).div_ceil(8) as usize;
+    for role in [Role::Client, Role::Server] {
+        for seed in 0..3 {
+            let (mut a, mut b) = memory_pair();
+            let garbage: Vec<u8> = match seed {
+                0 => vec![0; 8 * length],
+                1 => vec![0xff; 8 * length],
+                _ => words(seed, length).iter().flat_map(|w| w.to_le_bytes()).collect(),
+            };
+            b.send(&garbage).unwrap();
+            b.flush().unwrap();
+            let product = alone(role, |p, c| MatrixProduct::prepare(p, c, params), &mut a).unwrap();
+            assert!(product.run(&mut a, &vec![7; 2 * 197 * 64]).is_ok());
+        }
+    }
+}
+
 #[test]
 fn a_peer_that_stops_gives_an_error() {
     for role in [Role::Client, Role::Server] {
