@@ -58,11 +58,14 @@ class Session:
 TINY = "python/jaguar/tests/tiny.onnx"
 GATES = "crates/graph/tests/fixtures/mobilenet_v3_14.onnx"
 CURVES = "crates/graph/tests/fixtures/named_curves_20.onnx"
+# (Its products of matrices are made by ciphertexts, those of rows by correlations.)
+ATTENTION = "crates/graph/tests/fixtures/attention_13.onnx"
 
 SESSIONS = [
     Session("jaguar", TINY, client=REJECTED | TERNARY),
     Session("jaguar, with products of values", GATES, client=REJECTED | TERNARY),
     Session("jaguar, with curves", CURVES, client=REJECTED | TERNARY),
+    Session("jaguar, with attention", ATTENTION, client=REJECTED | TERNARY | UNIFORM, server=REJECTED),
     Session("jaguar, the label only", TINY, ("--reveal", "label"), client=REJECTED | TERNARY),
     Session("cheetah", TINY, ("--backends", "cheetah"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
     Session("fregata-hme", TINY, ("--backends", "fregata-hme"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
