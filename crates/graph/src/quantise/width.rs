@@ -258,10 +258,7 @@ pub fn fewest_curve_bits(
         return Ok(None);
     }
     let with = |bits: u32| Options { curve_bits: Some(bits), ..chosen.width.of(options) };
-    fewest(samples, &with, chosen, bound, &mut |bits, found| match found {
-        Ok((done, of)) => tried(Trial::Samples(done, of)),
-        Err(found) => tried(Trial::Curves(bits, found)),
-    })
+    fewest(samples, &with, chosen, bound, &|bits, found| Trial::Curves(bits, found), tried)
 }
 
 /// The same of factors of products: by so many bits fewer than activations have they may be coarser, and by no more than [`Options::spare`]
@@ -277,10 +274,7 @@ pub fn fewest_factor_bits(
     tried: &mut dyn FnMut(Trial<'_>),
 ) -> Result<Option<(u32, Chosen)>, QuantiseError> {
     let with = |bits: u32| options.with_factor_bits(chosen.width, bits);
-    fewest(samples, &with, chosen, bound, &mut |bits, found| match found {
-        Ok((done, of)) => tried(Trial::Samples(done, of)),
-        Err(found) => tried(Trial::Factors(bits, found)),
-    })
+    fewest(samples, &with, chosen, bound, &|bits, found| Trial::Factors(bits, found), tried)
 }
 
 impl Options {
@@ -291,16 +285,14 @@ impl Options {
     }
 }
 
-/// How far a trial of so many bits is, or how it did.
-type Heard<'a> = &'a mut dyn FnMut(u32, Result<(usize, usize), &Agreement>);
-
-/// The fewest bits of what `with` makes the options of, as [`fewest_curve_bits`] says.
+/// The fewest bits of what `with` makes the options of, as [`fewest_curve_bits`] says; a trial of so many is `told` so.
 fn fewest(
     samples: &Samples<'_>,
     with: &dyn Fn(u32) -> Options,
     chosen: &Chosen,
     bound: f64,
-    heard: Heard<'_>,
+    told: &dyn Fn(u32, &Agreement) -> Trial<'_>,
+    tried: &mut dyn FnMut(Trial<'_>),
 ) -> Result<Option<(u32, Chosen)>, QuantiseError> {
     let bits = chosen.width.activation_bits;
     let (mut fewest, mut enough) = (bits - MOST_COARSE.min(bits), bits);
@@ -312,8 +304,8 @@ fn fewest(
     let mut best = None;
     while fewest < enough {
         let middle = (fewest + enough) / 2;
-        let found = samples.held_out_heard(&with(middle), &mut |done, of| heard(middle, Ok((done, of))))?;
-        heard(middle, Err(&found));
+        let found = samples.held_out_heard(&with(middle), &mut |done, of| tried(Trial::Samples(done, of)))?;
+        tried(told(middle, &found));
         let holds = found.worst_relative_error <= most
             && found.overflows <= chosen.held_out.overflows
             && found.same_class >= chosen.held_out.same_class;
