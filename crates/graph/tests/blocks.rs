@@ -37,6 +37,8 @@ struct Parts {
     /// γ of the batch normalisation behind it.
     gamma: Vec<f32>,
     gemm: Vec<f32>,
+    /// What each channel in front of the last layer is multiplied by.
+    factors: Vec<f32>,
     metadata: Option<String>,
 }
 
@@ -46,6 +48,7 @@ impl Parts {
             conv: weights(Blocks::skew(4), [CHANNELS, CHANNELS, 9], 5),
             gamma: (0..CHANNELS).map(|c| [0.7, 1.3][c / 4]).collect(),
             gemm: weights(Blocks { size: 2, kind: BlockKind::Circulant }, [CHANNELS, CHANNELS, 1], 900),
+            factors: (0..CHANNELS).map(|c| [0.5, 1.5, 0.8, 2.0][c / 2]).collect(),
             metadata: Some(
                 r#"{"conv.weight": {"b": 4, "kind": "skew"}, "/fc/Gemm": {"b": 2, "kind": "circulant"},
                     "second.weight": {"b": 1, "kind": "skew"}}"#
@@ -98,7 +101,8 @@ impl Parts {
                 node("Relu", "/relu2", &["d"], "e", vec![]),
                 node("GlobalAveragePool", "/pool", &["e"], "f", vec![]),
                 node("Flatten", "/flatten", &["f"], "g", vec![]),
-                node("Gemm", "/fc/Gemm", &["g", "fc.weight", "fc.bias"], "y", vec![int("transB", 1)]),
+                node("Mul", "/norm/Mul", &["g", "factors"], "h", vec![]),
+                node("Gemm", "/fc/Gemm", &["h", "fc.weight", "fc.bias"], "y", vec![int("transB", 1)]),
             ],
             initializer: vec![
                 tensor("conv.weight", &[c, c, 3, 3], self.conv.clone()),
@@ -107,6 +111,7 @@ impl Parts {
                 tensor("mean", &[c], per_channel(60)),
                 tensor("variance", &[c], vec![0.81; c]),
                 tensor("second.weight", &[c, c, 3, 3], (0..c * c * 9).map(|i| value(i + 3000)).collect()),
+                tensor("factors", &[c], self.factors.clone()),
                 tensor("fc.weight", &[c, c], self.gemm.clone()),
                 tensor("fc.bias", &[c], per_channel(80)),
             ],
@@ -210,6 +215,23 @@ fn batch_normalisation_by_channel_is_refused() {
     let text = parts.refused();
     assert!(text.contains("all 4 channels") && text.contains("batch normalisation"), "{text}");
     assert!(text.contains("/bn") && text.contains("of output channel 2 follows"), "{text}");
+}
+
+/// A norm's factors by channel, which nobody trained for blocks, are a layer of their own in front of these.
+#[test]
+fn factors_in_front_of_blocks_are_a_layer_if_they_must() {
+    let mut parts = Parts::sound();
+    parts.factors[3] = 1.51;
+    let graph = parts.import().unwrap();
+    let last = Some(Blocks { size: 2, kind: BlockKind::Circulant });
+    assert_eq!(blocks_of(&graph), [Some(Blocks::skew(4)), None, None, last]);
+    let dense = Parts { metadata: None, ..parts }.import().unwrap();
+    assert_eq!(blocks_of(&dense), [None; 3]);
+    let [blocks, folded] =
+        [&graph, &dense].map(|graph| graph.forward(Cpu::detect(), &input()).unwrap());
+    let largest = folded.iter().fold(0f32, |m, y| m.max(y.abs()));
+    assert!(blocks.iter().zip(&folded).all(|(a, b)| (a - b).abs() <= 1e-5 * largest));
+    assert!(calibrate(Cpu::detect(), &graph, &[input()], &Options::default()).is_ok());
 }
 
 #[test]

@@ -118,6 +118,14 @@ pub(super) fn check_folded(graph: &mut Graph) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// Whether weights keep blocks when each input channel is multiplied by its factor: where the factors of a block are one, up
+/// to rounding.
+pub(super) fn are_kept(blocks: Blocks, factors: &[f32]) -> bool {
+    let largest = factors.iter().fold(0f32, |m, factor| m.max(factor.abs()));
+    let same = |of: &[f32]| of.iter().all(|factor| (factor - of[0]).abs() <= largest * TOLERANCE);
+    factors.chunks(blocks.size).all(same)
+}
+
 /// Input channels of a layer of one group; of others, those of a group.
 fn in_channels(linear: &Linear) -> usize {
     linear.weights.len() / linear.spec.out_channels / (linear.spec.kernel[0] * linear.spec.kernel[1])

@@ -4,7 +4,8 @@
 //!
 //! - an affine map (batch normalisation, scaling by constants) at the input becomes the graph's own, behind a
 //!   linear layer goes into its weights, in front of linear layers goes into theirs (exactly, also over zero
-//!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there;
+//!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there; not where
+//!   factors in front of a layer would cost it its blocks;
 //! - a curve and what is made of it and its input place by place, as x·sigmoid(x), is one curve: not where a number comes in
 //!   that a network may have learned, for curves are public;
 //! - a factor that is the same for a whole value goes into the product that takes or makes it;
@@ -20,6 +21,7 @@
 
 use jaguar_ring::cpu::Cpu;
 
+use super::blocks::are_kept;
 use super::build::non_negative;
 use super::moves::selection;
 use super::{Draft, ImportError};
@@ -364,6 +366,10 @@ impl Fusion {
         let mut folded = Vec::with_capacity(consumers.len());
         for &consumer in &consumers {
             let Some(mut linear) = self.linear(consumer).cloned() else { return false };
+            // A layer more costs less than blocks.
+            if linear.spec.blocks.is_some_and(|blocks| !are_kept(blocks, &affine.mul)) {
+                return false;
+            }
             let shape = self.nodes[consumer].shape;
             if !affine.add.is_zero() {
                 let Some(add) = linear_of_constant(self.cpu, &linear, &affine.add, input, shape) else {
