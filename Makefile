@@ -383,9 +383,9 @@ TRAIN_resnet18 := --rate 0.1 --epochs 12 --tuning-rate 0.05 --tuning-epochs 14 -
 TRAIN_mobilenetv2 := --rate 0.1 --epochs 10 --tuning-rate 0.1 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1 2
 TRAIN_vit := --optimiser adamw --weight-decay 0.05 --rate 0.001 --epochs 18 --tuning-rate 0.0005 --tuning-epochs 7 --blocks 8 --rise-seeds --seeds 0 1
 TRAIN_resnet18-cifar10 := --checkpoint-steps 294 --rate 0.1 --epochs 30 --tuning-rate 0.05 --tuning-epochs 60 --blocks 8 --rise-seeds --seeds 0 1 2
-TRAIN_mobilenetv2-cifar10 := --rate 0.1 --epochs 40 --tuning-rate 0.1 --tuning-epochs 20 --blocks 8 --rise-seeds --seeds 0 1 2
-TRAIN_vit-cifar10 := --batch 256 --checkpoint-steps 1000 --optimiser adamw --weight-decay 0.05 --strong --rate 0.0008 --epochs 60 --tuning-rate 0.0004 --tuning-epochs 20 --blocks 8 --rise-seeds --seeds 0
-TRAIN_NETWORKS ?= resnet18 mobilenetv2 vit resnet18-cifar10 mobilenetv2-cifar10
+TRAIN_mobilenetv2-cifar10 := --checkpoint-steps 294 --rate 0.1 --epochs 30 --tuning-rate 0.05 --tuning-epochs 60 --blocks 8 --rise-seeds --seeds 0 1 2
+TRAIN_vit-cifar10 := --batch 256 --checkpoint-steps 1000 --optimiser adamw --weight-decay 0.05 --strong --rate 0.0008 --epochs 113 --tuning-rate 0.0004 --tuning-epochs 32 --blocks 8 --rise-seeds --seeds 0
+TRAIN_NETWORKS ?= resnet18 mobilenetv2 vit resnet18-cifar10 mobilenetv2-cifar10 vit-cifar10
 TRAIN_ALL := --batch 512 --bf16 --checkpoint-steps 500 --test-samples 2000 --measures seconds
 CIFAR10 := $(CURDIR)/target/cifar10
 

@@ -8,7 +8,7 @@ from circulant.blocks import Kind, StructureError, compress, expand, fit
 from circulant.convert import convert, each_block_layer, sites, uniform
 from circulant.data import Split
 from circulant.fuse import FoldError, FusedMobileNetV2, FusedPair, check_blocks, fold, plain
-from circulant.layers import BlockConv2d, GroupedBatchNorm2d
+from circulant.layers import BlockConv2d, GroupedBatchNorm2d, GroupedLayerNorm
 from circulant.networks import ConvBN, build
 from circulant.sensitivity import diagonal_table, distance_table, fisher, full_table, omega, squared_distance
 
@@ -18,6 +18,11 @@ KINDS = list(Kind)
 def lively(network: nn.Module) -> nn.Module:
     """Norms with scales and statistics far from one, some negative."""
     for module in network.modules():
+        if isinstance(module, nn.LayerNorm):
+            with torch.no_grad():
+                module.weight.uniform_(0.5, 1.5)
+                module.weight[0].neg_()
+                module.bias.normal_(0, 0.2)
         if isinstance(module, nn.BatchNorm2d):
             with torch.no_grad():
                 module.weight.uniform_(0.5, 1.5)
@@ -66,6 +71,22 @@ def test_conversion_of_a_fused_weight_with_blocks_changes_nothing(kind: Kind) ->
     assert not torch.allclose(averaged(x), layer(x), atol=1e-2)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_norm_in_front_is_part_of_what_gets_blocks(kind: Kind) -> None:
+    """Where the product of the weight and gamma has blocks, nothing changes; its shift is in the bias."""
+    dense = lively(build("vit", 0.125))
+    layer = dense.get_submodule("layers.0")
+    with torch.no_grad():
+        for norm, linear in ((layer.norm1, layer.attention.qkv), (layer.norm2, layer.up)):
+            blocks = torch.randn(linear.out_features // 4, linear.in_features // 4, 4)
+            linear.weight.copy_(expand(blocks, kind) / norm.weight)
+    network = convert(dense, {"layers.0.attention.qkv": 4, "layers.0.up": 4}, kind).eval()
+    x = torch.randn(2, 1, 32, 32)
+    assert torch.allclose(network(x), dense(x), atol=1e-4)
+    norms = [module for module in network.modules() if isinstance(module, GroupedLayerNorm)]
+    assert [(norm.block, norm.weight.shape) for norm in norms] == [(4, (8,)), (4, (8,))]
+
+
 def test_averaging_is_the_papers_rule() -> None:
     layer = lively(ConvBN(8, 8, 1))
     norm = convert(layer, {"conv": 4}, average_norm=True).bn
@@ -84,14 +105,21 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2", "vit"])
 def test_folding_keeps_the_function_and_the_blocks(name: str, kind: Kind) -> None:
     network = convert(lively(build(name, 0.125)), uniform(build(name, 0.125), 4), kind)
     network.train()(torch.randn(4, 1, 32, 32))
     network.eval()
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, GroupedLayerNorm):
+                module.weight.uniform_(0.5, 1.5)
+                module.bias.normal_(0, 0.2)
     x = torch.randn(2, 1, 32, 32)
     folded = fold(network)
     assert torch.allclose(folded(x), network(x), atol=1e-4)
+    factors = [norm.weight for norm in folded.modules() if isinstance(norm, nn.LayerNorm)]
+    assert all(torch.equal(factor, torch.ones_like(factor)) for factor in factors[:-1]), "all but the head's are folded"
     inference, blocks = plain(folded)
     assert torch.equal(inference(x), folded(x))
     assert len(blocks) > 10

@@ -1,7 +1,8 @@
 """From a dense network to one with blocks, given the size for each layer.
 
 Layers are named as torch names modules ("blocks.3.first.conv"). A convolution that stands in a `ConvBN` is converted
-together with its batch norm: what must have the structure is the product of the two, since that is what runs.
+together with its batch norm: what must have the structure is the product of the two, since that is what runs. So is a
+layer together with the layer norm in front of it, whose gamma multiplies its input channels.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from .blocks import SIZES, Kind, StructureError, check_size, fit
-from .layers import BlockConv2d, BlockLinear, GroupedBatchNorm2d, by_group
-from .networks import ConvBN
+from .layers import BlockConv2d, BlockLinear, GroupedBatchNorm2d, GroupedLayerNorm, by_group
+from .networks import ConvBN, EncoderLayer
 
 
 @dataclass(frozen=True)
 class Site:
-    """A layer that may get blocks: where it stands, its channels, and the batch norm behind it."""
+    """A layer that may get blocks: where it stands, the batch norm behind it, and the layer norm in front, by name."""
 
     name: str
     layer: nn.Conv2d | nn.Linear
     norm: nn.BatchNorm2d | None
+    before: tuple[str, nn.LayerNorm] | None = None
 
     @property
     def outputs(self) -> int:
@@ -46,9 +48,15 @@ class Site:
             return torch.ones(self.outputs, device=self.layer.weight.device)
         return norm_scale(self.norm)
 
+    def weight(self) -> Tensor:
+        """The weight times the gamma of the norm in front of it."""
+        weight = self.layer.weight.detach()
+        return weight if self.before is None else weight * self.before[1].weight.detach()
+
     def fused_weight(self) -> Tensor:
-        """The weight times `row_scale`: what runs in private inference."""
-        return (self.layer.weight * _rows(self.row_scale(), self.layer.weight)).detach()
+        """That times `row_scale`: what runs in private inference."""
+        weight = self.weight()
+        return weight * _rows(self.row_scale(), weight)
 
 
 def norm_scale(norm: nn.BatchNorm2d) -> Tensor:
@@ -67,12 +75,23 @@ def sites(network: nn.Module) -> Iterator[Site]:
     behind = {
         f"{name}.conv".lstrip("."): module.bn for name, module in network.named_modules() if isinstance(module, ConvBN)
     }
+    in_front = {behind: (norm, network.get_submodule(norm)) for norm, behind in fed(network)}
     for name, module in network.named_modules():
         if isinstance(module, nn.Conv2d) and module.groups == 1 and module.dilation == (1, 1):
             norm = behind.get(name)
             yield Site(name, module, norm if isinstance(norm, nn.BatchNorm2d) else None)
         elif isinstance(module, nn.Linear):
-            yield Site(name, module, None)
+            found = in_front.get(name)
+            before = (found[0], found[1]) if found is not None and isinstance(found[1], nn.LayerNorm) else None
+            yield Site(name, module, None, before)
+
+
+def fed(network: nn.Module) -> Iterator[tuple[str, str]]:
+    """Names of layer norms, and of the layers that alone take what these make."""
+    for name, module in network.named_modules():
+        if isinstance(module, EncoderLayer):
+            for norm, behind in module.feeds:
+                yield f"{name}.{norm}".lstrip("."), f"{name}.{behind}".lstrip(".")
 
 
 def uniform(network: nn.Module, block: int) -> dict[str, int]:
@@ -95,8 +114,9 @@ def convert(
     `importance` holds F for the *fused* weights, as `sensitivity.fisher` gives it; without it the fit is Frobenius'.
     By default the batch norm's scales by channel go into the weight before the fit, and the new norm has one scale a
     group: before the fit nothing is lost. With `average_norm` the weight is fitted as it stands and gamma and variance
-    are averaged over groups, as PrivCirNet's Section 3.4 does. Raises StructureError for a name or size that does not
-    fit.
+    are averaged over groups, as PrivCirNet's Section 3.4 does. A layer norm's scales in front of a layer go into the
+    weight either way, and the new norm has one a group of input channels. Raises StructureError for a name or size that
+    does not fit.
     """
     network = copy.deepcopy(network)
     known = {site.name: site for site in sites(network)}
@@ -124,7 +144,7 @@ def _convert_one(
     if site.norm is None or average_norm:
         # F of the fused weight is F of the plain one over the square of the scale.
         plain = None if importance is None else importance * _rows(scale**2, layer.weight)
-        compressed = fit(layer.weight, block, kind, plain)
+        compressed = fit(site.weight(), block, kind, plain)
     else:
         assert norm is not None
         by_row = norm.scale()[::block]
@@ -138,6 +158,11 @@ def _convert_one(
     if layer.bias is not None and replaced.bias is not None:
         replaced.bias.copy_(layer.bias)
     network.set_submodule(site.name, replaced)
+    if site.before is not None and replaced.bias is not None:
+        name, before = site.before
+        replaced.bias.add_(layer.weight @ before.bias)
+        grouped = GroupedLayerNorm(site.inputs, block, before.eps).to(layer.weight.device)
+        network.set_submodule(name, grouped)
     if norm is not None:
         network.set_submodule(site.name.removesuffix("conv") + "bn", norm)
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from .blocks import Kind, StructureError, compress, expand, multiply
-from .convert import norm_scale
-from .layers import BlockConv2d, BlockLinear, GroupedBatchNorm2d
+from .convert import fed, norm_scale
+from .layers import BlockConv2d, BlockLinear, GroupedBatchNorm2d, GroupedLayerNorm
 from .networks import ConvBN, InvertedResidual, MobileNetV2
 
 
@@ -24,6 +24,8 @@ class FoldError(ValueError):
 def fold(network: nn.Module) -> nn.Module:
     """A copy for inference whose `ConvBN`s are a convolution with bias and the activation. Blocks stay blocks.
 
+    Layer norms' scales and shifts are in the layers behind them.
+
     Raises FoldError where a norm's scale differs within a block.
     """
     network = copy.deepcopy(network).eval()
@@ -34,7 +36,24 @@ def fold(network: nn.Module) -> nn.Module:
             except FoldError as error:
                 raise FoldError(f"layer {name}: {error}") from None
             module.bn = nn.Identity()
+    for norm, behind in list(fed(network)):
+        network.set_submodule(norm, _into(network.get_submodule(norm), network.get_submodule(behind)))
     return network
+
+
+def _into(norm: nn.Module, layer: nn.Module) -> nn.Module:
+    """Puts a layer norm's scale and shift into the layer behind it, and gives what is left of the norm."""
+    if isinstance(norm, GroupedLayerNorm) and isinstance(layer, BlockLinear):
+        weight, scale = layer.dense_weight(), norm.weight
+        layer.compressed.mul_(scale.view(1, -1, 1))
+    elif isinstance(norm, nn.LayerNorm) and isinstance(layer, nn.Linear):
+        weight = layer.weight.clone()
+        layer.weight.mul_(norm.weight)
+    else:
+        raise FoldError(f"cannot fold a {type(norm).__name__} into a {type(layer).__name__}")
+    assert layer.bias is not None
+    layer.bias.add_(weight @ norm.bias)
+    return nn.LayerNorm(norm.bias.numel(), norm.eps, device=norm.bias.device)
 
 
 def _scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:

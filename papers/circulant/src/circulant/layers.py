@@ -197,3 +197,24 @@ class GroupedBatchNorm2d(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, block={self.block}, eps={self.eps}, momentum={self.momentum}"
+
+
+class GroupedLayerNorm(nn.Module):
+    """Layer norm over the last axis, whose gamma is one number for a group of b channels.
+
+    Folded into the layer behind it, gamma keeps that layer's blocks of b. beta stays by channel, since it ends in that
+    layer's bias.
+    """
+
+    def __init__(self, channels: int, block: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        check_size(channels, channels, block)
+        self.num_features, self.block, self.eps = channels, block, eps
+        self.weight = nn.Parameter(torch.ones(channels // block))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, (self.num_features,), _channels(self.weight, self.block), self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, block={self.block}, eps={self.eps}"

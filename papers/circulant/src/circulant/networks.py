@@ -139,10 +139,14 @@ class Attention(nn.Module):
 class EncoderLayer(nn.Module):
     """A transformer's layer with norms before attention and before the two GEMMs with GELU between."""
 
+    # Norms, and the layer that alone takes what each makes.
+    feeds = (("norm1", "attention.qkv"), ("norm2", "up"))
+
     def __init__(self, dim: int, heads: int, ratio: int) -> None:
         super().__init__()
-        self.norm1, self.attention = nn.LayerNorm(dim), Attention(dim, heads)
-        self.norm2 = nn.LayerNorm(dim)
+        self.norm1: nn.Module = nn.LayerNorm(dim)
+        self.attention = Attention(dim, heads)
+        self.norm2: nn.Module = nn.LayerNorm(dim)
         self.up: nn.Module = nn.Linear(dim, ratio * dim)
         self.down: nn.Module = nn.Linear(ratio * dim, dim)
 
