@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "091638cd53fd581bf1f69c493cc3d305145265c31e5bc0ce42cbb91d0d4ed46f",
-            "d47402887032de1e2cc0731ae104a576cabaeecdbbaf531d3d623005353c03a8",
+            "8fe8750b0dde980f68eab8b7ddba7c6c808e3e76e26fc8ca8d3f5d41d2f579b7",
+            "c82c5510f85e0ccf0becd986215902dedead3cac5ac0e48cc2fb24a693603571",
         ],
     ),
     (
         "cheetah",
         [
-            "755f2b8e1550ef8a16b81ad4d60aa0f17ed916ecc33c55f76ab05c9f1b134578",
-            "bdc801228b840111c3809222af623091e186cdcdd310b32a88f8f88dcd327bb1",
+            "9c615c030eb677987a88b98b597aa060142539321c3af2dde0178e934c4bda76",
+            "15c81e8593df1b5afba728892b474f0952496185b62b77568199629e3c3763a3",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "11fd80c874b4b4a11b67a2fb3950ff97550d578460e8cd436837c296e6fecf22",
-            "152a5190464b72e218b7c23895ba85e8e4c7cdf473afed5a001b8bcdee26f043",
+            "faa24d1c0abbce2db8660d5d779400c34e08fbbf03a5d235039ae042564abfbf",
+            "adf0062ff79bc467b191d7f054b2a6faebdc6d8e3cef03e7c57fe5df695b46bb",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "408c0a3966d00884a9e433feac4b7a52c4240a3b5ef38b036204ad5ce8c60160",
-            "280aa3f501cf34033fd8e56ab55d53cbeb4afe76c8a6aee77bd5e70e00ae1cb6",
+            "2726b4f21d924c4b7e00bf54eea2e75ff52477c6f8b30953fed9724e11b8d442",
+            "9416641637ee0b12cfb8cbf3969af6e6b5a749859037a1d90487d1c27d72e07e",
         ],
     ),
     (
         "fregata-hme",
         [
-            "6370b6038a67ea04776bc6dcac5a12a98d324fa3facaf0e5d09b6c7214433270",
-            "69ae75f6a3694f4ac1263cc2d9aeb6da7bf4ef360eec4e5ca3ed91eb3615f329",
+            "c5f39c1db74c7b1072b18f4f1f67f5f532bf9c34645443bef2c8ed5579c4937d",
+            "7708048edeb1a6d2a4d22d119f01564fbc46a1ec00d0f61e684c28d47d9713fd",
         ],
     ),
     (
         "hyena",
         [
-            "eff2126e14435917cbd86f2eb5da7efd0f60be2669bdb134bd14cb835ed96a6e",
-            "61e63c18cfbd31890a62f0e16a17ab743c08f616a9643d87d731fce5145bd31b",
+            "e695189af980a53f43afbef72650236f33a7dd3625f94df8274da294815bdfef",
+            "6a864c0b0a29ad8760b6575bc8780d77f0467e0d2ca970edfd62cb7cdfaa2e3c",
         ],
     ),
     (
         "hyena-padded",
         [
-            "f8806d0aa26a9f2dfb7314b9606fa86156679a3ee2431fe7c4214d57fed55f49",
-            "1ef12566515ad06368a7ace678275c3542687ebe36765f20f51a2bf3f767403d",
+            "94b6135008dadc8e6122e1099bbc79642878517c6f4c8278e8677b9b8e4483e4",
+            "3077b434e36d80c5d498daf7ee54900ab04f0c0b442b141432524f3f760b1b25",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "b87051884a8d36cc02f3e927683526ad2f575b53401e7ba7416bdda22bc49d4e",
-            "8f5464d89bde881bd7f6981ef28d4344183a8fef8ca3d9f6eefe134aa8c3d8b2",
+            "49f5b07fb1c245c013ed4f13f96408c199e9946304724cdd2c3b563e83adfb82",
+            "27ebe354bf1def19eacd10d190e1f9f8b27daace0069f6eed61199f376ffd7ca",
         ],
     ),
     (
         "cirencode",
         [
-            "e67363376a42e3635c101d887c1d85fe4f6a5a5cc0ddfa16a26eb2db6513ca90",
-            "82d35396c7771ba32bcb81d6be74f12c7f37e9f1b46d9568b8d1fe180dad525e",
+            "80060c04d08051cecf9d6d49c2ebe022ce013afefe498873759fc5e426e41429",
+            "2608b41db466ebda5e5411a5775ec8d2f3c04623c8e93cf303a0dee423b36094",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "c1b08354e59ec5ad0cd18a1633661924d94421c3b7f1c0417558e54c379b688a",
-            "c0e591e2492b743c75c39e1ab7ecc89b8f2ca116bc39c6d8e4566764c77b6aa7",
+            "9480ea83a659bf5b5481905c5a8b7f53699e13d558bdedf95e4d46ddcaffcc33",
+            "ba4e4d1a4afdcffce27385ebaf820b0e7491c59245fc56ab8af6a3fe76c5381f",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "4a3dad5b98cc1b608fbe09b520e059e66983b7f878fa1d0867af57dadaef755a",
-            "c0c078316989f99e569cf5680958ab36fe4b1f48d80183866647845e95cb6081",
+            "bb04209a6b84f59d22e2338c06f0c38efe90e748db77177f14bcbb65ab5fa83c",
+            "6817fadde7bf74653d7ebda0480b57ea55699c085f34c84dc8b9a2a6d7137545",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "89c0ab0b2c5636ed7370174155be6b3d444374634eaa4f0eb2f22f66435c64a4",
-            "4d1e50ebfb8c02131c0dd5a428beeabaae91c09d8e873829324896b56475900b",
+            "eda1640da77ee856851ca6f88ca2188b669bf9c965aeef6543eead38ff98ec24",
+            "1c652e0d8e9431e03b909db1201e9d120bf1eb202fde3febeefca67cac4c21fb",
         ],
     ),
     (
         "guard bits",
         [
-            "297d1c68926a69454fe110cba0ef18102697d9fe7aa71ff9848056bddc9fe7a2",
-            "b5f3cbf26c49c37d540f87d2f097d7a4fd42145196d15aacea44dda4fa1b5966",
+            "89838bddc1ff736b1eef2ff641ea82f3837b64de493973bcb99a3d12253c65e8",
+            "afacb4174a33e6f07e4490799ccf1266c8f36d98493f9a5decc4458449779341",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "73de20317be8e3fe0c945bd0d8449f39ed97b651a986600699c0ab1969d5eeb3",
-            "c74b96d6b7f8e228084f3ad3ca0123277f5949cc3be8840cbad0c38e29f1e6fa",
+            "b527d35cebae4581e231d6d6d5a91319e81158ae7f91ad4566f98bcf1f321b93",
+            "b51bc2f168f56c6047596830f17a1e65d68612ae1281798cef59721bc2494d2b",
         ],
     ),
     (
         "other LPN instances",
         [
-            "d035df3349632a8ec5408488e6e5db3fffb6f7fc3f66865ca15cabbed6618721",
-            "3b0e9bdb5f7bcb49b5987f447396864d3580d2d663a18fcf8cf7d8f6abcb4532",
+            "ec3631dc97f4bfe83993178e0078fae05d3ec61e2763b0376607ea6db3fb25a3",
+            "687238d5a581a2d0fcf594afbd9e978094889039eca6a09aeea09c9dea17ad23",
         ],
     ),
     (
         "stationary noise",
         [
-            "de91c22afdcf6e3cd9684023a2bc0b4f7f6ea6a1c782d721d20bc4e2791891c8",
-            "83cb35407dce50a8363859ea65843992f9024864d3e1c9d8196c599b5074274d",
+            "672f4969cb8631483d5a8221bd0de19cc389239e40f2459b5ed2b7b03ba413f7",
+            "dd87ad52472ac928d6fb913bd784accdfa9b9ead0cf9dc704a174b2f43d12a15",
         ],
     ),
 ];

@@ -175,21 +175,58 @@ fn halve(c: &mut Circuit, nodes: Vec<Node>) -> Vec<Node> {
     out
 }
 
+/// Bits of the longest digits.
+const LONGEST: u32 = 4;
+
 /// The two tables of a digit.
 fn adjacent(shift: usize, bits: usize, entry: Entry) -> [Digit; 2] {
     [Table::Even(entry), Table::Odd(entry)].map(|table| Digit { shift, bits: bits - 1, table })
 }
 
 /// Bits `from..to` in as few digits as digits of at most `m` bits allow, `(shift, bits)` from the bottom: as even as
-/// can be, for a table's size doubles with each bit, and the longer ones below, where there is one table and not two.
-fn split(from: u32, to: u32, m: u32) -> impl Iterator<Item = (usize, usize)> {
+/// can be, for a table's size doubles with each bit, and the longer ones below, where there is one table and not two. So
+/// they take the fewest bytes.
+fn split_evenly(from: u32, to: u32, m: u32) -> Vec<(usize, usize)> {
     let (bits, digits) = (to - from, (to - from).div_ceil(m));
+    at_places(from, (0..digits).map(|i| bits / digits + u32::from(i < bits % digits)))
+}
+
+/// As [`split_evenly`], but of digits of at most four bits all have four but the top one. Two vectors take four bits as well as
+/// three, and a digit of three takes four correlations: 21 bits are 4, 4, 4, 4, 4 and 1, in 19 + 2 correlations. (4, 4, 4,
+/// 3, 3 and 3 take 29.)
+fn split(from: u32, to: u32, m: u32) -> Vec<(usize, usize)> {
+    if m < LONGEST {
+        return split_evenly(from, to, m);
+    }
+    let digits = (to - from).div_ceil(LONGEST);
+    at_places(from, (0..digits).map(|i| LONGEST.min(to - from - LONGEST * i)))
+}
+
+/// As [`split`], of a comparison of its own, whose lowest digit is one table. Of digits of at most four bits:
+///
+/// - A bit more than 8, 16 or 32 goes to the digit on top, of five bits then: alone it would take a level of ANDs. Both tables
+///   have the 16 entries that a vector makes masks for.
+/// - Three more are the lowest digit, whose one table takes one vector: on top they would take four correlations.
+fn split_low(from: u32, to: u32, m: u32) -> Vec<(usize, usize)> {
+    let (digits, more) = ((to - from) / LONGEST, (to - from) % LONGEST);
+    let fours = (0..digits).map(|_| LONGEST);
+    match more {
+        3 if m == LONGEST => at_places(from, std::iter::once(more).chain(fours)),
+        1 if m == LONGEST && digits > 1 && digits.is_power_of_two() => {
+            at_places(from, fours.skip(1).chain([LONGEST + 1]))
+        }
+        _ => split(from, to, m),
+    }
+}
+
+/// Digits of such sizes, one upon the other.
+fn at_places(from: u32, sizes: impl Iterator<Item = u32>) -> Vec<(usize, usize)> {
     let mut at = from;
-    (0..digits).map(move |i| {
-        let shift = at;
-        at += bits / digits + u32::from(i < bits % digits);
-        (shift as usize, (at - shift) as usize)
-    })
+    let place = |bits: u32| {
+        at += bits;
+        ((at - bits) as usize, bits as usize)
+    };
+    sizes.map(place).collect()
 }
 
 impl Formula {
@@ -208,10 +245,11 @@ impl Formula {
         wire
     }
 
-    fn low_digits(from: u32, to: u32, m: u32) -> Vec<Digit> {
+    /// The tables of a comparison of its own.
+    fn low_digits(split: Vec<(usize, usize)>) -> Vec<Digit> {
         let mut digits = Vec::new();
-        for (shift, bits) in split(from, to, m) {
-            if shift == from as usize {
+        for (i, (shift, bits)) in split.into_iter().enumerate() {
+            if i == 0 {
                 digits.push(Digit { shift, bits, table: Table::Less });
             } else {
                 digits.extend(adjacent(shift, bits, Entry::Less));
@@ -253,7 +291,7 @@ impl Formula {
 
     /// One result: the client's operand < the server's, both of `bits` bits.
     pub(crate) fn less(bits: u32, m: u32) -> Self {
-        let mut this = Self::start(FormulaKind::Less, bits, Self::low_digits(0, bits, m));
+        let mut this = Self::start(FormulaKind::Less, bits, Self::low_digits(split_low(0, bits, m)));
         this.outputs = vec![this.reduce_low()];
         this
     }
@@ -262,7 +300,7 @@ impl Formula {
     /// carry out of the lower n − 1 bits is ¬x_c < x_s there. The carry out of the lowest `ignored` bits is taken
     /// for zero. n is at least 3, m from 1 to 4, `ignored` at most n - 2.
     pub fn sign(n: u32, m: u32, ignored: u32) -> Self {
-        let mut this = Self::start(FormulaKind::Sign, n, Self::low_digits(ignored, n - 1, m));
+        let mut this = Self::start(FormulaKind::Sign, n, Self::low_digits(split_low(ignored, n - 1, m)));
         let top = n as usize - 1;
         let top = this.local(top, Addend::Plane(top));
         let carry = this.reduce_low();
@@ -300,21 +338,32 @@ impl Formula {
     ///
     /// The server's two operands, of n and n − j bits, share 64 planes: 1 ≤ j ≤ n − 2, and j ≥ 2n − 64; m from 1 to 4, `ignored` < j.
     pub fn clip(n: u32, j: u32, m: u32, ignored: u32) -> Self {
-        let (digits, lows) = (Self::low_digits(ignored, j, m), split(ignored, j, m).count());
-        Self::clip_above(digits, [0, lows], n, j, m)
+        let low = split_low(ignored, j, m);
+        let lows = low.len();
+        Self::clip_above(Self::low_digits(low), [0, lows], n, j, m, split(j, n - 1, m))
     }
 
     /// Three results: the carry into bit `low` of a shared value, and then those of [`clip`](Self::clip), exact. 1 ≤ `low` < j.
+    /// Its digits are as even as can be: curves are to send few bytes.
     pub fn place(n: u32, j: u32, low: u32, m: u32) -> Self {
-        let mut digits = Self::low_digits(0, low, m);
-        let above = split(low, j, m);
-        digits.extend(above.flat_map(|(shift, bits)| adjacent(shift, bits, Entry::Less)));
-        let [lowest, above] = [(0, low), (low, j)].map(|(from, to)| split(from, to, m).count());
-        Self::clip_above(digits, [lowest, above], n, j, m)
+        let [lowest, middle, above] =
+            [(0, low), (low, j), (j, n - 1)].map(|(from, to)| split_evenly(from, to, m));
+        let counts = [lowest.len(), middle.len()];
+        let mut digits = Self::low_digits(lowest);
+        digits.extend(middle.into_iter().flat_map(|(shift, bits)| adjacent(shift, bits, Entry::Less)));
+        Self::clip_above(digits, counts, n, j, m, above)
     }
 
-    /// [`clip`](Self::clip) of digits below bit j, so many in two parts. The result of the lowest part, where it has any, comes first.
-    fn clip_above(mut digits: Vec<Digit>, [lowest, above]: [usize; 2], n: u32, j: u32, m: u32) -> Self {
+    /// [`clip`](Self::clip) of digits below bit j, so many in two parts, and `upper` from there to the sign. The result of the lowest
+    /// part, where it has any, comes first.
+    fn clip_above(
+        mut digits: Vec<Digit>,
+        [lowest, above]: [usize; 2],
+        n: u32,
+        j: u32,
+        m: u32,
+        upper: Vec<(usize, usize)>,
+    ) -> Self {
         // The server's second operand lies above its first.
         let z = |shift: usize| (n - j) as usize + shift;
         let one_digit = n - j <= m;
@@ -322,7 +371,7 @@ impl Formula {
             digits.extend(adjacent(j as usize, (n - j) as usize, Entry::Top { z: z(j as usize) }));
         } else {
             let both = |(shift, bits)| adjacent(shift, bits, Entry::Both { z: z(shift) });
-            digits.extend(split(j, n - 1, m).flat_map(both));
+            digits.extend(upper.into_iter().flat_map(both));
         }
         let mut this = Self::start(FormulaKind::Clip { j }, n, digits);
         let mut lower = this.leaves();
@@ -557,6 +606,54 @@ mod tests {
         }
     }
 
+    /// Digits that small shares do not have: of five bits, and one of three below those of four.
+    #[test]
+    fn unequal_digits_are_right_on_all_shares_of_nine_and_ten_bits() {
+        for n in 9..=10u32 {
+            let (less, sign) = (Formula::less(n, 4), Formula::sign(n, 4, 0));
+            for x_c in 0..1 << n {
+                for x_s in 0..1 << n {
+                    assert_eq!(evaluate(&less, x_c, x_s), [u64::from(x_c < x_s)]);
+                    let x = signed(x_c.wrapping_add(x_s), n);
+                    assert_eq!(evaluate(&sign, x_c, x_s), [u64::from(x >= 0)], "{x}, n {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn digits_are_of_the_cheapest_sizes() {
+        let of = |digits: Vec<(usize, usize)>| -> Vec<usize> { digits.into_iter().map(|d| d.1).collect() };
+        for (bits, sizes) in [
+            (3, vec![3]),
+            (5, vec![4, 1]),
+            (9, vec![4, 5]),
+            (13, vec![4, 4, 4, 1]),
+            (14, vec![4, 4, 4, 2]),
+            (15, vec![3, 4, 4, 4]),
+            (17, vec![4, 4, 4, 5]),
+            (21, vec![4, 4, 4, 4, 4, 1]),
+        ] {
+            assert_eq!(of(split_low(1, 1 + bits, 4)), sizes, "{bits} bits");
+        }
+        assert_eq!(of(split(2, 11, 4)), [4, 4, 1]);
+        assert_eq!(of(split_evenly(2, 11, 4)), [3, 3, 3]);
+        assert_eq!(of(split_low(2, 10, 3)), [3, 3, 2]);
+        assert_eq!(of(split_low(2, 11, 2)), [2, 2, 2, 2, 1]);
+    }
+
+    /// A bit more takes a few correlations more, wherever it falls.
+    #[test]
+    fn correlations_grow_evenly_with_the_width() {
+        let of = |bits| {
+            let sign = Formula::sign(bits, 4, 1);
+            sign.vectors() + sign.cots() + 2 * sign.circuit.ands().count()
+        };
+        for bits in 4..WIDEST {
+            assert!((-1..=4).contains(&(of(bits + 1) as i64 - of(bits) as i64)), "{bits} bits and one more");
+        }
+    }
+
     #[test]
     fn depth_is_that_of_a_balanced_tree() {
         assert_eq!(Formula::sign(16, 4, 0).depth(), 2);
@@ -565,5 +662,8 @@ mod tests {
         assert_eq!(Formula::clip(16, 12, 4, 0).depth(), 2);
         assert_eq!(Formula::clip(16, 13, 4, 0).depth(), 3);
         assert_eq!(Formula::sign(5, 4, 0).depth(), 0);
+        // The digit on top has the bit more.
+        assert_eq!([10, 18, 34].map(|n| Formula::sign(n, 4, 0).depth()), [1, 2, 3]);
+        assert_eq!([11, 19, 35].map(|n| Formula::sign(n, 4, 0).depth()), [2, 3, 4]);
     }
 }

@@ -7,8 +7,8 @@
 //! ¬x_c < x_s there.
 //!
 //! Exact. The results are shares by exclusive or; neither party learns a thing. Costs:
-//! [`LessThan::cost`], [`NonNegative::cost`]. For 15 bits in digits of four: 87 bits in all,
-//! 5 vector correlations, 10 COTs, two levels of gates.
+//! [`LessThan::cost`], [`NonNegative::cost`]. For 15 bits in digits of four: 91 bits in all,
+//! 7 vector correlations, 6 COTs, two levels of gates.
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;

@@ -4,8 +4,8 @@
 //! `extend.rs`, which applies because b·x is not negative. All three share their flights (`select.rs`).
 //!
 //! Exact: no error, no failure, unless asked to ignore low bits, below. Neither party learns a thing. For n =
-//! 16 in digits of four bits, per element: 15.125 bytes, 5 vector correlations and 12 COTs (8 from the server) at
-//! out = 16; 17.125 bytes and 2 COTs more at out = 30. Five flights, of which the first and last ride along with
+//! 16 in digits of four bits, per element: 15.625 bytes, 7 vector correlations and 8 COTs (4 from the server) at
+//! out = 16; 17.625 bytes and 2 COTs more at out = 30. Five flights, of which the first and last ride along with
 //! the client's ciphertexts of the layers before and after. Prepared material: about 30 bytes a side. At full
 //! width, n = out = 37: 38.875 bytes, 17 vector correlations, 18 COTs, seven flights. Exact figures:
 //! [`crate::Nonlinear::cost`].
@@ -14,7 +14,7 @@
 //! bits for zero, so it is that of ⌊x / 2^s⌋, or of one less when that carry was one, which over the shares
 //! has probability 1 − (x mod 2^s + 1) / 2^s. So the result may be 0 instead of x where 0 ≤ x < 2^s − 1, and
 //! is exact everywhere else, provided x ≥ −2^(n−1) + 2^s. **s = 1 is exact in that range**, and saves
-//! 12 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
+//! 10 bits at n = 16. More saves more; whether a network bears it is for a calibration to say.
 
 use crate::share::Modulus;
 

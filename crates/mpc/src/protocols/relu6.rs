@@ -7,7 +7,7 @@
 //! `bit.rs`.
 //!
 //! Exact. Neither party learns a thing. For n = out = 16, j = 12, digits of four bits, per element: 19.625
-//! bytes, 7 vector correlations and 11 COTs, against 15.125, 5 and 12 for a ReLU, in the same five flights, and another
+//! bytes, 7 vector correlations and 11 COTs, against 15.625, 7 and 8 for a ReLU, in the same five flights, and another
 //! 3/8 byte in preparation. Exact figures: [`crate::Nonlinear::cost`].
 //!
 //! *Ignoring low bits* works as for the ReLU: with s = [`Relu6Params::ignored`] > 0 the result may be 0
