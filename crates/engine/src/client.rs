@@ -1,5 +1,6 @@
 //! The client: it holds an image, and gets a prediction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jaguar_graph::bundle::ModelId;
@@ -592,7 +593,7 @@ impl LayerHints for Hint {
         self.receive(blocks.end, channel, progress)
     }
 
-    fn read(&mut self, node: NodeId) -> Result<Vec<u8>, EngineError> {
+    fn read(&mut self, node: NodeId) -> Result<Arc<Vec<u8>>, EngineError> {
         self.layer(node)
     }
 }

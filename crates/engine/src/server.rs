@@ -846,8 +846,8 @@ impl LayerHints for HintStream<'_> {
         self.send_through(node, channel)
     }
 
-    fn read(&mut self, _: NodeId) -> Result<Vec<u8>, EngineError> {
-        Ok(Vec::new())
+    fn read(&mut self, _: NodeId) -> Result<Arc<Vec<u8>>, EngineError> {
+        Ok(Arc::default())
     }
 }
 

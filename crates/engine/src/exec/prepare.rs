@@ -1,6 +1,7 @@
 //! The offline stage: all that a query needs and that does not depend on its input.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use jaguar_graph::network::NodeId;
 use jaguar_linear::backend::Online;
@@ -38,7 +39,7 @@ pub(crate) trait LayerHints {
     ) -> Result<bool, EngineError>;
 
     /// All of a layer's hint at the client; nothing at the server.
-    fn read(&mut self, node: NodeId) -> Result<Vec<u8>, EngineError>;
+    fn read(&mut self, node: NodeId) -> Result<Arc<Vec<u8>>, EngineError>;
 }
 
 /// What was prepared for one node.
@@ -205,7 +206,7 @@ impl Offline<'_> {
                 (Some(layer), _) => {
                     // An exchange had the hint already.
                     let exchanged = layer.traffic().offline.0 > 0;
-                    let hint = if exchanged { Vec::new() } else { hints.read(id)? };
+                    let hint = if exchanged { Arc::default() } else { hints.read(id)? };
                     let prepared = backends.prepare(id, &hint, channel)?;
                     wipe_stack::<{ 64 << 10 }>();
                     PreparedOp::Linear(prepared)

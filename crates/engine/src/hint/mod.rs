@@ -13,6 +13,7 @@
 mod file;
 mod kept;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 #[cfg(feature = "files")]
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use zeroize::Zeroizing;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use jaguar_graph::bundle::ModelId;
+use jaguar_graph::network::NodeId;
 
 pub use kept::{HintFile, Kept};
 
@@ -200,7 +202,13 @@ pub struct Hint {
     plan: [u8; 32],
     /// Whether memory takes over where the store fails.
     or_memory: bool,
+    /// Layers that were read from a file, and what stays of them in memory ([`HELD`]).
+    read: BTreeMap<NodeId, Option<Arc<Vec<u8>>>>,
 }
+
+/// A hint of so many bytes in all stays in memory from the second reading of each layer on: then the session has several queries, and
+/// each would read it from its file, and hash it. A larger one is read and hashed by each query.
+const HELD: u64 = 64 << 20;
 
 impl Hint {
     /// Opens the hint of `model` at `place`, or begins one: `nonce` (the client's name towards this model, random)
@@ -224,6 +232,7 @@ impl Hint {
             model,
             plan: digest,
             or_memory,
+            read: BTreeMap::new(),
         };
         let new = Identity::new(nonce);
         let in_memory = || begun(Box::<MemoryStore>::default(), 0, new.clone(), false);
@@ -411,7 +420,12 @@ impl Hint {
     ///
     /// # Panics
     /// When a block of it is missing.
-    pub fn layer(&mut self, node: usize) -> Result<Vec<u8>, EngineError> {
+    pub fn layer(&mut self, node: usize) -> Result<Arc<Vec<u8>>, EngineError> {
+        if let Some(Some(held)) = self.read.get(&node) {
+            return Ok(Arc::clone(held));
+        }
+        // What is in memory was hashed when it came.
+        let in_memory = self.store.memory().is_some();
         let range = self.of_node(node);
         assert!(range.end <= self.have, "a layer is read when its blocks are there");
         let mut at = self.position(range.start);
@@ -421,13 +435,18 @@ impl Hint {
             layer.resize(start + block.bytes + 32, 0);
             self.store.read(at, &mut layer[start..])?;
             at += block.bytes as u64 + 32;
-            if !intact(&layer[start..]) {
+            if !in_memory && !intact(&layer[start..]) {
                 return Err(EngineError::Hint(format!(
                     "{} is damaged; delete it and it will be fetched again",
                     self.store.name()
                 )));
             }
             layer.truncate(start + block.bytes);
+        }
+        let layer = Arc::new(layer);
+        if !in_memory && self.bytes(0..self.blocks.len()) <= HELD {
+            let again = self.read.contains_key(&node);
+            self.read.insert(node, again.then(|| Arc::clone(&layer)));
         }
         Ok(layer)
     }

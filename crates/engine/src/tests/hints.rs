@@ -233,6 +233,30 @@ impl crate::hint::HintFile for Plain {
     }
 }
 
+/// A small hint is read from its file by the first two queries of a session, and checked by both; then it is in memory.
+#[test]
+fn a_small_hint_stays_in_memory_from_the_second_reading_on() {
+    let service = service(everything());
+    let file = Plain::of(1 << 30);
+    let (_, served) = session(&service, |channel| {
+        let ready = connect(channel, &Limits::default()).unwrap().prepare_client(file.opened()).unwrap();
+        ready.fetch_hint(&mut NoProgress).unwrap().leave().unwrap();
+    });
+    served.unwrap();
+    let open =
+        || Hint::open(&file.opened(), service.model(), service.plan(), [1; 32], &mut NoProgress).unwrap();
+    let (mut hint, mut once) = (open(), open());
+    let node = hint.blocks()[0].node;
+    let first = hint.layer(node).unwrap();
+    assert_eq!(once.layer(node).unwrap(), first);
+    assert_eq!(hint.layer(node).unwrap(), first);
+    // One byte of the first block becomes another one.
+    file.bytes.lock().unwrap()[200] ^= 1;
+    assert_eq!(hint.layer(node).unwrap(), first);
+    let error = once.layer(node).expect_err("one reading is not enough").to_string();
+    assert!(error.contains("is damaged"), "{error}");
+}
+
 /// A hint in a file that the caller opens is that of the cache folder: the same bytes, checked alike. What the file does not take is
 /// done without.
 #[test]

@@ -147,8 +147,8 @@ impl LayerHints for NoHints {
         Ok(false)
     }
 
-    fn read(&mut self, _: usize) -> Result<Vec<u8>, EngineError> {
-        Ok(Vec::new())
+    fn read(&mut self, _: usize) -> Result<Arc<Vec<u8>>, EngineError> {
+        Ok(Arc::default())
     }
 }
 
