@@ -1108,17 +1108,27 @@ fn straight(mut pieces: Pieces, tail: i64) -> Pieces {
     pieces
 }
 
+/// The same from `begin` on, and level outside.
+fn level(mut pieces: Pieces, begin: i64) -> Pieces {
+    pieces.slopes[..2].fill(0);
+    pieces.offsets[1] = pieces.offsets[0];
+    pieces.beyond = Beyond::Level { begin };
+    pieces.check().unwrap();
+    pieces
+}
+
 /// Each value is one of the line's neighbours, both come up, and none but its own where the line is whole.
 fn check_curve(shares: &[Vec<u64>; 2], params: &CurveParams) {
     let got = curve(shares, params);
     let unit = 1i128 << params.pieces.shift;
     let mut up = [0.0, 0.0];
     // Lines go on as far as there is a sign.
-    let most = match params.pieces.beyond {
-        Beyond::Repeated => i64::MAX,
-        Beyond::Straight => (1 << (params.bits - 1)) - (1 << (params.pieces.domain_bits() - 1)),
+    let half = 1 << (params.bits - 1);
+    let known = |x: i64| match params.pieces.beyond {
+        Beyond::Repeated => true,
+        Beyond::Straight | Beyond::Level { .. } => (-half..half).contains(&(x - params.pieces.begin())),
     };
-    for (&x, got) in opened(shares, params.bits).iter().zip(got).filter(|(x, _)| **x < most) {
+    for (&x, got) in opened(shares, params.bits).iter().zip(got).filter(|(x, _)| known(**x)) {
         let line = params.pieces.line(x);
         let wrapped = |y: i128| signed(y as u64, params.out_bits);
         let low = line.div_euclid(unit);
@@ -1192,6 +1202,44 @@ fn lines_go_on_at_real_widths() {
 }
 
 #[test]
+fn all_is_level_outside_of_pieces_for_all_small_shares() {
+    for (bits, low, log2, out_bits, shift, digit, begin) in [
+        (5, 1, 2, 5, 3, 1, -3),
+        (6, 1, 3, 6, 2, 2, 0),
+        (7, 3, 2, 7, 1, 4, -16),
+        (8, 2, 4, 8, 3, 4, 5),
+        (8, 3, 3, 8, 3, 3, -41),
+        (7, 2, 2, 9, 2, 3, 15),
+        (8, 1, 5, 6, 2, 4, -32),
+    ] {
+        for sizes in [[5, 4], [1, 3], [6, 6]] {
+            let pieces = Arc::new(level(pieces(low, log2, shift, sizes, 11), begin));
+            check_curve(&all_shares(bits), &CurveParams { bits, out_bits, digit, pieces });
+        }
+    }
+}
+
+#[test]
+fn all_is_level_outside_of_pieces_at_real_widths() {
+    for (bits, low, log2, shift, begin) in [
+        (16, 6, 7, 7, -300),
+        (16, 9, 5, 10, 0),
+        (24, 11, 7, 9, -100_001),
+        (26, 15, 6, 3, -1_280_257),
+        (26, 14, 8, 2, 77),
+        (20, 9, 9, 10, -(1 << 17)),
+    ] {
+        let pieces = level(pieces(low, log2, shift, [17, 11], 5), begin);
+        let mut values = interesting(bits, 3000, u64::from(bits + log2));
+        // Around both ends, where random values seldom are.
+        let ends = [begin, begin + (2 << low), begin + (1 << (low + log2))];
+        values.extend((-70..70).flat_map(|by| ends.map(|end| end + by)));
+        let params = CurveParams { bits, out_bits: bits, digit: 4, pieces: Arc::new(pieces) };
+        check_curve(&share(&values, bits, 8), &params);
+    }
+}
+
+#[test]
 fn curves_at_real_widths() {
     for (bits, low, log2, out_bits, shift, sizes) in [
         (16, 10, 5, 16, 6, [17, 9]),
@@ -1232,6 +1280,8 @@ fn curves_of_many_blocks() {
     // (Not above what has a sign.)
     let values: Vec<i64> = values.into_iter().filter(|x| *x < 1 << 14).collect();
     let pieces = straight(pieces(5, 7, 7, [10, 9], 2), 1);
+    check_many(&values, CurveParams { bits: 16, out_bits: 16, digit: 4, pieces: Arc::new(pieces) });
+    let pieces = level(self::pieces(6, 7, 7, [10, 9], 2), -2000);
     check_many(&values, CurveParams { bits: 16, out_bits: 16, digit: 4, pieces: Arc::new(pieces) });
 }
 
@@ -1561,6 +1611,20 @@ fn the_page_says_what_it_costs() {
             priced(N, params),
         ));
     }
+    // An exponential's, as of 18 bits and eight guard bits.
+    let (offsets, slopes) = ([512, 512], [0, 0]);
+    let up_to =
+        |first: [i64; 2], most: i64| first.into_iter().chain((2..64).map(|j| j * most / 63)).collect();
+    let pieces = Pieces {
+        low: 15,
+        offset_shift: 15,
+        shift: 3,
+        offsets: up_to(offsets, 511),
+        slopes: up_to(slopes, -120),
+        beyond: Beyond::Level { begin: -1 << 20 },
+    };
+    let params = CurveParams { bits: 26, out_bits: 26, digit: 4, pieces: Arc::new(pieces) };
+    rows.push(("curve, level outside of 64 pieces, 26 bits".into(), priced(N, params)));
     for (out_bits, shift) in [(16, 12), (24, 20)] {
         let params = ProductParams { out_bits, shift, offsets: [0; 2] };
         rows.push((format!("product, out {out_bits}, s = {shift}"), priced(N, params)));

@@ -251,6 +251,13 @@ fn straight_params() -> CurveParams {
     CurveParams { bits: 16, out_bits: 16, digit: 4, pieces: Arc::new(pieces) }
 }
 
+/// The same from a place on, and level outside.
+fn level_params() -> CurveParams {
+    let straight = straight_params();
+    let beyond = Beyond::Level { begin: -1500 };
+    CurveParams { pieces: Arc::new(Pieces { beyond, ..Pieces::clone(&straight.pieces) }), ..straight }
+}
+
 fn square_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     let n = shares[0].len();
     let params = SquareParams(PRODUCT);
@@ -263,6 +270,10 @@ fn curve_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
 
 fn straight_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     one_curve(seed, shares, &straight_params())
+}
+
+fn level_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    one_curve(seed, shares, &level_params())
 }
 
 fn one_curve(seed: u64, shares: &[Vec<u64>; 2], params: &CurveParams) -> Transcript {
@@ -316,6 +327,7 @@ fn messages_look_uniform_and_depend_on_the_material() {
         short_squares_transcript,
         curve_transcript,
         straight_transcript,
+        level_transcript,
     ] {
         let zeros = [vec![0; n], vec![0; n]];
         let ones_in = [vec![0xffff; n], vec![0x8000; n]];
@@ -474,6 +486,7 @@ fn the_wire_format_is_as_recorded() {
         ("curve", curve_transcript(1, &shares)),
         ("curve prepared", curve_preparation(1, 700)),
         ("straight curve", straight_transcript(1, &shares)),
+        ("level curve", level_transcript(1, &shares)),
         ("odd relu", odd_relu_transcript(1, &shares)),
         ("odd relu6", odd_relu6_transcript(1, &shares)),
         ("odd extend", odd_extend_transcript(1, &shares, Range::Signed)),
@@ -714,6 +727,12 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
                 .and_then(|p| p.run(c, &x))
                 .map(drop)
         },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| Curve::prepare(p, c, n, &level_params()), c)
+                .and_then(|p| p.run(c, &x))
+                .map(drop)
+        },
     ]
 }
 
@@ -937,7 +956,15 @@ fn misuse_is_an_error() {
     ] {
         assert!(refused(Curve::prepare(p, c, 1, &bad).map(drop)), "{bad:?}");
     }
-    let straight = straight_params();
+    let (straight, level) = (straight_params(), level_params());
+    let begin = |begin| Arc::new(Pieces { beyond: Beyond::Level { begin }, ..Pieces::clone(&level.pieces) });
+    for bad in [
+        CurveParams { bits: 14, ..level.clone() },
+        CurveParams { pieces: begin(1 << 14), ..level.clone() },
+        CurveParams { pieces: begin(-(1 << 14) - 1), ..level.clone() },
+    ] {
+        assert!(refused(Curve::prepare(p, c, 1, &bad).map(drop)), "{bad:?}");
+    }
     let changed = |change: fn(&mut Pieces)| {
         let mut pieces = Pieces::clone(&straight.pieces);
         change(&mut pieces);

@@ -24,6 +24,8 @@
 //!
 //! The lowest digit is no pair: its u is the result. ANDs with a common operand open it once and share its OTs.
 
+use std::collections::BTreeMap;
+
 use crate::kernels::circuit::{And, Digit, Entry, Table};
 
 /// Gates by level, wires numbered from 0, the inputs first.
@@ -69,6 +71,33 @@ impl Circuit {
 
     pub(crate) fn ands(&self) -> impl Iterator<Item = &And> {
         self.levels.iter().flatten()
+    }
+
+    /// Takes away what none of `outputs` needs. Wires keep their numbers.
+    fn keep(&mut self, outputs: &[usize]) {
+        let mut needed = vec![false; self.wires()];
+        outputs.iter().for_each(|&wire| needed[wire] = true);
+        // (What a wire is made of has lower numbers.)
+        let sums = self.xors.iter().flatten().map(|&[out, a, b]| (out, [a, b]));
+        let products =
+            self.ands().flat_map(|and| and.b.iter().zip(&and.out).map(|(&b, &out)| (out, [and.a, b])));
+        let made: BTreeMap<usize, [usize; 2]> = sums.chain(products).collect();
+        for (&out, of) in made.iter().rev() {
+            if needed[out] {
+                of.iter().for_each(|&wire| needed[wire] = true);
+            }
+        }
+        for xors in &mut self.xors {
+            xors.retain(|[out, ..]| needed[*out]);
+        }
+        for and in self.levels.iter_mut().flatten() {
+            let kept = and.b.iter().zip(&and.out).filter(|(_, out)| needed[**out]);
+            (and.b, and.out) = kept.map(|(&b, &out)| (b, out)).unzip();
+        }
+        self.levels.iter_mut().for_each(|level| level.retain(|and| !and.out.is_empty()));
+        while self.levels.last().is_some_and(Vec::is_empty) {
+            self.levels.pop();
+        }
     }
 }
 
@@ -354,6 +383,14 @@ impl Formula {
         Self::clip_above(digits, counts, n, j, m, above)
     }
 
+    /// The first two results of [`place`](Self::place): the carry, and 0 ≤ x < 2^j.
+    pub fn within(n: u32, j: u32, low: u32, m: u32) -> Self {
+        let mut this = Self::place(n, j, low, m);
+        this.outputs.truncate(2);
+        this.circuit.keep(&this.outputs);
+        this
+    }
+
     /// [`clip`](Self::clip) of digits below bit j, so many in two parts, and `upper` from there to the sign. The result of the lowest
     /// part, where it has any, comes first.
     fn clip_above(
@@ -545,7 +582,11 @@ mod tests {
                 let (less, sign) = (Formula::less(n, m), Formula::sign(n, m, 0));
                 let rough: Vec<_> = (1..=n - 2).map(|i| (i, Formula::sign(n, m, i))).collect();
                 let places: Vec<_> = (2..=n - 2)
-                    .flat_map(|j| (1..j).map(move |low| (j, low, Formula::place(n, j, low, m))))
+                    .flat_map(|j| {
+                        (1..j).map(move |low| {
+                            (j, low, [Formula::place, Formula::within].map(|of| of(n, j, low, m)))
+                        })
+                    })
                     .collect();
                 let clips: Vec<_> = (1..=n - 2)
                     .flat_map(|j| (0..j).map(move |i| (j, i, Formula::clip(n, j, m, i))))
@@ -565,15 +606,13 @@ mod tests {
                             let want = [u64::from((0..six).contains(&upper)), u64::from(upper >= six)];
                             assert_eq!(evaluate(clip, x_c, x_s), want, "{x}, n {n}, m {m}, j {j}");
                         }
-                        for (j, low, place) in &places {
+                        for (j, low, [place, within]) in &places {
                             let below = (1 << low) - 1;
                             let carry = (x_c & below) + (x_s & below) > below;
                             let want = [carry, (0..1 << j).contains(&x), x >= 1 << j].map(u64::from);
-                            assert_eq!(
-                                evaluate(place, x_c, x_s),
-                                want,
-                                "{x}, n {n}, m {m}, j {j}, low {low}"
-                            );
+                            let what = format!("{x}, n {n}, m {m}, j {j}, low {low}");
+                            assert_eq!(evaluate(place, x_c, x_s), want, "{what}");
+                            assert_eq!(evaluate(within, x_c, x_s), want[..2], "{what}");
                         }
                     }
                 }
@@ -651,6 +690,17 @@ mod tests {
         };
         for bits in 4..WIDEST {
             assert!((-1..=4).contains(&(of(bits + 1) as i64 - of(bits) as i64)), "{bits} bits and one more");
+        }
+    }
+
+    /// Where nothing asks whether a value is above, fewer gates are opened.
+    #[test]
+    fn what_no_result_needs_is_no_gate() {
+        for (n, j, low) in [(26, 21, 15), (26, 22, 14), (28, 24, 17), (16, 13, 8)] {
+            let [all, fewer] = [Formula::place, Formula::within].map(|of| of(n, j, low, 4));
+            let opened = |formula: &Formula| formula.circuit.ands().map(And::opened).sum::<usize>();
+            assert!(opened(&fewer) < opened(&all), "{} of {}", opened(&fewer), opened(&all));
+            assert_eq!(fewer.depth(), all.depth());
         }
     }
 

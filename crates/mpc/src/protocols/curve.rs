@@ -36,6 +36,9 @@
 //! and above·(a_c + a_s − 2^k + 2)·c·2^low is added behind the shift. So two or three bits more are opened along with κ, and the factors a
 //! go with them: one multiplication of k bits and, unless c is 0, one of out − low bits.
 //!
+//! **Level beyond** ([`Beyond::Level`]), with t = x − begin: the same without "above", i = within·(a_c + a_s) + κ mod 2^k. All that is outside
+//! becomes one of the first two pieces, which have one line without a slope.
+//!
 //! From 128 pieces on the client has a message of the preparation's, too, which comes last ([`Block::complete`]).
 //!
 //! Costs: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`.
@@ -101,13 +104,18 @@ impl CurveParams {
         let domain = self.pieces.domain_bits();
         match self.pieces.beyond {
             Beyond::Repeated => check_range("domain of a curve", domain, 3..=self.bits)?,
-            Beyond::Straight => {
+            Beyond::Straight | Beyond::Level { .. } => {
                 let least = 3.max((2 * self.bits).saturating_sub(64));
                 check_range("domain of a curve whose lines go on", domain, least..=self.bits - 2)?;
                 // (What is above them is known modulo 2^bits only.)
                 let most = if self.pieces.tail() == 0 { 62 } else { self.bits };
                 check_range("width of the result of a curve whose lines go on", self.out_bits, 1..=most)?;
             }
+        }
+        if let Beyond::Level { begin } = self.pieces.beyond
+            && !(-(1 << (self.bits - 2))..1 << (self.bits - 2)).contains(&begin)
+        {
+            return Err(MpcError::misuse("begin of a curve's pieces", "another", "no more than may come"));
         }
         check_range("width of a curve's ring", self.ring_bits(), domain + 1..=63)?;
         check_range("shift of a curve's offsets", self.pieces.offset_shift, 0..=self.ring_bits() - 1)?;
@@ -119,28 +127,27 @@ impl CurveParams {
         match beyond {
             Beyond::Repeated => Formula::less(low, self.digit),
             Beyond::Straight => Formula::place(self.bits, self.pieces.domain_bits(), low, self.digit),
+            Beyond::Level { .. } => Formula::within(self.bits, self.pieces.domain_bits(), low, self.digit),
         }
     }
 
-    /// Where lines go on, what is multiplied by "within" and by "above": so many bits; of the second none if nothing is added.
+    /// Where lines go on or all is level, what is multiplied by "within" and by "above": so many bits; of the second none if nothing is added.
     fn outside(&self) -> Option<(u32, Option<u32>)> {
-        match self.pieces.beyond {
-            Beyond::Repeated => None,
-            Beyond::Straight => {
-                let above = self.out_bits.saturating_sub(self.pieces.low);
-                Some((self.pieces.log2(), (above > 0 && self.pieces.tail() != 0).then_some(above)))
-            }
-        }
+        let above = self.out_bits.saturating_sub(self.pieces.low);
+        let tail = (above > 0 && self.pieces.tail() != 0).then_some(above);
+        (self.pieces.beyond != Beyond::Repeated).then_some((self.pieces.log2(), tail))
     }
 
     /// How many bits are opened along with κ.
     fn opened_outside(&self) -> usize {
-        self.outside().map_or(0, |(_, above)| 2 + usize::from(above.is_some()))
+        let known = usize::from(self.above().is_some());
+        self.outside().map_or(0, |(_, tail)| 1 + known + usize::from(tail.is_some()))
     }
 
-    /// Modulo what "above" is shared: it is taken twice.
-    fn above(&self) -> Modulus {
-        Modulus::power_of_two(self.pieces.log2() - 1)
+    /// Modulo what "above" is shared, where it is known: it is taken twice.
+    fn above(&self) -> Option<Modulus> {
+        let twice = || Modulus::power_of_two(self.pieces.log2() - 1);
+        (self.pieces.beyond == Beyond::Straight).then(twice)
     }
 
     /// Modulo what the carry is shared.
@@ -220,10 +227,13 @@ impl Nonlinear for Elementwise<CurveParams> {
         for width in slopes.widths(ring) {
             all = all + mux::cost(count, &[width]);
         }
-        if let Some((within, above)) = params.outside() {
-            all = all + mux::cost(count, &[within]) + bit::cost(count, params.above());
-            if let Some(above) = above {
-                all = all + mux::cost(count, &[above]);
+        if let Some((within, tail)) = params.outside() {
+            all = all + mux::cost(count, &[within]);
+            if let Some(above) = params.above() {
+                all = all + bit::cost(count, above);
+            }
+            if let Some(tail) = tail {
+                all = all + mux::cost(count, &[tail]);
             }
         }
         let planes = 1 + params.opened_outside() + (offsets.bits + slopes.bits) as usize;
@@ -360,10 +370,10 @@ struct Material {
     slopes: Vec<MuxMaterial>,
 }
 
-/// Where lines go on: for what is multiplied by "within", for "above" as a number, and for what is multiplied by "above".
+/// Where lines go on or all is level: for what is multiplied by "within"; for "above" as a number, and for what is multiplied by "above".
 struct Outside {
     within: MuxMaterial,
-    above: BitMaterial,
+    above: Option<BitMaterial>,
     tail: Option<MuxMaterial>,
 }
 
@@ -375,7 +385,10 @@ impl Outside {
         params: &CurveParams,
     ) -> Result<Option<Self>, MpcError> {
         let Some((within, tail)) = params.outside() else { return Ok(None) };
-        let above = BitMaterial::new(party, chan, count, params.above())?;
+        let above = match params.above() {
+            Some(above) => Some(BitMaterial::new(party, chan, count, above)?),
+            None => None,
+        };
         let within = MuxMaterial::new(party, chan, count, &[within])?;
         let tail = match tail {
             Some(bits) => Some(MuxMaterial::new(party, chan, count, &[bits])?),
@@ -386,9 +399,10 @@ impl Outside {
 
     /// This party's shares of what is opened along with κ, of a comparison's results.
     fn opening(&self, results: &[Bits]) -> Vec<Vec<Lanes>> {
-        let [_, within, above] = results else { unreachable!("a place has three results") };
-        let tail = self.tail.as_ref().map(|tail| tail.opening(above));
-        [self.within.opening(within), self.above.opening(above)].into_iter().chain(tail).collect()
+        let [_, within, known @ ..] = results else { unreachable!("a place has two results at least") };
+        let above = self.above.iter().zip(known).map(|(bit, above)| bit.opening(above));
+        let tail = self.tail.iter().zip(known).map(|(tail, above)| tail.opening(above));
+        std::iter::once(self.within.opening(within)).chain(above).chain(tail).collect()
     }
 
     /// The factors: the place without its carry; and the server's, less the last place but one.
@@ -423,12 +437,16 @@ impl Outside {
         let products = self.within.products(corrections, chan, 0, &place)?;
         let within = choose(at.level, self.within.candidates(0, &place, products), &opened[0]);
         let mut places = Zeroizing::new(within);
-        let above = Zeroizing::new(self.above.finish(&opened[1]));
+        if let Some(above) = self.above {
+            let above = Zeroizing::new(above.finish(&opened[1]));
+            places
+                .iter_mut()
+                .zip(above.iter())
+                .for_each(|(place, above)| *place = place.wrapping_sub(above << 1));
+        }
         // (The first place is not that of zero, which comes first in the tables: the server moves it.)
         let first = if at.role == Role::Server { 1u64 << (pieces.log2() - 1) } else { 0 };
-        for (place, above) in places.iter_mut().zip(above.iter()) {
-            *place = place.wrapping_sub(above << 1).wrapping_add(first);
-        }
+        places.iter_mut().for_each(|place| *place = place.wrapping_add(first));
         let tail = match self.tail {
             Some(tail) => {
                 let products = tail.products(corrections, chan, 0, &beyond)?;
@@ -526,7 +544,7 @@ impl Run {
     /// What this party puts into the comparison: the client's operand of ¬x_c < x_s. (Where lines go on, the formula has it so.)
     fn compared(&self, x: &[u64]) -> Zeroizing<Vec<u64>> {
         let Pieces { low, beyond, .. } = *self.public.params.pieces;
-        if beyond == Beyond::Straight {
+        if beyond != Beyond::Repeated {
             return Zeroizing::new(x.to_vec());
         }
         let low = u64::MAX >> (64 - low);
@@ -621,12 +639,12 @@ impl Flights for Run {
         let CurveParams { bits, pieces, .. } = &self.public.params;
         self.x = match pieces.beyond {
             Beyond::Repeated => ring_mask(x, pieces.domain_bits()),
-            Beyond::Straight => {
+            Beyond::Straight | Beyond::Level { .. } => {
                 // From the lowest piece on. The server alone moves it, so the client's corrections know nothing of it.
                 let mut x = ring_mask(x, *bits);
                 if self.role == Role::Server {
-                    let (half, mask) = (1u64 << (pieces.domain_bits() - 1), u64::MAX >> (64 - bits));
-                    x.iter_mut().for_each(|x| *x = x.wrapping_add(half) & mask);
+                    let (begin, mask) = (pieces.begin() as u64, u64::MAX >> (64 - bits));
+                    x.iter_mut().for_each(|x| *x = x.wrapping_sub(begin) & mask);
                 }
                 x
             }

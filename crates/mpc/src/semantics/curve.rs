@@ -2,7 +2,8 @@
 //!
 //! The integers −2^(d−1) ≤ x < 2^(d−1) are cut into N = 2^k pieces of 2^low neighbours, d = low + k. In piece j, with u the
 //! distance from its lower end, y = (offset_j·2^a + slope_j·u) / 2^shift, rounded. So N pairs of integers are all that there is
-//! of f: whoever has them computes the same. Outside these integers the pieces are repeated, or the lines at both ends go on ([`Beyond`]).
+//! of f: whoever has them computes the same. Outside these integers the pieces are repeated, or the lines at both ends go on; or the
+//! pieces begin elsewhere, and all that is outside is level ([`Beyond`]).
 
 use std::ops::RangeInclusive;
 
@@ -32,6 +33,12 @@ pub enum Beyond {
     /// The first and the last line go on. The first two pieces have one line, without a slope; the last two have one, too, and its slope
     /// is a whole number ([`Pieces::tail`]).
     Straight,
+    /// The pieces are those of the 2^d integers from `begin` on. All others have the line of the first two pieces, which is one, without a
+    /// slope. So pieces are of use from the third on, to the last.
+    Level {
+        /// The lowest piece's lower end, in ±2^40.
+        begin: i64,
+    },
 }
 
 /// How many pieces there may be, as a power of two.
@@ -64,27 +71,42 @@ impl Pieces {
         match self.beyond {
             Beyond::Repeated => Ok(()),
             Beyond::Straight if self.ends_are_straight() => Ok(()),
-            Beyond::Straight => Err("line at an end"),
+            Beyond::Level { begin } if begin.unsigned_abs() >= 1 << MOST_BITS => Err("begin of the pieces"),
+            Beyond::Level { .. } if self.begins_level() => Ok(()),
+            Beyond::Straight | Beyond::Level { .. } => Err("line at an end"),
         }
+    }
+
+    /// Whether the first two pieces have one line, without a slope.
+    fn begins_level(&self) -> bool {
+        self.slopes[..2] == [0, 0] && self.offsets[0] == self.offsets[1]
     }
 
     /// Whether the lines at both ends are as [`Beyond::Straight`] asks.
     fn ends_are_straight(&self) -> bool {
-        let ([first, second, ..], [.., before, last]) = (&self.slopes[..], &self.slopes[..]) else {
-            return false;
-        };
+        let [.., before, last] = &self.slopes[..] else { return false };
         let end = self.offsets.len() - 1;
         let offset = |piece: usize| i128::from(self.offsets[piece]) << self.offset_shift;
         let whole = i128::from(self.tail()) << self.shift;
-        [*first, *second] == [0, 0]
-            && offset(0) == offset(1)
+        self.begins_level()
             && [*before, *last].map(i128::from) == [whole; 2]
             && offset(end) - offset(end - 1) == whole << self.low
     }
 
     /// By how much y grows from an integer to the next above the pieces, where their line goes on.
     pub fn tail(&self) -> i64 {
-        self.slopes.last().map_or(0, |slope| slope >> self.shift)
+        match self.beyond {
+            Beyond::Straight => self.slopes.last().map_or(0, |slope| slope >> self.shift),
+            Beyond::Repeated | Beyond::Level { .. } => 0,
+        }
+    }
+
+    /// The lowest piece's lower end.
+    pub fn begin(&self) -> i64 {
+        match self.beyond {
+            Beyond::Repeated | Beyond::Straight => -(1 << (self.domain_bits() - 1)),
+            Beyond::Level { begin } => begin,
+        }
     }
 
     /// k: there are 2^k pieces.
@@ -100,14 +122,17 @@ impl Pieces {
     /// In which piece x is, and how far above its lower end.
     fn place(&self, x: i64) -> (usize, i128) {
         let pieces = self.offsets.len() as i64;
-        // (The piece of zero is the middle one.)
-        let place = (x >> self.low) + pieces / 2;
+        let t = i128::from(x) - i128::from(self.begin());
+        let place = t >> self.low;
+        let last = i128::from(pieces - 1);
         let within = match self.beyond {
             Beyond::Repeated => place,
-            Beyond::Straight => place.clamp(0, pieces - 1),
+            Beyond::Straight => place.clamp(0, last),
+            Beyond::Level { .. } if (0..=last).contains(&place) => place,
+            Beyond::Level { .. } => 0,
         };
-        let above = i128::from(x & ((1 << self.low) - 1)) + (i128::from(place - within) << self.low);
-        (within.rem_euclid(pieces) as usize, above)
+        let above = t - (within << self.low);
+        (within.rem_euclid(i128::from(pieces)) as usize, above)
     }
 
     /// By how much y grows from x to the next integer.
@@ -203,6 +228,34 @@ mod tests {
             assert_eq!(change(bad), Err("line at an end"));
         }
         assert_eq!(change(|p| (p.slopes[6..].fill(8), p.offsets[7] = 130).1), Ok(()));
+    }
+
+    /// From −9 on, and 5/2 outside of 64 integers and in the first 16 of them.
+    #[test]
+    fn all_is_level_outside_of_pieces_that_begin_anywhere() {
+        let level = Pieces { beyond: Beyond::Level { begin: -9 }, ..straight() };
+        level.check().unwrap();
+        assert_eq!((level.domain_bits(), level.begin(), level.tail()), (6, -9, 0));
+        for x in -200i64..200 {
+            let inside = (-9 + 16..-9 + 64).contains(&x);
+            let want = if inside { straight().line(x - 9 - 14) } else { 20 };
+            // (Straight pieces begin at −32.)
+            assert_eq!(straight().begin() + 9 + 14, -9, "the same pieces, 23 lower");
+            assert_eq!(level.line(x), want, "{x}");
+            assert_eq!(level.slope(x), if inside { straight().slope(x - 23) } else { 0.0 }, "{x}");
+        }
+        assert_eq!([i64::MIN, i64::MAX].map(|x| level.line(x)), [20; 2]);
+        let bad = |change: fn(&mut Pieces)| {
+            let mut changed = level.clone();
+            change(&mut changed);
+            changed.check()
+        };
+        assert_eq!(bad(|p| p.slopes[0] = 1), Err("line at an end"));
+        assert_eq!(bad(|p| p.slopes[1] = 1), Err("line at an end"));
+        assert_eq!(bad(|p| p.offsets[1] = 9), Err("line at an end"));
+        assert_eq!(bad(|p| p.beyond = Beyond::Level { begin: 1 << 40 }), Err("begin of the pieces"));
+        // What the last pieces are is free.
+        assert_eq!(bad(|p| p.slopes[7] = 13), Ok(()));
     }
 
     #[test]
