@@ -1,8 +1,8 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
-    Add, Bias, Concat, Curve, Finish, ImageSpec, Input, InputSpec, Linear, MatrixProduct, MaxPool, Model,
-    Network, Node, Op, Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize, Seen,
-    Shape, Straight, SumPool, Weights, Window,
+    Add, Bias, Concat, Curve, Finish, ImageSpec, Input, InputSpec, Level, Linear, MatrixProduct, MaxPool,
+    Model, Network, Node, Op, Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize,
+    Seen, Shape, Straight, SumPool, Weights, Window,
 };
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -21,6 +21,12 @@ fn curve() -> Curve {
 fn straight() -> Straight {
     let (offsets, slopes) = (vec![0, 0, 1, 2, 3, 4, 32, 48], vec![0, 0, 1, -1, 2, 3, 256, 256]);
     Straight { low: 7, offset_shift: 11, shift: 8, offsets, slopes }
+}
+
+/// The same as of a curve from −1000 on, and level outside.
+fn level() -> Level {
+    let (offsets, slopes) = (vec![-4, -4, -2, -1, 0, 1, 2, 3], vec![0, 0, -3, -4, -5, -6, -7, -8]);
+    Level { begin: -1000, lines: Curve { offsets, slopes, ..curve() } }
 }
 
 fn conv(out_channels: usize, kernel: usize, pads: usize, groups: usize) -> Op {
@@ -234,6 +240,24 @@ fn every_contradiction_is_named() {
             "line at an end",
         ),
         (|n| n.nodes[20].op = Op::new(Straight { slopes: Vec::new(), ..straight() }), "number of pieces"),
+        (|n| n.nodes[20].op = Op::new(Level { begin: 1 << 14, ..level() }), "begin of the pieces"),
+        (|n| n.nodes[20].op = Op::new(Level { begin: -(1 << 14) - 1, ..level() }), "begin of the pieces"),
+        (|n| n.nodes[20].op = Op::new(Level { begin: i64::MIN, ..level() }), "begin of the pieces"),
+        (|n| n.nodes[20].op = Op::new(Level { lines: curve(), ..level() }), "line at an end"),
+        (
+            |n| {
+                let lines = Curve { offsets: vec![0; 8], slopes: vec![0; 8], low: 12, ..curve() };
+                n.nodes[20].op = Op::new(Level { lines, ..level() });
+            },
+            "width of a piece",
+        ),
+        (
+            |n| {
+                let lines = Curve { offsets: vec![0; 7], slopes: Vec::new(), ..curve() };
+                n.nodes[20].op = Op::new(Level { lines, ..level() });
+            },
+            "number of pieces",
+        ),
         (|n| n.nodes[19].inputs = vec![18, 17], "shape"),
         (|n| n.nodes[3].op = Op::new(Relu { ignored: 13 }), "ignored bits"),
         (|n| n.nodes[3].op = Op::new(Relu { ignored: u32::MAX }), "ignored bits"),

@@ -1,7 +1,7 @@
 //! Curves: SiLU, GELU, a sigmoid as a gate, tanh, alone and beside everything that a value may come from or go to.
 
 use jaguar_graph::float::{Function, Primitive};
-use jaguar_graph::network::{Curve, Product, Straight};
+use jaguar_graph::network::{Curve, Level, Product, Straight};
 
 use super::stream::alternate;
 use super::*;
@@ -98,6 +98,33 @@ fn straight_ends_agree_with_the_reference() {
         let layers = || checks.iter().flat_map(|check| &check.layers);
         assert!(layers().all(|layer| layer.wrong == 0), "{checks:?}");
         let curves = network.nodes.iter().zip(&checks[0].layers).filter(|(node, _)| node.op.is::<Straight>());
+        assert!(curves.map(|(_, layer)| layer.max_ulps).all(|ulps| ulps <= 1.0), "{checks:?}");
+    }
+}
+
+/// A curve whose pieces begin at −70, and is level on both sides of them, where many values are. With guard bits and without.
+#[test]
+fn curves_that_are_level_outside_agree_with_the_reference() {
+    let level = || {
+        let mut b = Builder::new([3, 17, 15]);
+        let first = b.conv(0, 8, 3, 2, 1, 1);
+        let offsets = [9, 9].into_iter().chain((2..16).map(|j| 400 - 27 * j)).collect();
+        let slopes = [0, 0].into_iter().chain([-27; 14]).collect();
+        let lines = Curve { low: 4, offset_shift: 4, shift: 2, offsets, slopes };
+        let falls = b.add(Op::new(Level { begin: -70, lines }), &[first], [8, 9, 8]);
+        b.conv(falls, 10, 3, 1, 1, 1);
+        b.bundle()
+    };
+    for guard_bits in [0, 8] {
+        let bundle = || if guard_bits == 0 { level() } else { level().guarded(guard_bits).unwrap() };
+        alternate(bundle, &[Kit::JAGUAR], 0, &format!("level-{guard_bits}"));
+        let network = bundle().model.network;
+        let choices = Choices::standard(&network, Kit::JAGUAR);
+        let x: Vec<i64> = inputs(1)[0].iter().map(|v| v << guard_bits).collect();
+        let checks = verify(bundle(), choices, Reveal::Logits, &vec![x; ASKED], HintPlace::Memory).unwrap();
+        let layers = || checks.iter().flat_map(|check| &check.layers);
+        assert!(layers().all(|layer| layer.wrong == 0), "{checks:?}");
+        let curves = network.nodes.iter().zip(&checks[0].layers).filter(|(node, _)| node.op.is::<Level>());
         assert!(curves.map(|(_, layer)| layer.max_ulps).all(|ulps| ulps <= 1.0), "{checks:?}");
     }
 }

@@ -22,7 +22,7 @@ pub use crate::ir::shape::{NodeId, Shape, elements};
 pub use crate::ir::specs::{
     Filter, Finish, ImageSpec, InputSpec, OutputPart, OutputSpec, Resize, softmax, without_names,
 };
-pub use crate::ops::curve::Straight;
+pub use crate::ops::curve::{Level, Straight};
 pub use crate::ops::integer::*;
 pub use crate::ops::operator::{
     Effort, Excess, Interactive, Joined, Local, Makes, Part, Place, Ran, Scale, Shares, Sign, Signs, Takes,

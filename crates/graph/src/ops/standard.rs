@@ -1,6 +1,6 @@
 //! The operators of this folder as a value.
 
-use crate::ops::curve::Straight;
+use crate::ops::curve::{Level, Straight};
 use crate::ops::linear::choice;
 use crate::ops::list::{OperatorKind, Operators};
 use crate::ops::matrix_product::{attention, einsum};
@@ -11,7 +11,7 @@ impl Operators {
     pub fn standard() -> Self {
         Self::default()
             .with(super::kinds())
-            .with([OperatorKind::of::<Straight>()])
+            .with([OperatorKind::of::<Straight>(), OperatorKind::of::<Level>()])
             .from_onnx(attention::ONNX)
             .from_onnx(choice::ONNX)
             .from_onnx(einsum::ONNX)
@@ -23,8 +23,8 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use crate::network::{
-        Add, Concat, Curve, Input, Linear, MatrixProduct, MaxPool, Op, Product, Rearrange, Relu, Relu6,
-        Straight, SumPool, Window,
+        Add, Concat, Curve, Input, Level, Linear, MatrixProduct, MaxPool, Op, Product, Rearrange, Relu,
+        Relu6, Straight, SumPool, Window,
     };
 
     #[test]
@@ -42,6 +42,10 @@ mod tests {
             Op::new(MatrixProduct { shift: 3, transposed: [false; 2] }),
             Op::new(Curve { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),
             Op::new(Straight { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),
+            Op::new(Level {
+                begin: -5,
+                lines: Curve { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] },
+            }),
             Op::new(Concat),
             Op::new(Rearrange::Reshape),
         ] {

@@ -14,16 +14,20 @@
 //!
 //! Y_j is f at that place, less a sixteenth of its second difference, rounded: then as much of the line is above f as below it.
 //!
+//! *What falls to nothing* ([`Falling`]: e^(−t) of t that is nowhere below zero) has its pieces where t is, and is level outside ([`Level`]). A line is off by a part of the
+//! value there, above it at its ends and below it in the middle, so a sum over many t is nearer by far. Steps r are another matter: they are as
+//! large where values are small. So r is bounded by itself, and what one node is rounded by goes to the next: over several pieces nothing is lost.
+//!
 //! *Which.* Of 16 to 512 pieces, over all values or with straight ends, each with the largest r that keeps them near enough, those whose
 //! protocol takes the fewest bytes, a correlation among them.
 
 use std::sync::Arc;
 
-use jaguar_mpc::semantics::Pieces;
+use jaguar_mpc::semantics::{Beyond, Pieces};
 use jaguar_mpc::{Cost, CurveParams, Elementwise, Nonlinear};
 
-use super::Lines;
 use super::fit::{At, End, NOT_MISSED, PLACES, TRIED, missed};
+use super::{Curve, InPieces, Level, Lines};
 use crate::network::{self, DEFAULT_GUARD_BITS};
 use crate::ops::operator::Numbered;
 
@@ -47,10 +51,6 @@ pub(super) struct Sought<'a> {
     pub(super) bits: u32,
     /// Lines may be off by so many units.
     pub(super) most: f64,
-    /// So many are for those that go on; `None` if that is as much as others leave.
-    pub(super) beyond: Option<f64>,
-    /// x is nowhere below.
-    pub(super) least: f64,
     /// The slope beyond the pieces, where that is a whole number.
     pub(super) slope: Option<f64>,
 }
@@ -67,7 +67,7 @@ impl Sought<'_> {
     pub(super) fn cheapest(&self) -> Option<(network::Op, f64)> {
         let straight = TRIED.filter_map(|log2| self.straight(log2));
         let whole = TRIED.take_while(|log2| log2 + 2 <= self.bits).filter_map(|log2| {
-            let samples = Samples::new(self, self.bits - 1, log2);
+            let samples = Samples::around_zero(self.at, self.bits - 1, log2);
             let (nodes, error) = self.coarsest(&samples, None)?;
             let missed = missed(&nodes.lines(), self.at, f64::from(self.bits - 2).exp2());
             let error = if missed > error + NOT_MISSED { missed } else { error };
@@ -80,15 +80,14 @@ impl Sought<'_> {
 
     /// In 2^`log2` pieces, over the smallest domain outside of which straight lines do.
     fn straight(&self, log2: u32) -> Option<Found> {
-        let (slope, most) = (self.slope?, f64::from(self.bits - 2).exp2());
-        let beyond = self.beyond.unwrap_or(BEYOND * self.most);
+        let (slope, most, beyond) = (self.slope?, f64::from(self.bits - 2).exp2(), BEYOND * self.most);
         (log2 + 1..=self.bits - 2).find_map(|domain| {
             let inner = f64::from(domain - 1).exp2() - f64::from(domain - log2 + 1).exp2();
             let ends = [
                 End::within(self.at, 0.0, -inner, -most, beyond)?,
                 End::within(self.at, slope, inner, most, beyond)?,
             ];
-            let samples = Samples::new(self, domain, log2);
+            let samples = Samples::around_zero(self.at, domain, log2);
             let (nodes, error) = self.coarsest(&samples, Some(&ends))?;
             self.found::<true>(&nodes, error)
         })
@@ -99,7 +98,9 @@ impl Sought<'_> {
         let largest = (samples.low as i32 - 1).min(self.most.log2() as i32 + 3);
         (-FINEST..=largest).rev().find_map(|log2| {
             let nodes = samples.nodes(log2, ends);
-            let error = samples.off(&nodes, ends);
+            // (Rounding the lines that go on costs half of r.)
+            let on = ends.into_iter().flatten().map(|end| end.error + f64::from(log2 - 1).exp2());
+            let error = on.fold(samples.off(&nodes, 0), f64::max);
             (error <= self.most).then_some((nodes, error))
         })
     }
@@ -108,18 +109,100 @@ impl Sought<'_> {
     where
         Lines<ON>: Numbered,
     {
-        let lines: Lines<ON> = nodes.lines();
-        let pieces = lines.pieces();
-        pieces.check().ok()?;
-        let bytes = bytes(pieces, self.bits + DEFAULT_GUARD_BITS)?;
-        Some(Found { op: network::Op::new(lines), error, bytes })
+        Found::new(nodes.lines::<ON>(), error, self.bits)
+    }
+}
+
+impl Found {
+    /// Of n = `bits` bits; `None` if it cannot be.
+    fn new(op: impl InPieces, error: f64, bits: u32) -> Option<Self> {
+        op.pieces().check().ok()?;
+        let bytes = bytes(op.pieces(), bits + DEFAULT_GUARD_BITS)?;
+        Some(Self { op: network::Op::new(op), error, bytes })
+    }
+}
+
+/// A function that falls to nothing, of values that are nowhere below `least`.
+pub(super) struct Falling<'a> {
+    /// What is made of x, in units, and whether that was cut off.
+    pub(super) at: At<'a>,
+    /// n.
+    pub(super) bits: u32,
+    /// x is nowhere below.
+    pub(super) least: f64,
+    /// Lines may be off by so many units.
+    pub(super) most: f64,
+    /// r is so many units at most.
+    pub(super) step: f64,
+    /// Where all is level that may be off by so many units.
+    pub(super) beyond: f64,
+}
+
+impl Falling<'_> {
+    /// Pieces below `least`: two that are level, as all that is outside, and one that is level at the value there.
+    const BELOW: usize = 3;
+
+    /// The cheapest lines that are near enough, and how far they are from the function; `None` if none are.
+    pub(super) fn cheapest(&self) -> Option<(network::Op, f64)> {
+        // (More pieces than twice as many as do cost more.)
+        let found = TRIED.filter_map(|log2| self.in_pieces(log2)).take(2);
+        let found = found.min_by(|a, b| a.bytes.total_cmp(&b.bytes))?;
+        Some((found.op, found.error))
+    }
+
+    /// In 2^`log2` pieces of the smallest width with which they reach as far as the function is more than nothing.
+    fn in_pieces(&self, log2: u32) -> Option<Found> {
+        let (farthest, least) = (f64::from(self.bits - 2).exp2(), self.least.floor());
+        (1..self.bits - 1 - log2).find_map(|low| {
+            let width = f64::from(low).exp2();
+            let begin = least - width * Self::BELOW as f64;
+            let end = begin + f64::from(low + log2).exp2();
+            let last = [end, farthest].map(|x| (self.at)(x).0);
+            let level = (last[0] + last[1]) / 2.0;
+            (last[0] - last[1] <= self.beyond && begin >= -farthest).then(|| {
+                let samples = Samples::new(self.at, begin, low, log2);
+                let largest = (low as i32 - 1).min(self.step.log2().floor() as i32);
+                (-FINEST..=largest).rev().find_map(|log2| {
+                    let nodes = self.nodes(&samples, log2, level);
+                    let level = nodes.values[0] as f64 * f64::from(log2).exp2();
+                    let outside = last.map(|y| (y - level).abs()).into_iter().fold(0.0, f64::max);
+                    let error = samples.off(&nodes, Self::BELOW).max(outside);
+                    if error > self.most {
+                        return None;
+                    }
+                    let mut lines: Curve = nodes.lines();
+                    // (All that is outside is where the second piece is: it does not meet the third.)
+                    lines.slopes[1] = 0;
+                    Found::new(Level { begin: begin as i64, lines }, error, self.bits)
+                })
+            })
+        })?
+    }
+
+    fn nodes(&self, samples: &Samples, log2: i32, level: f64) -> Nodes {
+        let (r, count) = (f64::from(log2).exp2(), samples.count());
+        let level = (level / r).round() as i64;
+        let mut values = vec![level; count + 1];
+        let mut carry = 0.0;
+        for (i, value) in values.iter_mut().enumerate().take(count).skip(Self::BELOW) {
+            // (Below the first the function is another.)
+            let exact = (samples.node(i) - samples.bend(i.max(Self::BELOW + 1)) / 16.0) / r + carry;
+            *value = exact.round() as i64;
+            carry = exact - exact.round();
+        }
+        values[Self::BELOW - 1] = values[Self::BELOW];
+        Nodes { low: samples.low, log2, values }
     }
 }
 
 /// What a value takes, of `bits` bits.
 fn bytes(pieces: Pieces, bits: u32) -> Option<f64> {
     let by = DEFAULT_GUARD_BITS;
-    let pieces = Pieces { low: pieces.low + by, offset_shift: pieces.offset_shift + by, ..pieces };
+    let beyond = match pieces.beyond {
+        Beyond::Level { begin } => Beyond::Level { begin: begin << by },
+        same @ (Beyond::Repeated | Beyond::Straight) => same,
+    };
+    let pieces = Pieces { low: pieces.low + by, offset_shift: pieces.offset_shift + by, beyond, ..pieces };
     let params = CurveParams { bits, out_bits: bits, digit: 4, pieces: Arc::new(pieces) };
     params.check().ok()?;
     Some(weighed(&Elementwise { count: COUNTED, params }.cost()) / COUNTED as f64)
@@ -137,8 +220,6 @@ struct Samples {
     low: u32,
     /// From the lowest piece's lower end to the highest one's upper, [`PLACES`] for each piece.
     at: Vec<(f64, bool)>,
-    /// The first that counts.
-    first: usize,
 }
 
 /// Values between pieces, in whole numbers of r.
@@ -151,23 +232,38 @@ struct Nodes {
 }
 
 impl Samples {
-    fn new(of: &Sought<'_>, domain: u32, log2: u32) -> Self {
-        let low = domain - log2;
-        let (begin, step) = (-f64::from(domain - 1).exp2(), f64::from(low).exp2() / PLACES as f64);
-        let places = PLACES as usize;
-        let place = |i: usize| begin + step * i as f64;
-        let at = (0..=places << log2).map(|i| (of.at)(place(i))).collect();
-        let first = ((of.least - begin) / step).ceil().max(0.0) as usize;
-        Self { low, at, first }
+    /// Of 2^`log2` pieces of 2^`low` integers, from `begin` on.
+    fn new(at: At<'_>, begin: f64, low: u32, log2: u32) -> Self {
+        let (step, places) = (f64::from(low).exp2() / PLACES as f64, PLACES as usize);
+        let at = (0..=places << log2).map(|i| at(begin + step * i as f64)).collect();
+        Self { low, at }
+    }
+
+    /// Of 2^`log2` pieces of `domain` bits.
+    fn around_zero(at: At<'_>, domain: u32, log2: u32) -> Self {
+        Self::new(at, -f64::from(domain - 1).exp2(), domain - log2, log2)
+    }
+
+    /// How many pieces there are.
+    fn count(&self) -> usize {
+        self.at.len() / PLACES as usize
+    }
+
+    /// The function where piece `i` begins.
+    fn node(&self, i: usize) -> f64 {
+        self.at[i * PLACES as usize].0
+    }
+
+    /// Its second difference there.
+    fn bend(&self, i: usize) -> f64 {
+        self.node(i - 1) - 2.0 * self.node(i) + self.node(i + 1)
     }
 
     fn nodes(&self, log2: i32, ends: Option<&[End; 2]>) -> Nodes {
-        let (r, places) = (f64::from(log2).exp2(), PLACES as usize);
-        let count = self.at.len() / places;
-        let at = |i: usize| self.at[i * places].0;
+        let (r, count) = (f64::from(log2).exp2(), self.count());
         let value = |i: usize| {
-            let bend = if i == 0 || i == count { 0.0 } else { at(i - 1) - 2.0 * at(i) + at(i + 1) };
-            ((at(i) - bend / 16.0) / r).round() as i64
+            let bend = if i == 0 || i == count { 0.0 } else { self.bend(i) };
+            ((self.node(i) - bend / 16.0) / r).round() as i64
         };
         let mut values: Vec<i64> = (0..=count).map(value).collect();
         if let Some([below, above]) = ends {
@@ -180,25 +276,23 @@ impl Samples {
         Nodes { low: self.low, log2, values }
     }
 
-    /// By how much lines are off, in units.
-    fn off(&self, nodes: &Nodes, ends: Option<&[End; 2]>) -> f64 {
+    /// By how much lines are off from piece `first` on, in units.
+    fn off(&self, nodes: &Nodes, first: usize) -> f64 {
         let (r, places) = (f64::from(nodes.log2).exp2(), PLACES as usize);
         let mut worst = 0f64;
-        for (piece, pair) in nodes.values.windows(2).enumerate() {
+        for (piece, pair) in nodes.values.windows(2).enumerate().skip(first) {
             let own = &self.at[piece * places..=(piece + 1) * places];
             // (In the piece where a function is cut off no line is near.)
             if own.iter().any(|(_, cut)| *cut) {
                 continue;
             }
             let [from, to] = [pair[0] as f64 * r, pair[1] as f64 * r];
-            for (i, (y, _)) in own.iter().enumerate().skip(self.first.saturating_sub(piece * places)) {
+            for (i, (y, _)) in own.iter().enumerate() {
                 let line = from + (to - from) * i as f64 / places as f64;
                 worst = worst.max((line - y).abs());
             }
         }
-        // (Rounding the lines that go on costs half of r.)
-        let on = ends.iter().flat_map(|ends| ends.iter()).map(|end| end.error + r / 2.0);
-        on.fold(worst, f64::max)
+        worst
     }
 }
 
@@ -262,8 +356,7 @@ mod tests {
                 let mut last = f64::INFINITY;
                 for coarse in [1, 3, 5] {
                     let most = 1.25 * f64::from(1 << coarse);
-                    let sought =
-                        Sought { at: &at, bits, most, beyond: None, least: f64::NEG_INFINITY, slope };
+                    let sought = Sought { at: &at, bits, most, slope };
                     let Some((op, error)) = sought.cheapest() else { continue };
                     let pieces = pieces_of(&op);
                     op.check(bits).unwrap();
@@ -313,7 +406,7 @@ mod tests {
         let (fine, _) = Straight::fitted(&function, [one, one], bits).unwrap();
         let at = |x: f64| between(&function, [one, one], bits, x);
         let (most, slope) = (1.25 * 16.0, Some(1.0));
-        let sought = Sought { at: &at, bits, most, beyond: None, least: f64::NEG_INFINITY, slope };
+        let sought = Sought { at: &at, bits, most, slope };
         let (coarse, _) = sought.cheapest().unwrap();
         let [fine, coarse] = [fine.pieces(), pieces_of(&coarse)].map(|p| bytes(p, bits + 8).unwrap());
         assert!(coarse < 0.66 * fine, "{coarse} of {fine}");

@@ -1,14 +1,15 @@
-//! e^(−t) of what is not negative, as a softmax has it: one curve of x = t − 7.25, whose first and last lines go on,
-//! level.
+//! e^(−t) of what is not negative, as a softmax has it: one curve of x = t − 7.25, of which all pieces but three are where t is from zero on.
 //!
-//! From t = 15 on it is less than 2^-21, which is level enough. Below zero, where no t is, it goes on for a quarter, so
-//! that it bends nowhere near the largest values, t = 0. Moved by 7.25 all that is between −7.5 and 8, with the two
-//! equal pieces at either end; so most pieces are of use, if the scale is such that 8 is a power of two, and half of
-//! them if not. Of 512 each is h = 1/32 to 1/16 wide, and its line within h²/16 = 2^-14 to 2^-12 of e^(−t), **relative
-//! to it**: above it where a piece begins and below it in the middle, so that a sum over many t is nearer still. A
-//! softmax divides by such a sum.
+//! *How far.* From some t on it is level: where e^(−t) is at most a twelfth of what lines may be off by, or three quarters of a unit. So fine lines end at t = 8 to 11, and coarse ones
+//! at 7.6 or later. What is left out of a sum of k weights is then less than k·e^(−7.6) of the largest: a tenth of it for 197 weights if all others were just beyond,
+//! and next to nothing where t is spread as it is in networks. Below zero no t is; there it stays 1 for a piece, in case that a maximum was
+//! off by some units.
+//!
+//! *How near.* Lines over pieces of the width h are within h²/16 of e^(−t), **relative to it**: above it where a piece begins and below it in the middle, so that a
+//! sum over many t is nearer still, and that is what a softmax divides by. So h may be large. Steps r of what is looked up are as large for small e^(−t), which are
+//! many: they are bounded by themselves, to a third of what lines may be off by (`coarse.rs`).
 
-use super::coarse::Sought;
+use super::coarse::Falling;
 use super::fit::{MOST, MOST_BEYOND, between};
 use super::function::{Function, Primitive};
 use super::{Curve, Straight};
@@ -24,8 +25,11 @@ const NEAR: f64 = 1.0 / 4096.0;
 /// weights most of what they are off by adds up to nothing.
 const MORE: u32 = 2;
 
-/// But no farther than this, of which e^0 is one: small values are many.
-const LEAST_NEAR: f64 = 1.0 / 800.0;
+/// But no farther than this, of which e^0 is one.
+const LEAST_NEAR: f64 = 1.0 / 160.0;
+
+/// Which part of that steps are at most, and which what is level.
+const PARTS: [f64; 2] = [1.0 / 3.0, 1.0 / 12.0];
 
 /// So far it goes on below zero.
 const BELOW: f32 = 0.25;
@@ -48,9 +52,13 @@ impl Decay {
         line(largest, largest, Function::Of(less_one, Box::new(line(-1.0, 0.0, y))))
     }
 
-    /// By how many units coarse lines may be off, of which e^0 is `one`.
+    /// By how many units lines may be off, of which e^0 is `one`.
     fn asked(known: &Known<'_>, one: f64) -> f64 {
-        (MOST * f64::from(known.coarse + MORE).exp2()).min(one * LEAST_NEAR)
+        let fine = MOST.max(NEAR * one);
+        match known.coarse {
+            0 => fine,
+            coarse => (MOST * f64::from(coarse + MORE).exp2()).min(one * LEAST_NEAR).max(fine),
+        }
     }
 
     /// The integer curve and how far it is from this one, in units of the value.
@@ -58,21 +66,21 @@ impl Decay {
         let (&[input], own) = known.scales? else { return None };
         let (function, scales) = (Self::function(), [input, own]);
         let least = -f64::from(Self::MOVED);
-        if known.coarse > 0 {
-            let most = Self::asked(known, own);
-            let at = |x: f64| between(&function, scales, known.bits, x);
-            let (beyond, least) = (Some(MOST_BEYOND), least * input);
-            let sought = Sought { at: &at, bits: known.bits, most, beyond, least, slope: Some(0.0) };
-            if let Some(found) = sought.cheapest() {
-                return Some(found);
-            }
-        }
-        Some(match Straight::above(least, &function, scales, known.bits) {
-            Some((straight, error)) => (network::Op::new(straight), error),
-            None => {
-                let (curve, error) = Curve::fitted(&function, scales, known.bits);
-                (network::Op::new(curve), error)
-            }
+        let at = |x: f64| between(&function, scales, known.bits, x);
+        let most = Self::asked(known, own);
+        let [step, beyond] = PARTS.map(|part| most * part);
+        let (least_x, beyond) = (least * input, beyond.max(MOST_BEYOND));
+        let falling = Falling { at: &at, bits: known.bits, least: least_x, most, step, beyond };
+        // (Of values with few bits a piece may be of two integers. Then lines that need not meet are nearer.)
+        Some(match falling.cheapest() {
+            Some(found) => found,
+            None => match Straight::above(least, &function, scales, known.bits) {
+                Some((straight, error)) => (network::Op::new(straight), error),
+                None => {
+                    let (curve, error) = Curve::fitted(&function, scales, known.bits);
+                    (network::Op::new(curve), error)
+                }
+            },
         })
     }
 }
@@ -88,8 +96,7 @@ impl FloatOperator for Decay {
 
     /// Of lines that are near enough, no more than is usual.
     fn coarseness(&self, known: &Known<'_>) -> f64 {
-        let one = known.scales.map_or(0.0, |(_, own)| own);
-        let near = if known.coarse > 0 { Self::asked(known, one) } else { NEAR * one };
+        let near = Self::asked(known, known.scales.map_or(0.0, |(_, own)| own));
         Self::fitted(known).map_or(0.0, |(_, error)| if error <= near { error.min(MOST) } else { error })
     }
 
@@ -112,13 +119,31 @@ impl FloatOperator for Decay {
 
 #[cfg(test)]
 mod tests {
+    use jaguar_mpc::semantics::Pieces;
+
+    use super::super::{InPieces, Level};
     use super::*;
-    use crate::ops::operator::Operator;
+
+    fn pieces_of(op: &network::Op, bits: u32) -> Pieces {
+        op.check(bits).unwrap();
+        let pieces = match (op.downcast_ref::<Level>(), op.downcast_ref::<Straight>()) {
+            (Some(level), _) => level.pieces(),
+            (None, Some(straight)) => straight.pieces(),
+            (None, None) => panic!("{}", op.describe()),
+        };
+        pieces.check().unwrap();
+        pieces
+    }
+
+    fn value(pieces: &Pieces, x: i64) -> f64 {
+        pieces.line(x) as f64 / f64::from(pieces.shift).exp2()
+    }
 
     /// e^(−t) of many values, t = 0 among them, for t up to 2, 8, 60 and 500 and networks of 12 to 24 bits, at scales
     /// of which 8 is a power of two or not: within a unit and a half, or 2^-12.
     #[test]
     fn a_decay_is_that_of_every_value() {
+        let mut all_level = 0;
         for largest in [2.0f64, 8.0, 60.0, 500.0] {
             for bits in [12u32, 16, 20, 24] {
                 for part in [1.0, 0.9, 0.751, 0.7, 0.52] {
@@ -128,18 +153,15 @@ mod tests {
                     let scales = [input, f64::from(1 << (bits - 4))];
                     let known = Known { bits, scales: Some((&scales[..1], scales[1])), ..Known::default() };
                     let (op, bound) = Decay::fitted(&known).unwrap();
-                    let lines: &Straight = op.downcast_ref().expect("lines that go on");
-                    lines.shape(&[[1, 1, 1]], [1, 1, 1]).unwrap();
-                    lines.check(bits).unwrap();
-                    let pieces = lines.pieces();
-                    let at = |x: i64| pieces.line(x) as f64 / f64::from(pieces.shift).exp2();
+                    let pieces = pieces_of(&op, bits);
                     let (first, last) = ((-7.25 * input).ceil() as i64, ((largest - 7.25) * input) as i64);
                     let step = if bits <= 16 { 1 } else { 37 };
-                    let off = |x: i64| (at(x) - (-(x as f64 / input + 7.25)).exp() * scales[1]).abs();
+                    let off =
+                        |x: i64| (value(&pieces, x) - (-(x as f64 / input + 7.25)).exp() * scales[1]).abs();
                     let worst = (first..=last).step_by(step).map(off).fold(0.0, f64::max);
                     println!(
-                        "up to {largest}, {bits} bits, {part}: {} pieces of {} bits, {worst:.2} units, 2^{:.1}",
-                        lines.offsets.len(),
+                        "up to {largest}, {bits} bits, {part}: {} of {} bits, {worst:.2} units, 2^{:.1}",
+                        op.describe(),
                         pieces.domain_bits(),
                         (worst / scales[1]).log2(),
                     );
@@ -150,40 +172,93 @@ mod tests {
                     let most = f64::max(1.5, NEAR * scales[1]);
                     assert!(worst <= most, "up to {largest}, {bits} bits, {part}: {worst}");
                     assert!(Decay.coarseness(&known) <= 1.5);
-                    // Level on either side.
-                    let end = ((8.5 * input) as i64).max(1 << (pieces.domain_bits() - 1));
-                    assert_eq!([at(-2 * end), at(2 * end)], [at(-end), at(end)]);
+                    if op.is::<Level>() {
+                        all_level += 1;
+                        level_outside(&pieces, (-7.25 * input).floor() as i64, 2.0 * most);
+                    }
                 }
+            }
+        }
+        assert!(all_level > 60, "{all_level}");
+    }
+
+    /// For a piece below the first it stays what it is there; beyond all pieces it is nothing but what lines are off by, on either side.
+    fn level_outside(pieces: &Pieces, first: i64, near: f64) {
+        let width = 1i64 << pieces.low;
+        let [below, top] = [width - 1, 0].map(|below| value(pieces, first - below));
+        assert!((below - top).abs() <= near, "{below}, {top}");
+        let end = pieces.begin() + (1 << pieces.domain_bits());
+        let outside = value(pieces, end);
+        assert!(outside.abs() <= near, "{outside}");
+        for x in [end + 1, end + width, 8 * end.abs(), pieces.begin() - 1, pieces.begin() + width] {
+            assert_eq!(value(pieces, x), outside, "{x}");
+        }
+        // Lines meet: nowhere do they jump by more than the steepest falls.
+        let steepest = pieces.slopes.iter().map(|s| s.abs()).max().unwrap() as f64;
+        let steepest = steepest / f64::from(pieces.shift).exp2();
+        for border in (3..=pieces.offsets.len() as i64).map(|piece| pieces.begin() + piece * width) {
+            let jump = (value(pieces, border) - value(pieces, border - 1)).abs();
+            assert!(jump <= steepest, "{border}: {jump}, {steepest}");
+        }
+    }
+
+    /// Coarse lines of 20 bits: as near as is asked for, but never farther than a 160th, where t is; and no more pieces, 64 at most from six bits on.
+    #[test]
+    fn a_coarse_decay_is_near_enough() {
+        let (bits, one) = (20, f64::from(1 << 16));
+        for (largest, part) in [(8.0f64, 1.0), (60.0, 1.0), (60.0, 0.9), (60.0, 0.7), (60.0, 0.51)] {
+            let input = part * (one / largest).log2().floor().exp2();
+            let scales = [input, one];
+            let known = Known { bits, scales: Some((&scales[..1], one)), ..Known::default() };
+            let fine = pieces_of(&Decay::fitted(&known).unwrap().0, bits).offsets.len();
+            for coarse in 1..=8 {
+                let (op, error) = Decay::fitted(&Known { coarse, ..known }).unwrap();
+                let pieces = pieces_of(&op, bits);
+                let most = (5.0 * f64::from(1 << coarse)).min(one / 160.0).max(one / 4096.0);
+                let count = pieces.offsets.len();
+                let few = if coarse < 6 { fine } else { 64 };
+                assert!(error <= most && count <= few, "{coarse}: {count} of {fine}");
+                let (first, last) = ((-7.25 * input).ceil() as i64, ((largest - 7.25) * input) as i64);
+                let off = |x: i64| (value(&pieces, x) - (-(x as f64 / input + 7.25)).exp() * one).abs();
+                let worst = (first..=last).step_by(7).map(off).fold(0.0, f64::max);
+                println!("up to {largest}, {part}, 2^{coarse}: {}, {worst:.1} of {most:.1}", op.describe());
+                assert!(worst <= error * 1.02 + 0.05, "up to {largest}, {coarse}: {worst}, {error}");
+                level_outside(&pieces, (-7.25 * input).floor() as i64, 2.0 * most);
             }
         }
     }
 
-    /// Coarse lines of 20 bits: as near as is asked for, but never farther than 2^-9.6, where t is; and fewer pieces.
+    /// Weights that a softmax makes of the coarsest lines, of 197 values: how much of all weight is at a wrong place. Where all values are alike
+    /// next to nothing is; where one is far above all others, whose weights are then a few steps each, some.
     #[test]
-    fn a_coarse_decay_is_near_enough() {
-        let (bits, one) = (20, f64::from(1 << 16));
-        for largest in [8.0f64, 60.0] {
-            let input = (one / largest).log2().floor().exp2();
+    fn a_softmax_of_coarse_lines_is_near() {
+        let (bits, one) = (18, f64::from(1 << 13));
+        for input in [512.0, 670.0, 850.0, 1000.0] {
             let scales = [input, one];
-            let known = Known { bits, scales: Some((&scales[..1], one)), ..Known::default() };
-            let fine: Straight = Decay::fitted(&known).unwrap().0.downcast_ref().cloned().unwrap();
-            for coarse in 1..=8 {
-                let (op, error) = Decay::fitted(&Known { coarse, ..known }).unwrap();
-                let lines: &Straight = op.downcast_ref().unwrap();
-                let most = (5.0 * f64::from(1 << coarse)).min(one / 800.0);
-                let [pieces, all] = [lines, &fine].map(|lines| lines.offsets.len());
-                assert!(
-                    error <= most && pieces <= if coarse < 3 { all } else { all / 2 },
-                    "{coarse}: {pieces}"
-                );
-                lines.check(bits).unwrap();
-                let pieces = lines.pieces();
-                let at = |x: i64| pieces.line(x) as f64 / f64::from(pieces.shift).exp2();
-                let (first, last) = ((-7.25 * input) as i64, ((largest - 7.25) * input) as i64);
-                let off = |x: i64| (at(x) - (-(x as f64 / input + 7.25)).exp() * one).abs();
-                let worst = (first..=last).step_by(7).map(off).fold(0.0, f64::max);
-                assert!(worst <= error * 1.02 + 0.05, "up to {largest}, {coarse}: {worst}, {error}");
-            }
+            let known = Known { bits, scales: Some((&scales[..1], one)), coarse: 8, ..Known::default() };
+            let pieces = pieces_of(&Decay::fitted(&known).unwrap().0, bits);
+            let moved = |ts: &[f64]| {
+                let weights = |of: &dyn Fn(f64) -> f64| {
+                    let all: Vec<f64> = ts.iter().map(|&t| of(t)).collect();
+                    let sum: f64 = all.iter().sum();
+                    all.into_iter().map(move |e| e / sum).collect::<Vec<_>>()
+                };
+                let exact = weights(&|t| (-t).exp());
+                let lines = weights(&|t| value(&pieces, ((t - 7.25) * input).round() as i64));
+                exact.iter().zip(&lines).map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0
+            };
+            // The largest, and 196 spread evenly.
+            let spread = |from: f64, to: f64| -> Vec<f64> {
+                let rest = (0..196).map(|i| from + (to - from) * f64::from(i) / 195.0);
+                std::iter::once(0.0).chain(rest).collect()
+            };
+            let far: Vec<f64> =
+                (2..14).map(|i| f64::from(i) / 2.0).map(|t| moved(&spread(t, t + 2.0))).collect();
+            let worst = far.iter().copied().fold(0.0, f64::max);
+            let [flat, wide, masked] =
+                [(0.0, 0.5), (0.0, 6.0), (50.0, 60.0)].map(|(a, b)| moved(&spread(a, b)));
+            println!("{input}: flat {flat:.5}, wide {wide:.5}, far {far:.4?}, beyond all pieces {masked:.5}");
+            assert!(flat < 0.002 && wide < 0.01 && worst < 0.06 && masked < 1e-3, "{input}");
         }
     }
 

@@ -16,7 +16,7 @@
 //! part is the smallest power of two outside of which these lines are within [`MOST_BEYOND`] units of the curve.
 
 use super::function::Function;
-use super::{Curve, Straight};
+use super::{Curve, InPieces, Straight};
 
 /// How far lines may be from the function, in units of the value's last place, where more pieces would help. A rounding of the
 /// value, of less than one guard bit, comes on top.

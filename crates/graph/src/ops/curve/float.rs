@@ -26,8 +26,7 @@ impl Curve {
             let most = MOST * f64::from(known.coarse).exp2();
             let at = |x: f64| between(&self.function, scales, known.bits, x);
             let slope = super::Straight::slope_above(&self.function, scales, known.bits);
-            let sought =
-                Sought { at: &at, bits: known.bits, most, beyond: None, least: f64::NEG_INFINITY, slope };
+            let sought = Sought { at: &at, bits: known.bits, most, slope };
             if let Some(found) = sought.cheapest() {
                 return Some(found);
             }

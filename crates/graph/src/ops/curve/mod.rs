@@ -45,21 +45,28 @@ pub struct Lines<const ON: bool> {
     pub slopes: Vec<i64>,
 }
 
+/// Lines over 2^d integers from `begin` on, and level for all others ([`Beyond::Level`]): of a function that matters on one side of a place only,
+/// as e^(−t) does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Level {
+    /// The lowest piece's lower end.
+    pub begin: i64,
+    /// The pieces from there up.
+    pub lines: Curve,
+}
+
 /// Bits of the widest activations, guard bits included.
 const WIDEST: u32 = *ACTIVATION_BITS.end() + MAX_GUARD_BITS;
 
 /// Bits of a protocol's words, one left for the sum of two.
 const WORD: u32 = 63;
 
-impl<const ON: bool> Lines<ON> {
-    fn pieces(&self) -> Pieces {
-        let Self { low, offset_shift, shift, offsets, slopes } = self.clone();
-        let beyond = if ON { Beyond::Straight } else { Beyond::Repeated };
-        Pieces { low, offset_shift, shift, offsets, slopes, beyond }
-    }
-
+#[cfg(test)]
+impl<const ON: bool> Lines<ON>
+where
+    Self: Numbered,
+{
     /// Of one integer, to the nearest.
-    #[cfg(test)]
     fn nearest_of(&self, x: i64) -> i64 {
         self.pieces().nearest(x)
     }
@@ -73,17 +80,67 @@ impl Numbered for Straight {
     const NUMBER: u32 = 11;
 }
 
-impl<const ON: bool> Operator for Lines<ON>
+impl Numbered for Level {
+    const NUMBER: u32 = 13;
+}
+
+/// An operator that is [`Pieces`] and nothing else.
+trait InPieces: Numbered {
+    /// What it has beside its pieces, in words.
+    const BESIDE: &'static str;
+
+    fn pieces(&self) -> Pieces;
+
+    /// Lets pieces grow with the values, and offsets too. Slopes are of a value by a value.
+    fn grow(&mut self, by: i32) -> Result<(), &'static str>;
+}
+
+impl<const ON: bool> InPieces for Lines<ON>
 where
     Self: Numbered,
 {
+    const BESIDE: &'static str = if ON { " and straight lines" } else { "" };
+
+    fn pieces(&self) -> Pieces {
+        let Self { low, offset_shift, shift, offsets, slopes } = self.clone();
+        let beyond = if ON { Beyond::Straight } else { Beyond::Repeated };
+        Pieces { low, offset_shift, shift, offsets, slopes, beyond }
+    }
+
+    fn grow(&mut self, by: i32) -> Result<(), &'static str> {
+        self.low = self.low.checked_add_signed(by).filter(|low| *low > 0).ok_or("width of a piece")?;
+        self.offset_shift = self.offset_shift.checked_add_signed(by).ok_or("shift of offsets")?;
+        Ok(())
+    }
+}
+
+impl InPieces for Level {
+    const BESIDE: &'static str = ", level outside";
+
+    fn pieces(&self) -> Pieces {
+        Pieces { beyond: Beyond::Level { begin: self.begin }, ..self.lines.pieces() }
+    }
+
+    fn grow(&mut self, by: i32) -> Result<(), &'static str> {
+        self.lines.grow(by)?;
+        let factor = 1i64.checked_shl(by.unsigned_abs()).filter(|factor| *factor > 0);
+        let grown = match (factor, by < 0) {
+            (Some(factor), false) => self.begin.checked_mul(factor),
+            (Some(factor), true) if self.begin % factor == 0 => Some(self.begin / factor),
+            _ => None,
+        };
+        self.begin = grown.ok_or("begin of the pieces")?;
+        Ok(())
+    }
+}
+
+impl<T: InPieces> Operator for T {
     fn name(&self) -> &'static str {
         "Curve"
     }
 
     fn describe(&self) -> String {
-        let on = if ON { " and straight lines" } else { "" };
-        format!("curve in {} pieces{on}", self.offsets.len())
+        format!("curve in {} pieces{}", self.pieces().offsets.len(), T::BESIDE)
     }
 
     fn work(&self) -> Work<'_> {
@@ -94,17 +151,23 @@ where
         let pieces = self.pieces();
         pieces.check().map_err(NodeError::Range)?;
         check((3..=WIDEST).contains(&pieces.domain_bits()), "width of a piece")?;
-        check(self.offset_shift < WORD, "shift of offsets")?;
+        check(pieces.offset_shift < WORD, "shift of offsets")?;
         Ok(inputs[0])
     }
 
     /// The domain is no wider than the values, and narrower where lines go on; and there is room for the lines.
     fn check(&self, activation_bits: u32) -> Result<(), NodeError> {
-        let domain = self.pieces().domain_bits();
-        let widest = if ON { activation_bits - 2 } else { activation_bits };
-        check(domain <= widest && (!ON || domain + 64 >= 2 * activation_bits), "width of a piece")?;
-        check(self.shift + activation_bits <= WORD, "shift")?;
-        check(self.offset_shift < self.shift + activation_bits, "shift of offsets")
+        let pieces = self.pieces();
+        let domain = pieces.domain_bits();
+        let beyond = pieces.beyond != Beyond::Repeated;
+        let widest = if beyond { activation_bits - 2 } else { activation_bits };
+        check(domain <= widest && (!beyond || domain + 64 >= 2 * activation_bits), "width of a piece")?;
+        if let Beyond::Level { begin } = pieces.beyond {
+            let most = 1i64 << (activation_bits - 2);
+            check((-most..most).contains(&begin), "begin of the pieces")?;
+        }
+        check(pieces.shift + activation_bits <= WORD, "shift")?;
+        check(pieces.offset_shift < pieces.shift + activation_bits, "shift of offsets")
     }
 
     fn value_bits(&self, _: u32, activation_bits: u32) -> u32 {
@@ -115,11 +178,8 @@ where
         Value { scale: Scale::Own, sign: Sign::Any, source: Source::SamePlace }
     }
 
-    /// Pieces grow with the values, and so do offsets. Slopes are of a value by a value.
     fn rescale(&mut self, by: i32) -> Result<(), &'static str> {
-        self.low = self.low.checked_add_signed(by).filter(|low| *low > 0).ok_or("width of a piece")?;
-        self.offset_shift = self.offset_shift.checked_add_signed(by).ok_or("shift of offsets")?;
-        Ok(())
+        self.grow(by)
     }
 
     fn effort(&self, _: &[Shape], _: Shape) -> Effort {
@@ -145,10 +205,7 @@ where
     }
 }
 
-impl<const ON: bool> Interactive for Lines<ON>
-where
-    Self: Numbered,
-{
+impl<T: InPieces> Interactive for T {
     fn part(&self) -> Part {
         Part::Activation
     }
