@@ -130,6 +130,11 @@ impl<'a> Values<'a> {
         self.network.activation_bits + self.extra_bits
     }
 
+    /// In how many bits what makes activations makes these: no more than they need, where one ring serves all.
+    fn made_bits(&self, id: NodeId) -> u32 {
+        self.bits[id].min(self.network.activation_bits) + self.extra_bits
+    }
+
     /// In how many bits a nonlinear layer takes its operands.
     fn taken_bits(&self, id: NodeId) -> u32 {
         match interactive(&self.network.nodes[id]).map(|shares| shares.takes) {
@@ -180,7 +185,7 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
         let computed_bits = match node.op.work() {
             Work::Linear(_) => output_bits(planned[id].as_ref(), values.base),
             Work::Interactive(operator) if operator.shares().makes == Makes::Activations => {
-                values.activation_bits()
+                values.made_bits(id)
             }
             // (Where all inputs are free, there is no excess.)
             Work::Input | Work::Local(_) | Work::Interactive(_) if free[id] && computed_excess == 0 => {

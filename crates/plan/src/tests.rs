@@ -1,14 +1,15 @@
 //! Predictions and choices under constants that are made up, so that what must come out is known.
 
 use jaguar_cheetah::RnsRings;
-use jaguar_graph::float::{self, Function, Known};
+use jaguar_graph::float::{self, Function, Known, Primitive};
 use jaguar_graph::network::{
-    Hiding, Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Product, Relu, Relu6, Straight,
-    SumPool, Window,
+    Hiding, Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Product, Rearrange, Relu,
+    Relu6, Straight, SumPool, Window,
 };
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
 use jaguar_linear::plaintext_insecure;
+use jaguar_mpc::Range;
 use jaguar_mpc::cost::{Bin, Drawn, Instances, Noise};
 use jaguar_ring::he::params::Parameters;
 
@@ -862,4 +863,19 @@ fn a_hard_swish_is_cheaper_than_a_product() {
         println!("{what}: {before:.1} of {former:.1}");
         assert!(before <= 0.6 * former, "{what}: {before} of {former}");
     }
+}
+
+/// A curve whose lines say that its values are small makes shares in a ring that is as narrow, and what takes these extends them.
+#[test]
+fn small_values_of_curves_are_made_in_a_narrow_ring() {
+    let product = || Op::new(Product { shift: 8, offsets: [0; 2] });
+    let plan = |op: Op| standard(&behind_a_layer(vec![(op, vec![1]), (product(), vec![1, 2])]));
+    // 256 is the largest value: with a bit above, and a sign.
+    let sigmoid = Function::Of(Primitive::Sigmoid, Box::new(Function::Value));
+    let step = &plan(curve(sigmoid, 256.0)).steps[2];
+    let extension = step.extension.expect("the product takes 24 bits");
+    assert_eq!((step.computed.modulus.bits(), extension.bits, extension.output.bits()), (10, 10, 24));
+    assert_eq!(extension.range, Range::NonNegative);
+    // A SiLU's may be anything.
+    assert_eq!(plan(curve(Function::swish(1.0), 256.0)).steps[2].computed.modulus.bits(), 16);
 }

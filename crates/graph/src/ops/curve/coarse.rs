@@ -27,7 +27,7 @@ use jaguar_mpc::semantics::{Beyond, Pieces};
 use jaguar_mpc::{Cost, CurveParams, Elementwise, Nonlinear};
 
 use super::fit::{At, End, NOT_MISSED, PLACES, TRIED, missed};
-use super::{Curve, InPieces, Level, Lines};
+use super::{Curve, InPieces, Level, Lines, made_bits};
 use crate::network::{self, DEFAULT_GUARD_BITS};
 use crate::ops::operator::Numbered;
 
@@ -203,7 +203,8 @@ fn bytes(pieces: Pieces, bits: u32) -> Option<f64> {
         same @ (Beyond::Repeated | Beyond::Straight) => same,
     };
     let pieces = Pieces { low: pieces.low + by, offset_shift: pieces.offset_shift + by, beyond, ..pieces };
-    let params = CurveParams { bits, out_bits: bits, digit: 4, pieces: Arc::new(pieces) };
+    let out_bits = made_bits(&pieces, bits);
+    let params = CurveParams { bits, out_bits, digit: 4, pieces: Arc::new(pieces) };
     params.check().ok()?;
     Some(weighed(&Elementwise { count: COUNTED, params }.cost()) / COUNTED as f64)
 }

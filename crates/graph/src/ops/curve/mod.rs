@@ -72,6 +72,31 @@ where
     }
 }
 
+/// The least and the largest value that there can be, rounded either way; `None` where a line goes on for ever, or has no sound number.
+fn bounds(pieces: &Pieces) -> Option<[i128; 2]> {
+    pieces.check().ok()?;
+    if pieces.beyond == Beyond::Straight && pieces.tail() != 0 {
+        return None;
+    }
+    // (Both ends of each line: in between there is nothing beyond them.)
+    let lines = pieces.offsets.iter().zip(&pieces.slopes).flat_map(|(&offset, &slope)| {
+        let first = i128::from(offset) << pieces.offset_shift;
+        [first, first + i128::from(slope) * ((1 << pieces.low) - 1)]
+    });
+    let unit = 1i128 << pieces.shift;
+    Some([lines.clone().min()?.div_euclid(unit), -(-lines.max()?).div_euclid(unit)])
+}
+
+/// Of n = `activation_bits`, how many a ring must have for shares of these values, as extensions take them: what is never negative stays below
+/// its half, anything else within a quarter. And the protocol's own ring is wider than the pieces' domain.
+fn made_bits(pieces: &Pieces, activation_bits: u32) -> u32 {
+    let Some([least, most]) = bounds(pieces) else { return activation_bits };
+    let largest = most.max(-least).unsigned_abs();
+    let bits = u128::BITS - largest.leading_zeros() + if least < 0 { 2 } else { 1 };
+    let ring = pieces.domain_bits().max(pieces.offset_shift) + 1;
+    bits.max(ring.saturating_sub(pieces.shift)).clamp(*ACTIVATION_BITS.start(), activation_bits)
+}
+
 impl Numbered for Curve {
     const NUMBER: u32 = 10;
 }
@@ -171,11 +196,14 @@ impl<T: InPieces> Operator for T {
     }
 
     fn value_bits(&self, _: u32, activation_bits: u32) -> u32 {
-        activation_bits
+        made_bits(&self.pieces(), activation_bits)
     }
 
     fn value(&self) -> Value {
-        Value { scale: Scale::Own, sign: Sign::Any, source: Source::SamePlace }
+        // (Lines of nothing are made where scales are not known yet: they say nothing of values.)
+        let never_negative = bounds(&self.pieces()).is_some_and(|[least, most]| least >= 0 && most > 0);
+        let sign = if never_negative { Sign::NonNegative } else { Sign::Any };
+        Value { scale: Scale::Own, sign, source: Source::SamePlace }
     }
 
     fn rescale(&mut self, by: i32) -> Result<(), &'static str> {
@@ -222,10 +250,62 @@ impl<T: InPieces> Interactive for T {
     fn protocol(&self, at: &Place<'_>) -> Arc<dyn Nonlinear> {
         let params = CurveParams {
             bits: at.bits,
-            out_bits: at.bits,
+            out_bits: at.output.bits(),
             digit: at.digit,
             pieces: Arc::new(self.pieces()),
         };
         Arc::new(Elementwise { count: at.count(), params })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::float::{Decay, FloatOperator, Function, Known, Primitive};
+    use crate::network::Op;
+
+    /// All values of 14 bits, and rounded either way: they fit into the ring that their lines ask for, as an extension takes it, and one of a bit less is
+    /// too narrow for some. What is never negative says so.
+    #[test]
+    fn lines_tell_how_wide_their_values_are() {
+        const BITS: u32 = 14;
+        let one = 512.0;
+        let known = Known { bits: BITS, scales: Some((&[one], one)), ..Known::default() };
+        let of = |function: Function| crate::float::Op::from(function).integer(&known).unwrap();
+        let cases: [(&str, Op, Sign, bool); 4] = [
+            ("decay", Decay.integer(&known).unwrap(), Sign::NonNegative, true),
+            ("sigmoid", of(Function::Of(Primitive::Sigmoid, Box::new(Function::Value))), Sign::NonNegative, true),
+            ("tanh", of(Function::Of(Primitive::Tanh, Box::new(Function::Value))), Sign::Any, true),
+            ("swish", of(Function::swish(1.0)), Sign::Any, false),
+        ];
+        for (name, op, sign, narrow) in cases {
+            let (pieces, value) = match (op.downcast_ref::<Curve>(), op.downcast_ref::<Straight>()) {
+                (Some(lines), _) => (lines.pieces(), lines.value()),
+                (_, Some(lines)) => (lines.pieces(), lines.value()),
+                _ => panic!("{name} is no curve"),
+            };
+            let bits = op.value_bits(BITS, BITS);
+            assert_eq!((value.sign, bits < BITS), (sign, narrow), "{name}: {bits} bits");
+            let fits = |y: i64, bits: u32| match sign {
+                Sign::NonNegative => (0..1 << (bits - 1)).contains(&y),
+                Sign::Any | Sign::Inherited => (-(1 << (bits - 2))..1 << (bits - 2)).contains(&y),
+            };
+            let half = 1i64 << (BITS - 1);
+            let values = (-half..half).flat_map(|x| [0, u64::MAX].map(|share| pieces.by_share(x, share)));
+            let values: Vec<i64> = values.collect();
+            if narrow {
+                assert!(values.iter().all(|&y| fits(y, bits)), "{name}: {bits} bits");
+                assert!(values.iter().any(|&y| !fits(y, bits - 1)), "{name}: {bits} bits");
+            }
+        }
+    }
+
+    /// Lines of which nothing is known yet say nothing, and those that are not sound neither.
+    #[test]
+    fn lines_of_nothing_are_as_wide_as_any() {
+        let nothing = Curve { low: 1, offset_shift: 0, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] };
+        assert_eq!(nothing.value().sign, Sign::Any);
+        let unsound = Curve { shift: 0, ..nothing };
+        assert_eq!((unsound.value().sign, unsound.value_bits(16, 16)), (Sign::Any, 16));
     }
 }
