@@ -191,6 +191,11 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
             Work::Input | Work::Local(_) | Work::Interactive(_) if free[id] && computed_excess == 0 => {
                 needed[id]
             }
+            // In the ring that its inputs live in anyway, as far as it is of use.
+            Work::Local(_) if computed_excess == 0 && odd[id].is_none() => {
+                let rings = node.inputs.iter().map(|&i| steps[i].domain.modulus.log2().unwrap_or(compared));
+                rings.fold(needed[id], u32::min).max(compared)
+            }
             Work::Input | Work::Local(_) | Work::Interactive(_) => compared,
         };
         let shift = computed_excess - excess;
@@ -390,6 +395,7 @@ fn odd_moduli(values: &Values<'_>, planned: &[Option<Planned>]) -> Vec<Option<Mo
 fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<Modulus>]) -> Vec<u32> {
     let nodes = &values.network.nodes;
     let free = computed_in_any_ring(values.network);
+    let elements = |id: NodeId| nodes[id].shape.iter().product::<usize>();
     let mut needed = vec![values.base; nodes.len()];
     if let Some(last) = nodes.len().checked_sub(1) {
         needed[last] = values.bits[last].max(values.base);
@@ -407,6 +413,14 @@ fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<M
                 Work::Local(_) if odd[id].is_some() => continue,
                 Work::Local(local) if local.widens => needed[id].max(values.bits[id]),
                 Work::Local(_) if free[id] => needed[id],
+                // What is extended before it is moved is so for all that take it, if there is no more of it.
+                Work::Local(_)
+                    if node.inputs.len() == 1
+                        && elements(input) <= elements(id)
+                        && values.computed_excess[id] == 0 =>
+                {
+                    needed[id].max(compared)
+                }
                 Work::Local(_) => compared,
             };
             needed[input] = needed[input].max(asks);

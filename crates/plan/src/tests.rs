@@ -879,3 +879,29 @@ fn small_values_of_curves_are_made_in_a_narrow_ring() {
     // A SiLU's may be anything.
     assert_eq!(plan(curve(Function::swish(1.0), 256.0)).steps[2].computed.modulus.bits(), 16);
 }
+
+/// What two take in wide rings is extended once, before it is moved; but not before what leaves most of it out.
+#[test]
+fn what_is_moved_is_extended_once() {
+    let sizes = [16, 28, 28];
+    let square = || Op::new(Product { shift: 8, offsets: [0; 2] });
+    let part = Op::new(Rearrange::Slice { start: [0; 3], step: [1; 3] });
+    let mut network = behind_a_layer(vec![
+        (Op::new(Rearrange::Reshape), vec![1]),
+        (square(), vec![1, 1]),
+        (square(), vec![2, 2]),
+        (part, vec![2]),
+    ]);
+    network.nodes[5].shape = [1, 28, 28];
+    network.nodes.push(Node { name: "squared".into(), op: square(), inputs: vec![5, 5], shape: [1, 28, 28] });
+    assert_eq!(network.nodes[2].shape, sizes);
+    let extended = |plan: &Plan| plan.steps.iter().map(|step| step.extension.is_some()).collect::<Vec<_>>();
+    // Node 5 takes its part of what is wide already.
+    assert_eq!(extended(&standard(&network)), [false, true, false, false, false, false, false]);
+    // If nothing else asks for it, the part alone is extended.
+    for node in [3, 4] {
+        network.nodes[node].op = Op::new(Relu { ignored: 0 });
+        network.nodes[node].inputs.truncate(1);
+    }
+    assert_eq!(extended(&standard(&network)), [false, false, false, false, false, true, false]);
+}
