@@ -19,7 +19,7 @@ use thiserror::Error;
 pub use crate::ir::draws::Draws;
 use crate::network::{Model, Network, NodeId, Shape, Weights};
 pub use crate::ops::linear::linear_exact;
-use crate::ops::operator::Operands;
+use crate::ops::operator::{Operands, Sign};
 
 /// Why a reference run cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -46,7 +46,7 @@ pub struct Run {
     /// By node, how many of its elements lie outside the range that [`Network::value_bits`] says. A private run
     /// wraps these around, so it agrees with the reference only if there are none.
     pub overflows: Vec<usize>,
-    /// By node, how many of its elements use the last bit of that range. Nonlinear layers may need that bit.
+    /// By node, how many of its elements use the last bit of that range. Nonlinear layers may need that bit, but of values that are never negative.
     pub tight: Vec<usize>,
 }
 
@@ -162,6 +162,9 @@ fn walk(
     };
     let bits = network.value_bits();
     let overflows: Vec<usize> = values.iter().zip(&bits).map(|(v, &b)| beyond(b, v)).collect();
-    let tight = values.iter().zip(&bits).zip(&overflows).map(|((v, &b), o)| beyond(b - 1, v) - o).collect();
+    let tight = values.iter().zip(&bits).zip(&overflows).zip(&network.nodes).map(|(((v, &b), o), node)| {
+        if node.op.sign() == Sign::NonNegative { 0 } else { beyond(b - 1, v) - o }
+    });
+    let tight = tight.collect();
     Ok(Run { values, overflows, tight })
 }

@@ -27,7 +27,9 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{Excess, Makes, Network, Node, NodeId, Place, Shape, Shares, Sign, Takes, Work};
+use jaguar_graph::network::{
+    Excess, Makes, Network, Node, NodeId, Part, Place, Shape, Shares, Sign, Takes, Work,
+};
 use jaguar_linear::backend::{BackendId, Layers, Planned, Request};
 use jaguar_mpc::share::{Domain, Modulus};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
@@ -185,7 +187,9 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
         let computed_bits = match node.op.work() {
             Work::Linear(_) => output_bits(planned[id].as_ref(), values.base),
             Work::Interactive(operator) if operator.shares().makes == Makes::Activations => {
-                values.made_bits(id)
+                // A curve can make them in any ring up to n bits, which is less than an extension from a narrower one.
+                let asked = needed[id] <= values.activation_bits() && operator.part() == Part::Activation;
+                if asked { needed[id].max(values.made_bits(id)) } else { values.made_bits(id) }
             }
             // (Where all inputs are free, there is no excess.)
             Work::Input | Work::Local(_) | Work::Interactive(_) if free[id] && computed_excess == 0 => {

@@ -186,7 +186,8 @@ fn curves_begin_early_and_repeat_nothing() {
     let cache = Scratch::new("curves");
     let reports = queries(&service, &cache, &inputs(1)[0], 2);
     for report in &reports {
-        assert!(report.online.rounds <= plan.nonlinear_cost().client_rounds, "measured and planned");
+        let (measured, planned) = (report.online.rounds, plan.nonlinear_cost().client_rounds);
+        assert!(measured <= planned, "measured and planned: {measured} and {planned}");
     }
     nothing_repeats(&service, &cache);
 }

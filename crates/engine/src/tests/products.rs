@@ -112,12 +112,12 @@ fn products_take_the_rounds_of_the_plan_and_repeat_nothing() {
     }
     assert_eq!((found, squares), (5, 1));
     let cache = Scratch::new("products");
-    // The extensions of the last two layers, which are multiplied, go alongside each other. The last product but one ends with
-    // the server's message, as its value's extension begins, behind a move. And the result comes with the last product's.
+    // The extensions of the last two layers, which are multiplied, go alongside each other. The last product but one is extended before it is
+    // moved. And the result comes with the last product's.
     let (right, flat) = (plan.steps.len() - 2, plan.steps.len() - 4);
     let alongside = [right, flat].map(|id| plan.steps[id].cost.client_rounds);
-    assert_eq!(alongside, [1, 1]);
-    let rounds = plan.nonlinear_cost().client_rounds - 2;
+    assert_eq!(alongside, [1, 0]);
+    let rounds = plan.nonlinear_cost().client_rounds - 1;
     let reports = queries(&service, &cache, &inputs(1)[0], 2);
     for report in &reports {
         let rows = report.rows.iter().zip(&plan.steps);
