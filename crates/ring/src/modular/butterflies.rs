@@ -17,8 +17,19 @@ impl Roots {
 
 /// [`Ntt::forward_rows`](super::Ntt::forward_rows), butterfly by butterfly; rows of one word are one transform.
 pub(super) fn forward(m: &Modulus, roots: &Roots, width: usize, data: &mut [u64]) {
+    stages_from(m, roots, 1, width, data);
+}
+
+/// [`Ntt::forward_short`](super::Ntt::forward_short), butterfly by butterfly.
+pub(super) fn forward_short(m: &Modulus, roots: &Roots, short: &[u64], out: &mut [u64]) {
+    out.chunks_exact_mut(short.len()).for_each(|block| block.copy_from_slice(short));
+    stages_from(m, roots, out.len() / short.len(), 1, out);
+}
+
+/// The stages from that on which has so many blocks, and the reduction.
+fn stages_from(m: &Modulus, roots: &Roots, mut blocks: usize, width: usize, data: &mut [u64]) {
     let (p, p2) = (m.value, 2 * m.value);
-    let (mut half, mut blocks) = (data.len() / 2, 1);
+    let mut half = data.len() / blocks / 2;
     while half >= width {
         for (i, block) in data.chunks_exact_mut(2 * half).enumerate() {
             let root = roots.of(blocks + i);

@@ -68,6 +68,27 @@ proptest! {
         }
     }
 
+    /// Of a polynomial without higher coefficients, as of one that has zeros there.
+    #[test]
+    fn short_transforms_are_transforms(
+        seed: u64,
+        log_n in 4u32..14,
+        shorter in 0u32..10,
+        bits in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let (n, short) = (1usize << log_n, 1usize << log_n.saturating_sub(shorter).max(4));
+        let scalar = Ntt::new(n, prime(n, bits, seed)).unwrap();
+        let x = residues(&mut Prg::derive(&[9; 32], "kernels", &[seed]), short, scalar.modulus().value());
+        let mut expected = x.clone();
+        expected.resize(n, 0);
+        scalar.forward(&mut expected);
+        for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+            let mut got = vec![7; n];
+            scalar.clone().on(kernel).forward_short(&x, &mut got);
+            prop_assert!(got == expected, "{kernel:?}, {short} of {n}, {bits} bits");
+        }
+    }
+
     #[test]
     fn slices_are_those_of_plain_rust(
         seed: u64,
@@ -86,7 +107,7 @@ proptest! {
         let factor = m.factor(z[0]);
         type Operation<'a> = (&'static str, &'a dyn Fn(Kernel, &mut [u64]), &'a dyn Fn(usize) -> u64);
         let (wide, p) = (u128::from, u128::from(m.value()));
-        let operations: [Operation<'_>; 11] = [
+        let operations: [Operation<'_>; 12] = [
             ("add", &|k, v| slices::add(k, &m, v, &y), &|i| ((wide(x[i]) + wide(y[i])) % p) as u64),
             ("sub", &|k, v| slices::sub(k, &m, v, &y), &|i| ((wide(x[i]) + p - wide(y[i])) % p) as u64),
             ("negate", &|k, v| slices::negate(k, &m, v), &|i| ((p - wide(x[i])) % p) as u64),
@@ -102,6 +123,9 @@ proptest! {
             ("affine of 52 bits", &|k, v| slices::affine(k, &m, v, &narrow, 52, factor, z[1]),
                 &|i| ((wide(narrow[i]) * wide(z[0]) + wide(z[1])) % p) as u64),
             ("reduce", &|k, v| slices::reduce(k, &m, v, &words), &|i| words[i] % m.value()),
+            ("signed_multiples", &|k, v| slices::signed_multiples(k, &m, v, &words, factor), &|i| {
+                (i128::from(words[i] as i64) * i128::from(z[0])).rem_euclid(p as i128) as u64
+            }),
             ("sub_centred", &|k, v| slices::sub_centred(k, &m, v, &last, &other, factor), &|i| {
                 let difference = (i128::from(x[i]) - i128::from(other.centred(last[i]))).rem_euclid(p as i128);
                 (difference as u128 * wide(z[0]) % p) as u64
@@ -195,6 +219,36 @@ proptest! {
             let mut out = vec![7; n];
             slices::permute(kernel, &checked, &plus, &mut out);
             prop_assert!(out == moved, "{kernel:?}, {n}");
+        }
+    }
+
+    /// Also more products than are added up between two reductions.
+    #[test]
+    fn two_sums_of_products_are_those_of_plain_rust(
+        seed: u64,
+        blocks in 1usize..12,
+        count in 0usize..35,
+        bits in prop::sample::select(SIZES.to_vec()),
+    ) {
+        let n = 8 * blocks;
+        let m = Modulus::new(prime(16, bits, seed));
+        let mut prg = Prg::derive(&[10; 32], "kernels", &[seed]);
+        let mut many = || -> Vec<Vec<u64>> { (0..count).map(|_| residues(&mut prg, n, m.value())).collect() };
+        let [x, y, z] = [many(), many(), many()];
+        let before = [0; 2].map(|_| residues(&mut prg, n, m.value()));
+        let p = u128::from(m.value());
+        let exact = |ys: &[Vec<u64>], before: &[u64]| -> Vec<u64> {
+            let product = |i: usize, j: usize| u128::from(x[j][i]) * u128::from(ys[j][i]) % p;
+            let sum = |i: usize| (0..count).map(|j| product(i, j)).sum::<u128>() + u128::from(before[i]);
+            (0..n).map(|i| (sum(i) % p) as u64).collect()
+        };
+        let expected = [exact(&y, &before[0]), exact(&z, &before[1])];
+        for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+            let mut sums = before.clone();
+            let [a, b] = &mut sums;
+            let [x, y, z] = [&x, &y, &z].map(|polys| polys.iter().map(|poly| &poly[..]).collect::<Vec<_>>());
+            slices::add_products(kernel, &m, &x, [&y, &z], [a, b]);
+            prop_assert!(sums == expected, "{kernel:?}, {count} of {n} modulo {}", m.value());
         }
     }
 

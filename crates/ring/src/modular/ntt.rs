@@ -100,6 +100,18 @@ impl Ntt {
         vector::forward(self.kernel, &self.modulus, &self.forward, data);
     }
 
+    /// Coefficients to values, of a polynomial that has coefficients before a power of two of them alone: `short`. The first
+    /// stages add nothing there and are left out. Residues below p in and out.
+    ///
+    /// # Panics
+    /// If `out` is not n long, or `short` no power of two from 16 to n.
+    pub fn forward_short(&self, short: &[u64], out: &mut [u64]) {
+        assert_eq!(out.len(), self.len(), "values of a polynomial");
+        let fits = short.len().is_power_of_two() && (*LENGTHS.start()..=out.len()).contains(&short.len());
+        assert!(fits, "a power of two from 16 to {}, not {} coefficients", out.len(), short.len());
+        vector::forward_short(self.kernel, &self.modulus, &self.forward, short, out);
+    }
+
     /// Values to coefficients, in place. Residues below p in and out.
     ///
     /// # Panics

@@ -137,6 +137,24 @@ pointwise!(
 );
 
 pointwise!(
+    /// `x = y factor`, for any words y, which are signed.
+    signed_multiples, run_signed_multiples, vector_signed_multiples: (y) (factor: Factor)
+    narrow if false,
+    |simd, c| {
+        let _ = x;
+        // 2^63 more than each of them is a word without a sign.
+        let top = simd.splat(1 << 63);
+        let product = simd.mul_factor_lazy(simd.add(y, top), simd.factor(factor), c.p);
+        let offset = simd.splat(m.mul_factor(1 << 63, factor));
+        simd.wrap(simd.sub(simd.reduce(product, c.p), offset), c.p)
+    },
+    scalar |m, x| {
+        let _ = x;
+        m.mul(m.reduce_signed(y as i64), factor.value)
+    }
+);
+
+pointwise!(
     /// `x = y factor + addend`, for words y of at most so many bits.
     affine, run_affine, vector_affine: (y) (bits: u32, factor: Factor, addend: u64)
     narrow if bits <= 52,
@@ -369,6 +387,57 @@ fn moved<S: Field>(simd: S, m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b:
         simd.store(b, total_b);
     }
 }
+
+/// `sums[half] += Σ_j xs[j]·ys[half][j]`, for two sums that have the xs alike.
+///
+/// # Panics
+/// Also if there are not as many ys as xs.
+pub fn add_products(
+    kernel: Kernel,
+    m: &Modulus,
+    xs: &[&[u64]],
+    ys: [&[&[u64]]; 2],
+    [a, b]: [&mut [u64]; 2],
+) {
+    check([a.len(), b.len()]);
+    assert!(ys.iter().all(|ys| ys.len() == xs.len()), "as many factors");
+    assert!(xs.iter().chain(ys[0]).chain(ys[1]).all(|x| x.len() == a.len()), "slices of one length");
+    run_products(kernel, narrow(m), m, xs, ys, a, b);
+}
+
+#[inline(always)]
+fn products<S: Field>(simd: S, m: &Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], a: &mut [u64], b: &mut [u64]) {
+    let c = &simd.constants(m);
+    for (xs, (first, second)) in xs.chunks(S::TERMS).zip(ys[0].chunks(S::TERMS).zip(ys[1].chunks(S::TERMS))) {
+        let outputs = a.chunks_exact_mut(S::LANES).zip(b.chunks_exact_mut(S::LANES));
+        for (i, (a, b)) in outputs.enumerate() {
+            let at = i * S::LANES;
+            let (mut sum_a, mut sum_b) = (simd.no_sum(), simd.no_sum());
+            for (x, (first, second)) in xs.iter().zip(first.iter().zip(second)) {
+                let x = simd.load(&x[at..]);
+                sum_a = simd.add_product(sum_a, x, simd.load(&first[at..]));
+                sum_b = simd.add_product(sum_b, x, simd.load(&second[at..]));
+            }
+            simd.store(a, simd.reduce(simd.add(simd.load(a), simd.residue(sum_a, c)), c.p));
+            simd.store(b, simd.reduce(simd.add(simd.load(b), simd.residue(sum_b, c)), c.p));
+        }
+    }
+}
+
+fn products_words(m: &Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], a: &mut [u64], b: &mut [u64]) {
+    for (half, ys) in [a, b].into_iter().zip(ys) {
+        for (x, y) in xs.iter().zip(ys) {
+            for ((sum, &x), &y) in half.iter_mut().zip(*x).zip(*y) {
+                *sum = m.reduce_product(u128::from(x) * u128::from(y) + u128::from(*sum));
+            }
+        }
+    }
+}
+
+multiversion_wide!(
+    fn run_products(m: &Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], a: &mut [u64], b: &mut [u64]) = products,
+    scalar products_words
+);
 
 fn moved_words(m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) {
     let Moved { sources, digits, keys, plus, start } = *operands;

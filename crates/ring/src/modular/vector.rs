@@ -92,21 +92,32 @@ fn two_stages<S: Field, const BACK: bool>(
 #[inline(always)]
 fn last_stages<S: Field>(simd: S, roots: &Roots, first: usize, block: &mut [u64], c: &Constants<S::W>) {
     for (i, pair) in block.chunks_exact_mut(2 * S::LANES).enumerate() {
-        // The pair is block `at` of its stage.
-        let at = first + i;
         let (x, y) = pair.split_at_mut(S::LANES);
-        let (mut a, mut b) = butterfly(simd, simd.load(x), simd.load(y), root(simd, roots, at), c);
-        let (mut half, mut at) = (S::LANES / 2, 2 * at);
-        while half >= 1 {
-            (a, b) = simd.regroup(half, a, b);
-            (a, b) = butterfly(simd, a, b, lane_roots(simd, roots, at, half), c);
-            half /= 2;
-            at *= 2;
-        }
-        (a, b) = simd.zip_words(simd.reduce_twice(a, c), simd.reduce_twice(b, c));
+        let (a, b) = last_of_pair(simd, roots, first + i, simd.load(x), simd.load(y), c);
         simd.store(x, a);
         simd.store(y, b);
     }
+}
+
+/// The last stages of one pair, which is block `at` of its stage.
+#[inline(always)]
+fn last_of_pair<S: Field>(
+    simd: S,
+    roots: &Roots,
+    at: usize,
+    x: S::W,
+    y: S::W,
+    c: &Constants<S::W>,
+) -> (S::W, S::W) {
+    let (mut a, mut b) = butterfly(simd, x, y, root(simd, roots, at), c);
+    let (mut half, mut at) = (S::LANES / 2, 2 * at);
+    while half >= 1 {
+        (a, b) = simd.regroup(half, a, b);
+        (a, b) = butterfly(simd, a, b, lane_roots(simd, roots, at, half), c);
+        half /= 2;
+        at *= 2;
+    }
+    simd.zip_words(simd.reduce_twice(a, c), simd.reduce_twice(b, c))
 }
 
 /// The inverse of [`last_stages`], without the reduction.
@@ -158,10 +169,22 @@ fn stage<S: Field, const BACK: bool>(
     len: usize,
     c: &Constants<S::W>,
 ) {
-    let blocks = data.len() / len;
+    stage_of::<S, BACK>(simd, roots, data.len() / len, data, len, c);
+}
+
+/// The same of some of the blocks, the first of which has the root `first`.
+#[inline(always)]
+fn stage_of<S: Field, const BACK: bool>(
+    simd: S,
+    roots: &Roots,
+    first: usize,
+    data: &mut [u64],
+    len: usize,
+    c: &Constants<S::W>,
+) {
     for (i, block) in data.chunks_exact_mut(len).enumerate() {
         let (left, right) = block.split_at_mut(len / 2);
-        let root = root(simd, roots, blocks + i);
+        let root = root(simd, roots, first + i);
         for (x, y) in left.chunks_exact_mut(S::LANES).zip(right.chunks_exact_mut(S::LANES)) {
             let (a, b) = (simd.load(x), simd.load(y));
             let (a, b) =
@@ -192,6 +215,40 @@ fn transform<S: Field>(simd: S, m: &Modulus, roots: &Roots, data: &mut [u64]) {
     for (i, block) in data.chunks_exact_mut(len).enumerate() {
         stages(simd, roots, blocks + i, block, pair, c);
         last_stages(simd, roots, (blocks + i) * (len / pair), block, c);
+    }
+}
+
+/// After stages that add nothing, each of the blocks is `short`.
+#[inline(always)]
+fn transform_short<S: Field>(simd: S, m: &Modulus, roots: &Roots, short: &[u64], data: &mut [u64]) {
+    let (n, pair) = (data.len(), 2 * S::LANES);
+    if short.len() == n {
+        data.copy_from_slice(short);
+        return transform(simd, m, roots, data);
+    }
+    let c = &simd.constants(m);
+    let blocks = n / short.len();
+    if short.len() == pair {
+        let (x, y) = (simd.load(short), simd.load(&short[S::LANES..]));
+        for (i, pair) in data.chunks_exact_mut(pair).enumerate() {
+            let (a, b) = last_of_pair(simd, roots, blocks + i, x, y, c);
+            let (x, y) = pair.split_at_mut(S::LANES);
+            simd.store(x, a);
+            simd.store(y, b);
+        }
+        return;
+    }
+    for (i, block) in data.chunks_exact_mut(short.len()).enumerate() {
+        block.copy_from_slice(short);
+        let (mut len, mut first) = (short.len(), blocks + i);
+        if (len / pair).trailing_zeros() % 2 == 1 {
+            stage_of::<S, false>(simd, roots, first, block, len, c);
+            (len, first) = (len / 2, 2 * first);
+        }
+        for (j, block) in block.chunks_exact_mut(len).enumerate() {
+            stages(simd, roots, first + j, block, pair, c);
+            last_stages(simd, roots, (first + j) * (len / pair), block, c);
+        }
     }
 }
 
@@ -296,6 +353,10 @@ multiversion_wide!(
     scalar |m, roots, data| butterflies::forward(m, roots, 1, data)
 );
 multiversion_wide!(
+    fn run_forward_short(m: &Modulus, roots: &Roots, short: &[u64], data: &mut [u64]) = transform_short,
+    scalar butterflies::forward_short
+);
+multiversion_wide!(
     fn run_backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) = transform_back,
     scalar |m, roots, scale, data| butterflies::backward(m, roots, scale, 1, data)
 );
@@ -303,6 +364,11 @@ multiversion_wide!(
 /// [`Ntt::forward`](super::Ntt::forward).
 pub(super) fn forward(kernel: Kernel, m: &Modulus, roots: &Roots, data: &mut [u64]) {
     run_forward(kernel, narrow(m), m, roots, data);
+}
+
+/// [`Ntt::forward_short`](super::Ntt::forward_short).
+pub(super) fn forward_short(kernel: Kernel, m: &Modulus, roots: &Roots, short: &[u64], out: &mut [u64]) {
+    run_forward_short(kernel, narrow(m), m, roots, short, out);
 }
 
 /// [`Ntt::backward`](super::Ntt::backward).
