@@ -193,29 +193,36 @@ proptest! {
         let mut many = || -> Vec<Vec<u64>> { (0..count).map(|_| residues(&mut prg, n, m.value())).collect() };
         let [digits, a, b] = [many(), many(), many()];
         let plus = residues(&mut prg, n, m.value());
+        let before = [0; 2].map(|_| residues(&mut prg, n, m.value()));
         fn refs(polys: &[Vec<u64>]) -> Vec<&[u64]> {
             polys.iter().map(|poly| &poly[..]).collect()
         }
-        let exact = |keys: &[Vec<u64>], plus: &[u64]| -> Vec<u64> {
+        let exact = |keys: &[Vec<u64>], before: &[u64], plus: &[u64]| -> Vec<u64> {
             let p = u128::from(m.value());
             let product = |i: usize, j: usize| u128::from(digits[j][sources[i] as usize]) * u128::from(keys[j][i]) % p;
-            (0..n).map(|i| ((0..count).map(|j| product(i, j)).sum::<u128>() + u128::from(plus[i])) % p)
+            let added = |i: usize| u128::from(before[i]) + u128::from(plus[i]);
+            (0..n).map(|i| ((0..count).map(|j| product(i, j)).sum::<u128>() + added(i)) % p)
                 .map(|sum| sum as u64).collect()
         };
         let checked = Sources::new(sources.clone());
         let moved: Vec<u64> = sources.iter().map(|&source| plus[source as usize]).collect();
-        let expected = [exact(&a, &vec![0; n]), exact(&b, &moved)];
+        let zeros = vec![0; n];
+        let expected = [exact(&a, &before[0], &zeros), exact(&b, &before[1], &moved)];
+        let alone = [exact(&a, &zeros, &zeros), exact(&b, &zeros, &moved)];
         for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
-            let mut sums = [vec![7; n], vec![7; n]];
+            let mut sums = before.clone();
             let [to_a, to_b] = &mut sums;
             let keys = [&refs(&a)[..], &refs(&b)[..]];
             // In two parts.
             let cut = seed as usize / 7 % (n / 8 + 1) * 8;
             let ((low_a, high_a), (low_b, high_b)) = (to_a.split_at_mut(cut), to_b.split_at_mut(cut));
             for (start, part) in [(0, [low_a, low_b]), (cut, [high_a, high_b])] {
-                slices::moved_products(kernel, &m, &checked, &refs(&digits), keys, &plus, start, part);
+                slices::add_moved_products(kernel, &m, &checked, &refs(&digits), keys, &plus, start, part);
             }
             prop_assert!(sums == expected, "{kernel:?}, {n} {}", m.value());
+            let [to_a, to_b] = &mut sums;
+            slices::moved_products(kernel, &m, &checked, &refs(&digits), keys, &plus, 0, [to_a, to_b]);
+            prop_assert!(sums == alone, "{kernel:?}, {n} {}", m.value());
             let mut out = vec![7; n];
             slices::permute(kernel, &checked, &plus, &mut out);
             prop_assert!(out == moved, "{kernel:?}, {n}");
@@ -243,12 +250,20 @@ proptest! {
             (0..n).map(|i| (sum(i) % p) as u64).collect()
         };
         let expected = [exact(&y, &before[0]), exact(&z, &before[1])];
+        let [sum, difference] = [before[0].clone(), before[1].clone()];
+        let w = residues(&mut prg, n, m.value());
+        let products: Vec<u64> = difference.iter().zip(&w).map(|(&y, &w)| (u128::from(y) * u128::from(w) % p) as u64).collect();
+        let added: Vec<u64> = sum.iter().zip(&products).map(|(x, y)| (x + y) % m.value()).collect();
+        let subtracted: Vec<u64> = sum.iter().zip(&products).map(|(x, y)| (x + m.value() - y) % m.value()).collect();
         for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
             let mut sums = before.clone();
             let [a, b] = &mut sums;
             let [x, y, z] = [&x, &y, &z].map(|polys| polys.iter().map(|poly| &poly[..]).collect::<Vec<_>>());
             slices::add_products(kernel, &m, &x, [&y, &z], [a, b]);
             prop_assert!(sums == expected, "{kernel:?}, {count} of {n} modulo {}", m.value());
+            let [mut x, mut y] = [sum.clone(), difference.clone()];
+            slices::sum_and_difference(kernel, &m, &mut x, &mut y, &w);
+            prop_assert!(x == added && y == subtracted, "{kernel:?}, {n} modulo {}", m.value());
         }
     }
 

@@ -339,6 +339,26 @@ pub fn moved_products(
     keys: [&[&[u64]]; 2],
     plus: &[u64],
     start: usize,
+    [a, b]: [&mut [u64]; 2],
+) {
+    a.fill(0);
+    b.fill(0);
+    add_moved_products(kernel, m, sources, digits, keys, plus, start, [a, b]);
+}
+
+/// The same, added to `sums`.
+///
+/// # Panics
+/// As [`moved_products`].
+#[allow(clippy::too_many_arguments)]
+pub fn add_moved_products(
+    kernel: Kernel,
+    m: &Modulus,
+    sources: &Sources,
+    digits: &[&[u64]],
+    keys: [&[&[u64]]; 2],
+    plus: &[u64],
+    start: usize,
     sums: [&mut [u64]; 2],
 ) {
     let ([a, b], sources) = (sums, sources.places());
@@ -354,7 +374,7 @@ pub fn moved_products(
     run_moved(kernel, narrow(m), m, &moved, a, b);
 }
 
-/// What [`moved_products`] reads.
+/// What [`add_moved_products`] reads.
 struct Moved<'a> {
     sources: &'a [u32],
     digits: &'a [&'a [u64]],
@@ -371,7 +391,8 @@ fn moved<S: Field>(simd: S, m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b:
     let outputs = a.chunks_exact_mut(S::LANES).zip(b.chunks_exact_mut(S::LANES));
     for ((i, (a, b)), sources) in outputs.enumerate().zip(sources.chunks_exact(S::LANES)) {
         let at = start + i * S::LANES;
-        let (mut total_a, mut total_b) = (simd.splat(0), simd.permute(plus, sources));
+        let (mut total_a, plus) = (simd.load(a), simd.permute(plus, sources));
+        let mut total_b = simd.reduce(simd.add(simd.load(b), plus), c.p);
         let groups = digits.chunks(S::TERMS).zip(keys[0].chunks(S::TERMS).zip(keys[1].chunks(S::TERMS)));
         for (digits, (keys_a, keys_b)) in groups {
             let (mut sum_a, mut sum_b) = (simd.no_sum(), simd.no_sum());
@@ -388,17 +409,40 @@ fn moved<S: Field>(simd: S, m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b:
     }
 }
 
+/// `(x, y) = (x + y w, x - y w)`.
+pub fn sum_and_difference(kernel: Kernel, m: &Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) {
+    check([x.len(), y.len(), w.len()]);
+    run_both(kernel, narrow(m), m, x, y, w);
+}
+
+#[inline(always)]
+fn both<S: Field>(simd: S, m: &Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) {
+    let c = &simd.constants(m);
+    let words = x.chunks_exact_mut(S::LANES).zip(y.chunks_exact_mut(S::LANES));
+    for ((x, y), w) in words.zip(w.chunks_exact(S::LANES)) {
+        let (a, b) = (simd.load(x), simd.product(simd.load(y), simd.load(w), c));
+        simd.store(x, simd.reduce(simd.add(a, b), c.p));
+        simd.store(y, simd.wrap(simd.sub(a, b), c.p));
+    }
+}
+
+fn both_words(m: &Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) {
+    for ((x, y), &w) in x.iter_mut().zip(y).zip(w) {
+        let (a, b) = (*x, m.mul(*y, w));
+        (*x, *y) = (m.add(a, b), m.sub(a, b));
+    }
+}
+
+multiversion_wide!(
+    fn run_both(m: &Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) = both,
+    scalar both_words
+);
+
 /// `sums[half] += Σ_j xs[j]·ys[half][j]`, for two sums that have the xs alike.
 ///
 /// # Panics
 /// Also if there are not as many ys as xs.
-pub fn add_products(
-    kernel: Kernel,
-    m: &Modulus,
-    xs: &[&[u64]],
-    ys: [&[&[u64]]; 2],
-    [a, b]: [&mut [u64]; 2],
-) {
+pub fn add_products(kernel: Kernel, m: &Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], [a, b]: [&mut [u64]; 2]) {
     check([a.len(), b.len()]);
     assert!(ys.iter().all(|ys| ys.len() == xs.len()), "as many factors");
     assert!(xs.iter().chain(ys[0]).chain(ys[1]).all(|x| x.len() == a.len()), "slices of one length");
@@ -441,8 +485,7 @@ multiversion_wide!(
 
 fn moved_words(m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) {
     let Moved { sources, digits, keys, plus, start } = *operands;
-    a.fill(0);
-    b.iter_mut().zip(sources).for_each(|(b, &source)| *b = plus[source as usize]);
+    b.iter_mut().zip(sources).for_each(|(b, &source)| *b = m.add(*b, plus[source as usize]));
     for (half, keys) in [a, b].into_iter().zip(keys) {
         for (digit, key) in digits.iter().zip(keys) {
             for ((sum, &source), &y) in half.iter_mut().zip(sources).zip(&key[start..]) {

@@ -1,5 +1,6 @@
 //! Ciphertexts.
 
+use crate::modular::slices;
 use crate::prg::Prg;
 
 use super::{Coefficients, Poly, Representation, Ring, Values};
@@ -72,6 +73,32 @@ impl Ciphertext<Values> {
     pub fn multiply_add(&mut self, ring: &Ring, x: &Self, w: &Poly<Values>) {
         ring.multiply_add(&mut self.a, &x.a, w);
         ring.multiply_add(&mut self.b, &x.b, w);
+    }
+
+    /// Adds `other` times w, and makes `other` the difference: `(x + w·y, x − w·y)`.
+    pub fn sum_and_difference(&mut self, ring: &Ring, other: &mut Self, w: &Poly<Values>) {
+        for (x, y) in [(&mut self.a, &mut other.a), (&mut self.b, &mut other.b)] {
+            for (((m, x), (_, y)), w) in ring.limbs_mut(x).zip(ring.limbs_mut(y)).zip(ring.limbs_of(w)) {
+                slices::sum_and_difference(ring.kernel(), m, x, y, w);
+            }
+        }
+    }
+
+    /// Adds the products of ciphertexts with polynomials, known and transformed: each sum is reduced once.
+    ///
+    /// # Panics
+    /// If there are not as many of both.
+    pub fn add_products(&mut self, ring: &Ring, xs: &[Self], ws: &[Poly<Values>]) {
+        xs.iter().flat_map(|x| [&x.a, &x.b]).chain(ws).for_each(|poly| ring.check(poly));
+        let halves = ring.limbs_mut(&mut self.a).zip(ring.limbs_mut(&mut self.b));
+        for (limb, ((m, a), (_, b))) in halves.enumerate() {
+            let ws: Vec<&[u64]> = ws.iter().map(|w| ring.limb_of(w, limb)).collect();
+            let [xs_a, xs_b]: [Vec<&[u64]>; 2] = [
+                xs.iter().map(|x| ring.limb_of(&x.a, limb)).collect(),
+                xs.iter().map(|x| ring.limb_of(&x.b, limb)).collect(),
+            ];
+            slices::add_products(ring.kernel(), m, &ws, [&xs_a, &xs_b], [a, b]);
+        }
     }
 
     /// Transforms back.

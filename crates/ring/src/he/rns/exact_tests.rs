@@ -208,6 +208,18 @@ proptest! {
                 let off = exact.phase(&s, &switched).iter().zip(&exact.phase(&s, &digits_first))
                     .map(|(x, y)| centred(&(x - y), &exact.q).magnitude().bits()).max().unwrap();
                 prop_assert!(off <= u64::from(digit_bits) + 16, "{off} bits apart");
+                // A rounded key: of what a is to the nearest multiple of the last prime, without that prime.
+                let key = GaloisKey::rounded(&secret, element, digit_bits, &mut Prg::derive(&[9; 32], "rounded", &[random_seed]));
+                let gadget = moved_back(&exact, &parts(&ring, key.switching_key()), element, N);
+                let (last, others) = ring.primes().split_last().expect("several primes");
+                let quotient = all(&expected[0], |a| nearest(a, &big(*last)));
+                let rounded = exact.switch(others, digit_bits, &gadget, &[quotient, expected[1].clone()]);
+                let rounded = exact.both(&rounded, |half| exact.reduced(moved(half, element).into_iter()));
+                prop_assert_eq!(&pair(&ring, &at.apply(&ring, &key)), &rounded);
+                let off = exact.phase(&s, &rounded).iter().zip(&exact.phase(&s, &digits_first))
+                    .map(|(x, y)| centred(&(x - y), &exact.q).magnitude().bits()).max().unwrap();
+                let most = u64::from(digit_bits.max(u64::BITS - last.leading_zeros())) + 16;
+                prop_assert!(off <= most, "{off} bits apart, {most} allowed");
                 (at, expected) = (alone, digits_first);
             }
 

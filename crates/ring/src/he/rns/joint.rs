@@ -13,10 +13,10 @@
 
 use crate::modular::slices::{self, Sources};
 use crate::prg::Prg;
-use zeroize::Zeroizing;
 
 use super::ciphertext::expand;
 use super::keys::{check_digits, decompose_limb, digits_in, gadget, noise, seed, ternary};
+use super::ring::Residues;
 use super::{Ciphertext, Coefficients, Poly, Representation, Ring, SecretKey, Values};
 
 /// k ciphertexts, number j under secret j: the phase is `b[j] + a·s_j`.
@@ -210,7 +210,7 @@ impl JointKeys {
         let own = smaller(ring);
         let each = digits_in(&own, self.digit_bits);
         let parts: Vec<&JointCiphertext<Values>> = self.parts[..count].iter().flatten().collect();
-        let mut digits = Zeroizing::new(vec![0; parts.len() * n]);
+        let mut digits = Residues(vec![0; parts.len() * n]);
         let (stay, zero) = (Sources::new((0..n as u32).collect()), vec![0; n]);
         // The common half, the others, and one that is not used if they are odd.
         let mut sums: Vec<Poly<Values>> = (0..(count + 1).next_multiple_of(2)).map(|_| ring.zero()).collect();
@@ -230,7 +230,7 @@ impl JointKeys {
                 let [x, y] = sums else { unreachable!("chunks of two") };
                 let mut limbs = ring.limbs_mut(x).zip(ring.limbs_mut(y));
                 let ((m, x), (_, y)) = limbs.nth(limb).expect("a limb of the ring");
-                slices::moved_products(ring.kernel(), m, &stay, &digits, keys, &zero, 0, [x, y]);
+                slices::add_moved_products(ring.kernel(), m, &stay, &digits, keys, &zero, 0, [x, y]);
             }
         }
         let mut sums = sums.into_iter().map(|sum| ring.drop_prime(&ring.to_coefficients(sum)));

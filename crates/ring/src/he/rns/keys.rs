@@ -6,6 +6,7 @@ use crate::product::{Multiplier, SmallNtt};
 use crate::sample::{self, SmallPoly};
 use zeroize::Zeroizing;
 
+use super::ring::Residues;
 use super::{Automorphism, Ciphertext, Coefficients, PlainModulus, Poly, Ring, SeededCiphertext, Values};
 
 /// A ternary secret: neither copied, printed nor stored. It serves its ring and those with fewer of its primes.
@@ -178,8 +179,14 @@ fn magnitudes_vt(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<f64> {
 /// With w bits a digit, the key's part for digit j of limb i is an encryption under s of `2^(wj)·g_i·s'`, where `g_i` is 1
 /// modulo prime i and 0 modulo the others. Digits lie in `-2^(w-1)..2^(w-1)`, so that `a = Σ d_ij·2^(wj)·g_i` is a sum of
 /// small multiples.
+///
+/// A *rounded* key is for a that is a multiple of the last prime P, or nearly: `round(a/P)` has digits, modulo one prime less,
+/// and parts encrypt P times as much. What a is rounded by meets s', and adds noise of h·P²/12; with digits of half a prime it
+/// is nearly all that there is.
 pub struct SwitchingKey {
     digit_bits: u32,
+    /// Whether a is rounded to a multiple of the last prime.
+    rounded: bool,
     seed: [u8; 32],
     /// One ciphertext for each digit of each limb.
     parts: Vec<Ciphertext<Values>>,
@@ -193,6 +200,29 @@ fn digits_of(bits: u32, digit_bits: u32) -> usize {
 /// Digits of all limbs.
 pub(super) fn digits_in(ring: &Ring, digit_bits: u32) -> usize {
     ring.moduli().map(|m| digits_of(m.bits(), digit_bits)).sum()
+}
+
+/// What key switches write to, so that many of them take memory once.
+#[derive(Default)]
+pub struct Room(Option<Residues>);
+
+impl Room {
+    /// So many words, of any value.
+    fn words(&mut self, count: usize) -> &mut [u64] {
+        if self.0.as_ref().is_none_or(|words| words.len() < count) {
+            self.0 = Some(Residues(vec![0; count]));
+        }
+        self.0.as_mut().map_or(&mut [], |words| &mut words[..count])
+    }
+}
+
+/// The ring of what has digits, in a rounded key or another, and what parts are multiplied by.
+fn in_digits(ring: &Ring, rounded: bool) -> (Ring, u64) {
+    match ring.smaller() {
+        Some(smaller) if rounded => (smaller, ring.primes()[ring.limbs() - 1]),
+        None if rounded => panic!("a ring of at least two primes"),
+        _ => (ring.clone(), 1),
+    }
 }
 
 /// `x += times·2^(wj)·g_i·s`, of digit j of limb i.
@@ -223,19 +253,32 @@ impl SwitchingKey {
     /// # Panics
     /// If `digit_bits` is not in `2..=60`.
     pub fn new(from: &Poly<Values>, to: &SecretKey, digit_bits: u32, prg: &mut Prg) -> Self {
+        Self::of_kind(from, to, digit_bits, false, prg)
+    }
+
+    /// The same for a halves that are rounded to multiples of the last prime.
+    ///
+    /// # Panics
+    /// Also if there is only one prime.
+    pub fn rounded(from: &Poly<Values>, to: &SecretKey, digit_bits: u32, prg: &mut Prg) -> Self {
+        Self::of_kind(from, to, digit_bits, true, prg)
+    }
+
+    fn of_kind(from: &Poly<Values>, to: &SecretKey, digit_bits: u32, rounded: bool, prg: &mut Prg) -> Self {
         check_digits(digit_bits);
         let (ring, seed) = (&to.ring, seed(prg));
+        let (own, times) = in_digits(ring, rounded);
         let mut parts = Vec::new();
-        for (limb, modulus) in ring.moduli().enumerate() {
+        for (limb, modulus) in own.moduli().enumerate() {
             for digit in 0..digits_of(modulus.bits(), digit_bits) {
                 let mut x = ring.to_values(noise(ring, prg));
-                gadget(ring, &mut x, from, limb, digit, digit_bits, 1);
+                gadget(ring, &mut x, from, limb, digit, digit_bits, times);
                 let a = Self::a(ring, &seed, parts.len());
                 let b = to.hide(ring, &a, x);
                 parts.push(Ciphertext { a, b });
             }
         }
-        Self { digit_bits, seed, parts }
+        Self { digit_bits, rounded, seed, parts }
     }
 
     /// The a half of part `index`.
@@ -248,11 +291,24 @@ impl SwitchingKey {
     /// # Panics
     /// If there are not as many as there are digits in `ring`.
     pub fn from_parts(ring: &Ring, digit_bits: u32, seed: [u8; 32], b: Vec<Poly<Values>>) -> Self {
+        Self::of_parts(ring, digit_bits, false, seed, b)
+    }
+
+    /// The same of a key for a halves that are rounded to multiples of the last prime of `ring`.
+    ///
+    /// # Panics
+    /// If there are not as many as there are digits in `ring` without that prime.
+    pub fn from_rounded_parts(ring: &Ring, digit_bits: u32, seed: [u8; 32], b: Vec<Poly<Values>>) -> Self {
+        Self::of_parts(ring, digit_bits, true, seed, b)
+    }
+
+    fn of_parts(ring: &Ring, digit_bits: u32, rounded: bool, seed: [u8; 32], b: Vec<Poly<Values>>) -> Self {
         check_digits(digit_bits);
-        assert_eq!(b.len(), digits_in(ring, digit_bits), "a part for each digit");
+        let (own, _) = in_digits(ring, rounded);
+        assert_eq!(b.len(), digits_in(&own, digit_bits), "a part for each digit");
         let parts = b.into_iter().enumerate();
         let parts = parts.map(|(i, b)| Ciphertext { a: Self::a(ring, &seed, i), b }).collect();
-        Self { digit_bits, seed, parts }
+        Self { digit_bits, rounded, seed, parts }
     }
 
     /// What is sent: the seed and the b halves.
@@ -273,41 +329,40 @@ impl SwitchingKey {
 
     /// How many digits a polynomial of `ring` has.
     pub fn digits(&self, ring: &Ring) -> usize {
-        digits_in(ring, self.digit_bits)
+        digits_in(&in_digits(ring, self.rounded).0, self.digit_bits)
     }
 
-    /// A ciphertext (a, b) under s', moved to `sources`, as one under s. No more than one limb's digits are in memory.
-    pub(super) fn switch(
+    /// Whether a halves are rounded to multiples of the last prime.
+    pub(super) fn is_rounded(&self) -> bool {
+        self.rounded
+    }
+
+    /// Adds a ciphertext (a, b) under s', moved to `sources`, as one under s. No more than one limb's digits are in memory.
+    pub(super) fn add_switched(
         &self,
         ring: &Ring,
-        a: &Poly<Coefficients>,
+        mut a: Poly<Coefficients>,
         b: &Poly<Values>,
         sources: &Sources,
-    ) -> Ciphertext<Values> {
-        let mut digits = Zeroizing::new(vec![0; self.digits(ring) * ring.n()]);
-        self.limb_by_limb(ring, b, |limb, b, out| {
-            decompose_limb(ring, ring, a, self.digit_bits, limb, digits.chunks_exact_mut(ring.n()));
-            let digits: Vec<&[u64]> = digits.chunks_exact(ring.n()).collect();
-            self.apply_limb(ring, limb, &digits, b, sources, 0, out);
-        })
-    }
-
-    /// Makes both halves, `of` each limb with that of b.
-    fn limb_by_limb(
-        &self,
-        ring: &Ring,
-        b: &Poly<Values>,
-        mut of: impl FnMut(usize, &[u64], [&mut [u64]; 2]),
-    ) -> Ciphertext<Values> {
-        let mut out = Ciphertext { a: ring.zero(), b: ring.zero() };
-        let halves = ring.limbs_mut(&mut out.a).zip(ring.limbs_mut(&mut out.b));
-        for (limb, (((_, out_a), (_, out_b)), b)) in halves.zip(ring.limbs_of(b)).enumerate() {
-            of(limb, b, [out_a, out_b]);
+        sum: &mut Ciphertext<Values>,
+        room: &mut Room,
+    ) {
+        if self.rounded {
+            // (P is the last prime of the ring that the key is of.)
+            ring.check(&self.parts[0].a);
+            ring.divide_by_last(&mut a);
         }
-        out
+        let (own, _) = in_digits(ring, self.rounded);
+        let digits = room.words(self.digits(ring) * ring.n());
+        let halves = ring.limbs_mut(&mut sum.a).zip(ring.limbs_mut(&mut sum.b));
+        for (limb, (((_, sum_a), (_, sum_b)), b)) in halves.zip(ring.limbs_of(b)).enumerate() {
+            decompose_limb(ring, &own, &a, self.digit_bits, limb, digits.chunks_exact_mut(ring.n()));
+            let digits: Vec<&[u64]> = digits.chunks_exact(ring.n()).collect();
+            self.apply_limb(ring, limb, &digits, b, sources, 0, [sum_a, sum_b]);
+        }
     }
 
-    /// The words from `start` on of one limb of both halves.
+    /// Adds to the words from `start` on of one limb of both halves.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn apply_limb(
         &self,
@@ -317,7 +372,7 @@ impl SwitchingKey {
         b: &[u64],
         sources: &Sources,
         start: usize,
-        out: [&mut [u64]; 2],
+        sums: [&mut [u64]; 2],
     ) {
         assert!(digits.len() <= self.parts.len(), "a key of a ring with fewer digits");
         let parts = &self.parts[..digits.len()];
@@ -325,7 +380,7 @@ impl SwitchingKey {
         let keys_b: Vec<&[u64]> = parts.iter().map(|part| ring.limb_of(&part.b, limb)).collect();
         let keys = [&keys_a[..], &keys_b[..]];
         let modulus = ring.ntt(limb).modulus();
-        slices::moved_products(ring.kernel(), modulus, sources, digits, keys, b, start, out);
+        slices::add_moved_products(ring.kernel(), modulus, sources, digits, keys, b, start, sums);
     }
 }
 
@@ -376,6 +431,16 @@ impl GaloisKey {
         let automorphism = secret.ring.automorphism(element);
         let moved = automorphism.apply(&secret.ring, &secret.s);
         Self { automorphism, key: SwitchingKey::new(&moved, secret, digit_bits, prg) }
+    }
+
+    /// The same for a halves that are rounded to multiples of the last prime ([`SwitchingKey`]).
+    ///
+    /// # Panics
+    /// Also if there is only one prime.
+    pub fn rounded(secret: &SecretKey, element: usize, digit_bits: u32, prg: &mut Prg) -> Self {
+        let automorphism = secret.ring.automorphism(element);
+        let moved = automorphism.apply(&secret.ring, &secret.s);
+        Self { automorphism, key: SwitchingKey::rounded(&moved, secret, digit_bits, prg) }
     }
 
     /// The key of an automorphism whose switching key a peer sent.

@@ -28,6 +28,7 @@
 //! | sum of independent ciphertexts | sum | `+` |
 //! | product with w | times ‖w‖² | [`multiply`](Noise::multiply) |
 //! | key switching, D digits of base B | + D·N·σ²·B²/12 | [`of_digits`](Noise::of_digits) |
+//! | the same with a rounded key, last prime p | also + h·p²/12 | [`of_rounded_key`](Noise::of_rounded_key) |
 //! | the lowest k bits of b rounded off | + 4^k/12, + 1/6 | [`rounded`](Noise::rounded) |
 //! | a prime p dropped | / p², + (1 + h)/12 | [`divide`](Noise::divide) |
 //!
@@ -51,10 +52,10 @@ pub use batch::{Batch, rotation, row_swap};
 pub use ciphertext::{Ciphertext, SeededCiphertext};
 pub use drawn::{DrawnCiphertext, DrawnMessages};
 pub use joint::{JointCiphertext, JointKeys};
-pub use keys::{GaloisKey, RoundedSecret, SecretKey, SwitchingKey};
+pub use keys::{GaloisKey, Room, RoundedSecret, SecretKey, SwitchingKey};
 pub use noise::Noise;
 pub use plain::PlainModulus;
-pub use ring::{Automorphism, Coefficients, Poly, Representation, Ring, Values};
+pub use ring::{Automorphism, Coefficients, Poly, Representation, Ring, Scalar, Values};
 pub use subring::{Subring, SubringFactors};
 pub use switching::Hoisted;
 

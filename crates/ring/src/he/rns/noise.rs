@@ -52,6 +52,11 @@ impl Noise {
         Self { variance: digits as f64 * n as f64 * FRESH * base * base * ROUNDING }
     }
 
+    /// What a rounded key adds besides ([`SwitchingKey`](super::SwitchingKey)), in a ring of length `n` whose last prime is `p`.
+    pub fn of_rounded_key(n: usize, p: u64) -> Self {
+        Self { variance: ROUNDING * weight(n) * (p as f64).powi(2) }
+    }
+
     /// After a division by `p` in a ring of length `n`, with rounding.
     #[must_use]
     pub fn divide(self, n: usize, p: u64) -> Self {

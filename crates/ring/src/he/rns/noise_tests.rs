@@ -55,6 +55,11 @@ fn squares(plain: &PlainModulus, poly: &[u64]) -> f64 {
     plain.centred(poly).iter().map(|&c| (c as f64).powi(2)).sum()
 }
 
+/// Digits of a polynomial of this ring.
+fn digits_of(ring: &Ring, digit_bits: u32) -> usize {
+    ring.moduli().map(|m| m.bits().div_ceil(digit_bits) as usize).sum()
+}
+
 /// The noise of each operation, at the ring of a parameter set on record: never above its estimate, and within two bits of
 /// it. Seeds are fixed: what is measured is the same every time. (`--nocapture` shows the table.)
 #[test]
@@ -155,6 +160,12 @@ fn noise_is_what_the_estimates_say() {
             let of_two = of_one + of_key;
             let twice = turned.apply(&ring, &keys[1]);
             m.close("rotation, then exchanged rows", &twice, &m.swapped(&expected), of_two);
+            let key = GaloisKey::rounded(secret, rotation(n, 1), digit_bits, &mut prg);
+            assert_eq!(key.switching_key().digits(&ring), digits_of(&ring.smaller().unwrap(), digit_bits));
+            let of_rounded = Noise::of_digits(n, key.switching_key().digits(&ring), digit_bits)
+                + Noise::of_rounded_key(n, ring.primes()[ring.limbs() - 1]);
+            let turned = x.apply(&ring, &key);
+            m.close("rotation by a rounded key", &turned, &expected, Noise::fresh() + of_rounded);
             let of_times = of_dense + of_key;
             let hoisted = Hoisted::new(&ring, &times, digit_bits).apply(&ring, &keys[0]);
             m.close("hoisted rotation of a product", &hoisted, &m.turned(&of_slots, 1), of_times);
@@ -168,8 +179,8 @@ fn noise_is_what_the_estimates_say() {
         for digit_bits in [18, 35] {
             let keys =
                 JointKeys::new(&ring, &secrets, digit_bits, &mut Prg::derive(&[12; 32], "keys", &[seed]));
-            let digits = own.moduli().map(|m| m.bits().div_ceil(digit_bits) as usize).sum();
-            let of_key = Noise::of_digits(n, digits, digit_bits).multiply(3.0).divide(n, last);
+            let of_key =
+                Noise::of_digits(n, digits_of(&own, digit_bits), digit_bits).multiply(3.0).divide(n, last);
             let of_one = Noise::fresh().divide(n, last);
             let dropped = |c: &Ciphertext<Values>| c.duplicate().into_coefficients(&ring).drop_prime(&ring);
             let joined = keys.join(&ring, fresh[..3].iter().map(dropped).collect());

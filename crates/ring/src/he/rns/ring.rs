@@ -1,6 +1,7 @@
 //! The ring and its elements.
 
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::Kernel;
@@ -9,6 +10,7 @@ use crate::cpu::secret::declassify;
 use crate::modular::slices::{self, Sources};
 use crate::modular::{Factor, Modulus, Ntt};
 use crate::prg::Prg;
+use crate::simd::wipe_on_drop;
 use zeroize::Zeroizing;
 
 use crate::he::params::RnsParameters;
@@ -36,12 +38,34 @@ mod sealed {
 /// A polynomial modulo Q, as residues below each prime: `[limb][N]`. Zeroised on drop, for it may be secret; a copy is made
 /// by name ([`duplicate`](Self::duplicate)).
 pub struct Poly<R: Representation> {
-    residues: Zeroizing<Vec<u64>>,
+    residues: Residues,
     form: PhantomData<R>,
 }
 
+/// Words that are wiped when they are dropped, vector by vector.
+pub(super) struct Residues(pub Vec<u64>);
+
+wipe_on_drop!(Residues.0);
+
+impl Deref for Residues {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+impl DerefMut for Residues {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        &mut self.0
+    }
+}
+
+/// A number modulo Q by which polynomials are multiplied.
+pub struct Scalar(Vec<Factor>);
+
 impl<R: Representation> Poly<R> {
-    pub(super) fn new(residues: Zeroizing<Vec<u64>>) -> Self {
+    fn new(residues: Residues) -> Self {
         Self { residues, form: PhantomData }
     }
 
@@ -52,7 +76,7 @@ impl<R: Representation> Poly<R> {
 
     /// A copy, made on purpose: copies are large.
     pub fn duplicate(&self) -> Self {
-        Self::new(self.residues.clone())
+        Self::new(Residues(self.residues.to_vec()))
     }
 }
 
@@ -197,7 +221,7 @@ impl Ring {
 
     /// The polynomial that is 0.
     pub fn zero<R: Representation>(&self) -> Poly<R> {
-        Poly::new(Zeroizing::new(vec![0; self.words()]))
+        Poly::new(Residues(vec![0; self.words()]))
     }
 
     /// A uniform polynomial out of a stream, public or secret: the same on every machine. How many words of the stream were refused is
@@ -244,11 +268,34 @@ impl Ring {
     /// If there are not N.
     pub fn from_signed<I: Copy + Into<i64>>(&self, coefficients: &[I]) -> Poly<Coefficients> {
         assert_eq!(coefficients.len(), self.n(), "coefficients of a polynomial");
-        let mut poly = self.zero();
+        let word = |&c: &I| -> u64 { Into::<i64>::into(c) as u64 };
+        let words = coefficients.iter().map(word).collect();
+        let (words, mut poly) = (Residues(words), self.zero());
         for (modulus, limb) in self.limbs_mut(&mut poly) {
-            limb.iter_mut().zip(coefficients).for_each(|(r, &c)| *r = modulus.reduce_signed(c.into()));
+            slices::signed_multiples(self.kernel, modulus, limb, &words, modulus.factor(1));
         }
         poly
+    }
+
+    /// 2^-`log2` modulo Q: what makes up for sums over so many automorphisms.
+    pub fn inverse_power(&self, log2: u32) -> Scalar {
+        let inverse = |m: &Modulus| m.factor(m.power_vt(m.value() / 2 + 1, log2.into()));
+        Scalar(self.moduli().map(inverse).collect())
+    }
+
+    /// The values of a polynomial that has these coefficients, times `scalar`, and zeros behind them.
+    ///
+    /// # Panics
+    /// If their number is no power of two from 16 to N, or `out` and `scalar` are of another ring.
+    pub fn short_values_into(&self, coefficients: &[i64], scalar: &Scalar, out: &mut Poly<Values>) {
+        assert_eq!(scalar.0.len(), self.limbs, "a number of this ring");
+        let mut residues = Residues(vec![0; coefficients.len()]);
+        let limbs = self.limbs_mut(out).zip(self.ntts()).zip(&scalar.0);
+        for (((modulus, out), ntt), &factor) in limbs {
+            let words = bytemuck::cast_slice(coefficients);
+            slices::signed_multiples(self.kernel, modulus, &mut residues, words, factor);
+            ntt.forward_short(&residues, out);
+        }
     }
 
     /// Transforms.
@@ -295,9 +342,9 @@ impl Ring {
 
     /// `x *= 2^-log2` modulo Q: what makes up for sums over so many automorphisms.
     pub fn divide_by_power<R: Representation>(&self, x: &mut Poly<R>, log2: u32) {
-        for (m, x) in self.limbs_mut(x) {
-            let inverse = m.inverse(m.power_vt(2, log2.into())).expect("an odd prime");
-            slices::multiply_factor(self.kernel, m, x, m.factor(inverse));
+        let scalar = self.inverse_power(log2);
+        for ((m, x), &factor) in self.limbs_mut(x).zip(&scalar.0) {
+            slices::multiply_factor(self.kernel, m, x, factor);
         }
     }
 
@@ -330,16 +377,30 @@ impl Ring {
     /// Also if there is only one prime.
     pub fn drop_prime(&self, poly: &Poly<Coefficients>) -> Poly<Coefficients> {
         self.check(poly);
-        let smaller = self.smaller().expect("a ring of at least two primes");
+        let words = self.words() - self.n();
+        let (rest, last) = poly.residues.split_at(words);
+        let mut quotient = Residues(rest.to_vec());
+        self.divide(&mut quotient, last);
+        Poly::new(quotient)
+    }
+
+    /// The same in place: what is left is of the ring without the last prime. (Of its residues it has some.)
+    pub(super) fn divide_by_last(&self, poly: &mut Poly<Coefficients>) {
+        self.check(poly);
+        let words = self.words() - self.n();
+        let (rest, last) = poly.residues.split_at_mut(words);
+        self.divide(rest, last);
+    }
+
+    /// `round(x / p)`, of the residues of x modulo the other primes and modulo p.
+    fn divide(&self, rest: &mut [u64], last: &[u64]) {
+        assert!(self.limbs > 1, "a ring of at least two primes");
         let level = &self.tables.levels[self.limbs - 1];
-        let (rest, last) = poly.residues.split_at(smaller.words());
         let p = self.ntts()[self.limbs - 1].modulus();
-        let mut quotient = Poly::new(Zeroizing::new(rest.to_vec()));
         // x - centred(x mod p) is a multiple of p.
-        for ((m, limb), level) in smaller.limbs_mut(&mut quotient).zip(level) {
+        for ((m, limb), level) in self.moduli().zip(rest.chunks_exact_mut(self.n())).zip(level) {
             slices::sub_centred(self.kernel, m, limb, last, p, level.last_inverse);
         }
-        quotient
     }
 
     /// The automorphism `X -> X^element`.

@@ -1,13 +1,20 @@
 //! Ciphertexts turned by keys.
 
 use super::keys::decompose;
-use super::{Ciphertext, GaloisKey, Poly, Ring, Values};
+use super::{Ciphertext, GaloisKey, Poly, Ring, Room, SwitchingKey, Values};
 
 impl Ciphertext<Values> {
     /// The automorphism that `key` is for. For several of one ciphertext, [`Hoisted`] is faster.
     pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Self {
-        let a = ring.to_coefficients(self.a.duplicate());
-        key.key.switch(ring, &a, &self.b, key.automorphism.sources())
+        let mut sum = Self { a: ring.zero(), b: ring.zero() };
+        sum.add_applied(ring, self.duplicate(), key, &mut Room::default());
+        sum
+    }
+
+    /// Adds what the automorphism that `key` is for makes of another ciphertext.
+    pub fn add_applied(&mut self, ring: &Ring, other: Self, key: &GaloisKey, room: &mut Room) {
+        let (a, sources) = (ring.to_coefficients(other.a), key.automorphism.sources());
+        key.key.add_switched(ring, a, &other.b, sources, self, room);
     }
 }
 
@@ -40,7 +47,7 @@ impl Hoisted {
     /// The automorphism that `key` is for.
     ///
     /// # Panics
-    /// If the key has digits of another size.
+    /// If the key has digits of another size, or is a rounded one.
     pub fn apply(&self, ring: &Ring, key: &GaloisKey) -> Ciphertext<Values> {
         let mut all = Self::apply_all(ring, std::slice::from_ref(self), &[key]);
         all.pop().and_then(|mut turned| turned.pop()).expect("one ciphertext, one key")
@@ -52,9 +59,9 @@ impl Hoisted {
     /// # Panics
     /// As `apply`.
     pub fn apply_all(ring: &Ring, ciphertexts: &[Self], keys: &[&GaloisKey]) -> Vec<Vec<Ciphertext<Values>>> {
-        let fits =
-            |key: &&GaloisKey| ciphertexts.iter().all(|c| c.digit_bits == key.switching_key().digit_bits());
-        assert!(keys.iter().all(fits), "a key with digits of another size");
+        let of_digits = |bits: u32| ciphertexts.iter().all(|c| c.digit_bits == bits);
+        let fits = |key: &SwitchingKey| of_digits(key.digit_bits()) && !key.is_rounded();
+        assert!(keys.iter().all(|key| fits(&key.key)), "a key with digits of another size");
         let zero = |_: &&GaloisKey| Ciphertext { a: ring.zero(), b: ring.zero() };
         let mut all: Vec<Vec<Ciphertext<Values>>> =
             ciphertexts.iter().map(|_| keys.iter().map(zero).collect()).collect();
