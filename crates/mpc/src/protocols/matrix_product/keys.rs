@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use jaguar_ring::he::rns::{
-    Ciphertext, GaloisKey, JointKeys, Poly, Ring, RoundedSecret, SecretKey, SwitchingKey, Values,
+    Ciphertext, GaloisKey, JointKeys, Poly, Ring, Room, RoundedSecret, SecretKey, SwitchingKey, Values,
 };
 use jaguar_ring::prg::Prg;
 use jaguar_wire::Channel;
 
-use super::tiling::{DIGITS, Layout, Part, RINGS, SECRETS, SentKeys, Tiling};
+use super::tiling::{DIGITS, Layout, Part, RINGS, RingId, SECRETS, SentKeys, Tiling};
 use super::tools::Tools;
 use crate::error::MpcError;
 
@@ -25,7 +25,7 @@ pub(crate) struct QueryKeys {
 /// The client's, of one ring.
 #[derive(Default)]
 pub(super) struct OfClient {
-    n: usize,
+    ring: RingId,
     /// The first one encrypts.
     pub secrets: Vec<SecretKey>,
     pub rounded: Vec<Arc<RoundedSecret>>,
@@ -35,7 +35,7 @@ pub(super) struct OfClient {
 /// What the server has of them.
 #[derive(Default)]
 pub(super) struct OfServer {
-    n: usize,
+    ring: RingId,
     joints: Vec<(Part, JointKeys)>,
     levels: Vec<Level>,
 }
@@ -61,8 +61,8 @@ impl QueryKeys {
         prg: &mut Prg,
     ) -> Result<&OfClient, MpcError> {
         let Tools { layout, ring, .. } = tools;
-        let place = self.client.iter().position(|own| own.n == layout.n()).unwrap_or_else(|| {
-            self.client.push(OfClient { n: layout.n(), ..OfClient::default() });
+        let place = self.client.iter().position(|own| own.ring == layout.ring()).unwrap_or_else(|| {
+            self.client.push(OfClient { ring: layout.ring(), ..OfClient::default() });
             self.client.len() - 1
         });
         let own = &mut self.client[place];
@@ -79,7 +79,7 @@ impl QueryKeys {
         }
         for (log2, element) in layout.elements() {
             if own.sent.add(Part::of_level(layout, log2)) {
-                let key = GaloisKey::new(&own.secrets[0], element, layout.digit_bits, prg);
+                let key = GaloisKey::rounded(&own.secrets[0], element, layout.digit_bits, prg);
                 let (seed, parts) = key.switching_key().parts();
                 tools.send(chan, seed, &parts.collect::<Vec<_>>())?;
             }
@@ -90,8 +90,8 @@ impl QueryKeys {
     /// The server receives them.
     pub(super) fn receive(&mut self, tools: &Tools, chan: &mut Channel) -> Result<&OfServer, MpcError> {
         let Tools { layout, ring, .. } = tools;
-        let place = self.server.iter().position(|own| own.n == layout.n()).unwrap_or_else(|| {
-            self.server.push(OfServer { n: layout.n(), ..OfServer::default() });
+        let place = self.server.iter().position(|own| own.ring == layout.ring()).unwrap_or_else(|| {
+            self.server.push(OfServer { ring: layout.ring(), ..OfServer::default() });
             self.server.len() - 1
         });
         let own = &mut self.server[place];
@@ -110,7 +110,7 @@ impl QueryKeys {
             let seed = tools.receive_seed(chan)?;
             let parts: Result<Vec<_>, MpcError> =
                 (0..layout.digits()).map(|_| tools.receive_poly(chan)).collect();
-            let key = SwitchingKey::from_parts(ring, layout.digit_bits, seed, parts?);
+            let key = SwitchingKey::from_rounded_parts(ring, layout.digit_bits, seed, parts?);
             let mut moved = vec![0i8; layout.n()];
             moved[1 << log2] = 1;
             let moved = ring.to_values(ring.from_signed(&moved));
@@ -124,7 +124,7 @@ impl OfServer {
     /// Keys without automorphisms.
     #[cfg(test)]
     pub fn of(layout: &Layout, joint: JointKeys) -> Self {
-        Self { n: layout.n(), joints: vec![(Part::joint(layout), joint)], levels: Vec::new() }
+        Self { ring: layout.ring(), joints: vec![(Part::joint(layout), joint)], levels: Vec::new() }
     }
 
     /// The joint keys of as many secrets as the layout asks for.
@@ -141,13 +141,16 @@ impl OfServer {
         tiling: &Tiling,
         mut of: Vec<Option<Ciphertext<Values>>>,
     ) -> Option<Ciphertext<Values>> {
+        let mut room = Room::default();
         for level in (0..tiling.pack_log2).rev() {
             let part = Part::of_level(layout, level + tiling.apart_log2());
             let own = self.levels.iter().find(|own| own.part == part);
-            let Level { key, moved, .. } = own.expect("a key for each level of a pack");
-            for t in 0..1 << level {
-                let Some(sum) = of[t].take() else { continue };
-                of[t] = Some(joined(ring, sum, of[t + (1 << level)].take(), key, moved));
+            let own = own.expect("a key for each level of a pack");
+            let (low, high) = of.split_at_mut(1 << level);
+            for (sum, other) in low.iter_mut().zip(high) {
+                if let Some(sum) = sum {
+                    join(ring, sum, other.take(), own, &mut room);
+                }
             }
         }
         of.into_iter().next().flatten()
@@ -164,30 +167,29 @@ pub(super) fn keys_bytes() -> [u64; 2] {
         // (Of a rounded one residues of half a word, modulo three primes at most.)
         words[0] += secrets * (poly + 3 * n / 2);
         // Encryptions of digits, and X^h.
-        let level: usize = DIGITS.iter().map(|&digits| 2 * primes * digits as usize + 1).sum();
+        let level: usize = DIGITS.iter().map(|&digits| 2 * (primes - 1) * digits as usize + 1).sum();
         let joint = |count: usize| (count + 1) * JointKeys::encryptions(count, primes - 1);
         words[1] += (n.ilog2() as usize * level + SECRETS.into_iter().map(joint).sum::<usize>()) * poly;
     }
     words.map(|words| (words * size_of::<u64>()) as u64)
 }
 
-/// x + X^h·y + σ(x − X^h·y).
-fn joined(
+/// x + X^h·y + σ(x − X^h·y), in the place of x.
+fn join(
     ring: &Ring,
-    mut sum: Ciphertext<Values>,
+    sum: &mut Ciphertext<Values>,
     other: Option<Ciphertext<Values>>,
-    key: &GaloisKey,
-    moved: &Poly<Values>,
-) -> Ciphertext<Values> {
-    let mut difference = sum.duplicate();
-    if let Some(mut other) = other {
-        other.multiply_assign(ring, moved);
-        sum.add_assign(ring, &other);
-        ring.sub_assign(&mut difference.a, &other.a);
-        ring.sub_assign(&mut difference.b, &other.b);
-    }
-    sum.add_assign(ring, &difference.apply(ring, key));
-    sum
+    Level { key, moved, .. }: &Level,
+    room: &mut Room,
+) {
+    let difference = match other {
+        Some(mut other) => {
+            sum.sum_and_difference(ring, &mut other, moved);
+            other
+        }
+        None => sum.duplicate(),
+    };
+    sum.add_applied(ring, difference, key, room);
 }
 
 #[cfg(test)]

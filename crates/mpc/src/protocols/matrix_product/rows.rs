@@ -18,7 +18,7 @@
 //! s ≥ 12. What the parties see is what they see there, of other matrices.
 //!
 //! *Beside a product value by value*, which takes 2L COTs and L·(L + 1) bits a value offline: for 197 rows of 192 and
-//! L = 48 this takes 28 bytes a value offline, and keys that the query shares, instead of 294, and 6 each way online
+//! L = 48 this takes 27 bytes a value offline, and keys that the query shares, instead of 294, and 6 each way online
 //! instead of 12. Few or short rows are dearer, for keys and ciphertexts are of one size: [`RowProductParams::pays`].
 //! Exact figures: [`Nonlinear::cost`].
 

@@ -8,7 +8,7 @@
 //! x̂[i·M·K + j] = X[i, j]      ŵ[l·K − j] = W[j, l], X^N = −1      (x̂·ŵ)[(i·M + l)·K] = Σ_j X[i, j]·W[j, l]
 //! ```
 //!
-//! A *response* is the sum over blocks of k. It has results at multiples of K only; R = 2^`pack_log2` ≤ K responses make
+//! (What is computed with is X^(1 − K)·x̂ and X^(K − 1)·ŵ: that begins at 1, and has M·K coefficients.) A *response* is the sum over blocks of k. It has results at multiples of K only; R = 2^`pack_log2` ≤ K responses make
 //! one *pack*, the r-th with its results K/R·r behind those multiples ([`super::triple`]). More packs take a short a
 //! half each, a larger R keys of more automorphisms: [`Layout::new`] weighs them.
 //!
@@ -37,13 +37,16 @@ const COT: u64 = 1;
 /// Bits of a pack beyond those of a share.
 pub(super) const MORE: u32 = 8;
 
-/// Rings that may be taken: N, how many primes, and bits of each: as many as there are on record with 128 bits, but
-/// for the second, whose Q is below 2^126. The first that has room is. Few rings, for keys are shared by all products
-/// of a query in one.
-pub(super) const RINGS: [(usize, usize, u32); 2] = [(4096, 2, 53), (8192, 3, 42)];
-/// A key switch takes as long as so many bytes take on a link of some 20 MB/s, for each digit of a polynomial of 8192
-/// words.
-const SWITCH: u64 = 1024;
+/// Rings that may be taken: N, how many primes, and bits of each. Of the second as many as there are on record with 128
+/// bits. Primes of up to 50 bits are the faster ones, and a Q below 2^126 is what offsets are computed in. Few rings, for
+/// keys are shared by all products of a query in one.
+pub(super) const RINGS: [(usize, usize, u32); 3] = [(4096, 2, 50), (4096, 2, 53), (8192, 3, 42)];
+/// The first ring that has room is taken, and where shares are made of no more than so many bits: of more bits packs have
+/// few responses, for noise of key switches, and the next ring takes fewer bytes.
+const MADE: [u32; 3] = [39, 43, u64::BITS];
+/// A key switch takes as long as so many bytes take on a link of some 20 MB/s, for each transform of 8192 words: back, and
+/// of each digit, modulo each prime.
+const SWITCH: u64 = 256;
 /// Digits of a prime for key switches: the whole, or halves.
 pub(super) const DIGITS: [u32; 2] = [1, 2];
 /// How many packs may share an a half, each under a secret of its own.
@@ -92,6 +95,11 @@ impl Tiling {
     /// Automorphisms that its packs take, each by log2 h as a bit.
     fn automorphisms(&self) -> u32 {
         (1 << self.gap_log2) - (1 << self.apart_log2())
+    }
+
+    /// Coefficients of a polynomial of W times X^(K − 1), or what is left of a power of two of them: M·K or more.
+    pub fn support(&self) -> usize {
+        (self.tile_columns << self.gap_log2).next_power_of_two()
     }
 
     pub fn row_blocks(&self) -> usize {
@@ -226,9 +234,9 @@ impl Layout {
     }
 
     /// For cross terms of these sizes, one or two that are each other's transposed: how many side by side, n, k and
-    /// m. In the first ring on record that has room, the one of the least bytes.
+    /// m. In the first ring on record that has room ([`MADE`]), the one of the least bytes.
     pub fn of_terms(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
-        RINGS.iter().find_map(|&ring| {
+        RINGS.into_iter().zip(MADE).filter(|&(_, most)| made_bits <= most).find_map(|(ring, _)| {
             let kinds = DIGITS.into_iter().flat_map(|digits| SECRETS.map(|secrets| (digits, secrets)));
             let layouts = kinds.filter_map(|kind| Self::of_kind(terms, ring_bits, made_bits, ring, kind));
             layouts.min_by_key(|layout| layout.weight(&layout.terms))
@@ -335,7 +343,8 @@ impl Layout {
 
     /// Bytes of a group's packs, and key switches counted as bytes.
     fn answered(&self, first: &Tiling) -> u64 {
-        let of_switch = SWITCH * (self.digits() * self.parameters.primes().len() * self.n() / 8192) as u64;
+        let primes = self.parameters.primes().len();
+        let of_switch = SWITCH * ((3 + self.digits()) * primes * self.n() / 8192) as u64;
         // (To be joined takes a pack one more.)
         let joined = if self.secrets > 1 { first.packs() as u64 } else { 0 };
         self.packs_bytes(first) as u64 + (first.switches() + joined) * of_switch
@@ -368,9 +377,14 @@ impl Layout {
         self.parameters.ring_dim()
     }
 
-    /// How many digits a polynomial has for key switches.
+    /// Which ring it is in.
+    pub fn ring(&self) -> RingId {
+        (self.n(), self.prime_bits)
+    }
+
+    /// How many digits a polynomial has for key switches, without its last prime.
     pub fn digits(&self) -> usize {
-        self.parameters.primes().len() * self.prime_bits.div_ceil(self.digit_bits) as usize
+        (self.parameters.primes().len() - 1) * self.prime_bits.div_ceil(self.digit_bits) as usize
     }
 
     /// Bits of each of a ciphertext's offsets.
@@ -403,9 +417,10 @@ impl Layout {
             |term: &Tiling| (term.inner * term.tile_columns) as f64 * 4f64.powi(self.ring_bits as i32 - 1);
         let products = group.iter().map(|term| Noise::fresh().rounded(term.dropped).multiply(squares(term)));
         let levels = (4f64.powi(group[0].pack_log2 as i32) - 1.0) / 3.0;
-        let switched = Noise::of_digits(n, self.digits(), self.digit_bits).multiply(levels);
-        let packed = products.fold(switched, |sum, product| sum + product);
         let primes = self.parameters.primes();
+        let switched = Noise::of_digits(n, self.digits(), self.digit_bits)
+            + Noise::of_rounded_key(n, primes[primes.len() - 1]);
+        let packed = products.fold(switched.multiply(levels), |sum, product| sum + product);
         let modulus = |primes: &[u64]| primes.iter().map(|&p| (p as f64).log2()).sum::<f64>();
         let (noise, modulus) = match primes {
             [others @ .., last] if self.secrets > 1 => {
@@ -468,12 +483,15 @@ impl Layout {
     }
 }
 
-/// One of the keys. (No two rings have the same N.)
+/// One of the keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Part {
-    n: usize,
+    ring: RingId,
     kind: Kind,
 }
+
+/// Which of the [`RINGS`]: N, and bits of its primes.
+pub(super) type RingId = (usize, u32);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
@@ -485,12 +503,12 @@ enum Kind {
 
 impl Part {
     pub fn joint(layout: &Layout) -> Self {
-        Self { n: layout.n(), kind: Kind::Joint(layout.secrets) }
+        Self { ring: layout.ring(), kind: Kind::Joint(layout.secrets) }
     }
 
     /// Of the automorphism that changes the sign of X^h.
     pub fn of_level(layout: &Layout, log2: u32) -> Self {
-        Self { n: layout.n(), kind: Kind::Level { digit_bits: layout.digit_bits, log2 } }
+        Self { ring: layout.ring(), kind: Kind::Level { digit_bits: layout.digit_bits, log2 } }
     }
 }
 
@@ -573,7 +591,12 @@ mod tests {
                 let (ring, made) = (out + shift, out + shift.min(super::super::SLACK));
                 let layout = Layout::new(&attention, ring, made).unwrap_or_else(|| panic!("{out} + {shift}"));
                 assert!(layout.parameters.is_secure() && layout.deviation() <= 0.125);
-                assert_eq!(layout.n(), if ring + made <= 98 { 4096 } else { 8192 }, "{layout:?}");
+                let expected = [(4096, 50), (4096, 53), (8192, 42)];
+                assert_eq!(
+                    layout.ring(),
+                    expected[usize::from(made > 39) + usize::from(made > 43)],
+                    "{layout:?}"
+                );
             }
         }
     }

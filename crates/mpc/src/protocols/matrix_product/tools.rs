@@ -2,7 +2,7 @@
 
 use jaguar_ring::cpu::Cpu;
 use jaguar_ring::he::rns::{
-    Ciphertext, Coefficients, DrawnCiphertext, DrawnMessages, PlainModulus, Poly, Ring, Values,
+    Ciphertext, Coefficients, DrawnCiphertext, DrawnMessages, PlainModulus, Poly, Ring, Scalar, Values,
 };
 use jaguar_ring::prg::Prg;
 use jaguar_wire::Channel;
@@ -10,6 +10,9 @@ use zeroize::Zeroizing;
 
 use super::tiling::{Layout, MORE, SEED, Tiling};
 use crate::error::MpcError;
+
+/// Coefficients of the shortest polynomial that is transformed as such.
+const SHORTEST: usize = 16;
 
 /// Numbers that are wiped.
 pub(super) type Words = Zeroizing<Vec<u64>>;
@@ -85,13 +88,25 @@ impl Tools {
         &self,
         chan: &mut Channel,
         term: usize,
-    ) -> Result<Ciphertext<Values>, MpcError> {
+    ) -> Result<DrawnCiphertext, MpcError> {
         let tiling = &self.layout.terms[term];
         let seed = self.receive_seed(chan)?;
         let offsets = chan.recv_packed(self.n(), self.drawn[term].offset_bits())?;
         let zeros = chan.recv_packed(tiling.zeros(self.n()), self.layout.ring_bits)?;
-        let sent = DrawnCiphertext { seed, offsets, zeros };
-        Ok(self.drawn[term].expand(&self.ring, &sent, |i| tiling.is_zero(self.n(), i)))
+        Ok(DrawnCiphertext { seed, offsets, zeros })
+    }
+
+    /// The ciphertext of what was sent, times what it is turned by.
+    pub(super) fn turned(
+        &self,
+        term: usize,
+        sent: &DrawnCiphertext,
+        turn: &Poly<Values>,
+    ) -> Ciphertext<Values> {
+        let tiling = &self.layout.terms[term];
+        let mut own = self.drawn[term].expand(&self.ring, sent, |i| tiling.is_zero(self.n(), i));
+        own.multiply_assign(&self.ring, turn);
+        own
     }
 
     /// A pack in the ring that it leaves.
@@ -131,34 +146,38 @@ impl Tools {
         }
     }
 
-    /// The server's block of W, over 2^pack_log2: its numbers modulo 2^L of least absolute value.
-    pub(super) fn weights(
+    /// X^(1 − K): what the client's ciphertexts are multiplied by, for the server's polynomials are X^(K − 1) times those
+    /// of the equations, so that they begin at 1.
+    pub(super) fn turn(&self, tiling: &Tiling) -> Poly<Values> {
+        let mut turn = vec![0i8; self.n()];
+        match tiling.gap() - 1 {
+            0 => turn[0] = 1,
+            back => turn[self.n() - back] = -1,
+        }
+        self.ring.to_values(self.ring.from_signed(&turn))
+    }
+
+    /// The server's block of W, over 2^pack_log2 and times X^(K − 1): its numbers modulo 2^L of least absolute value.
+    /// No more than the first M·K coefficients are there.
+    pub(super) fn weights_into(
         &self,
         tiling: &Tiling,
         w: &[u64],
-        batch: usize,
-        column: usize,
-        block: usize,
-    ) -> Poly<Values> {
-        let (n, gap, columns) = (self.n(), tiling.gap(), tiling.columns);
-        let mut coefficients = Zeroizing::new(vec![0i64; n]);
-        let (first, lane) = (column * tiling.tile_columns, tiling.lane(batch));
+        [batch, column, block]: [usize; 3],
+        scalar: &Scalar,
+        out: &mut Poly<Values>,
+    ) {
+        let (gap, columns) = (tiling.gap(), tiling.columns);
+        let mut coefficients = Zeroizing::new(vec![0i64; tiling.support().clamp(SHORTEST, self.n())]);
+        let first = column * tiling.tile_columns;
+        let last = gap - 1 - tiling.lane(batch);
         let above = u64::BITS - self.layout.ring_bits;
         for j in 0..gap.min(tiling.inner - block * gap) {
             let row = &w[(batch * tiling.inner + block * gap + j) * columns..][..columns];
             for (l, &value) in row[first..].iter().take(tiling.tile_columns).enumerate() {
-                let value = (value << above) as i64 >> above;
-                // (Only of the first column does it wrap: a lane ends within the gap.)
-                let back = lane + j;
-                if l * gap >= back {
-                    coefficients[l * gap - back] = value;
-                } else {
-                    coefficients[n - back] = -value;
-                }
+                coefficients[l * gap + last - j] = (value << above) as i64 >> above;
             }
         }
-        let mut poly = self.ring.from_signed(&coefficients);
-        self.ring.divide_by_power(&mut poly, tiling.pack_log2);
-        self.ring.to_values(poly)
+        self.ring.short_values_into(&coefficients, scalar, out);
     }
 }

@@ -124,7 +124,10 @@ pub(super) fn making_bytes(layout: &Layout, of: &Matrices, threads: usize) -> [u
     let factors = (first + second) as u64 * word;
     // A message, a ciphertext, and noise.
     let client = ahead * 4 * poly;
+    // (And of one term what was sent: less than two words of each coefficient.)
+    let sent = layout.terms.iter().map(|term| 2 * layout.n() as u64 * word * term.ciphertexts() as u64).max();
     let inputs: u64 = layout.terms.iter().map(|term| 2 * poly * term.ciphertexts() as u64).sum();
+    let inputs = inputs + sent.unwrap_or(0);
     let of_thread = |group: &[Tiling]| {
         let responses = group[0].packed().min(group[0].responses()) as u64;
         (2 * responses + group.iter().map(|term| term.inner_blocks() as u64).sum::<u64>() + 6) * poly
@@ -227,11 +230,15 @@ pub(super) fn server(
     let keys = keys.receive(tools, chan)?;
     let mut inputs: Vec<Vec<Ciphertext<Values>>> = Vec::new();
     for (term, tiling) in tools.layout.terms.iter().enumerate() {
-        inputs.push(
-            (0..tiling.ciphertexts())
-                .map(|_| tools.receive_ciphertext(chan, term))
-                .collect::<Result<_, _>>()?,
-        );
+        let (turn, mut own) = (tools.turn(tiling), Vec::new());
+        let sent = (0..tiling.ciphertexts()).map(|_| tools.receive_ciphertext(chan, term));
+        let sent = sent.collect::<Result<Vec<_>, _>>()?;
+        let turned = |number: usize| tools.turned(term, &sent[number], &turn);
+        all(sent.len(), turned, |_, ciphertext| -> Result<(), MpcError> {
+            own.push(ciphertext);
+            Ok(())
+        })?;
+        inputs.push(own);
     }
     let mut shown = [0; SEED];
     prg.fill(&mut shown);
@@ -273,7 +280,8 @@ pub(super) fn server(
     Ok(())
 }
 
-/// The products of a pack, in one ciphertext: of all terms of a group, each with its ciphertexts and the server's W.
+/// The products of a pack, in one ciphertext: of all terms of a group, each with its ciphertexts, which were turned
+/// ([`Tools::turn`]), and the server's W.
 pub(super) fn products(
     tools: &Tools,
     terms: &[Tiling],
@@ -287,19 +295,20 @@ pub(super) fn products(
     let mut responses: Vec<Option<Ciphertext<Values>>> = (0..terms[0].packed()).map(|_| None).collect();
     for ((tiling, inputs), w) in terms.iter().zip(inputs).zip(w) {
         let blocks = tiling.inner_blocks();
-        let (mut made_for, mut weights): (_, Vec<Poly<Values>>) = (None, Vec::new());
+        let scalar = ring.inverse_power(tiling.pack_log2);
+        let mut weights: Vec<Poly<Values>> = (0..blocks).map(|_| ring.zero()).collect();
+        let mut made_for = None;
         for (response, to) in tiling.pack(pack).zip(&mut responses) {
             let (batch, column, row) = tiling.place(response);
             // Neighbours differ in rows alone, mostly.
             if made_for != Some((batch, column)) {
                 made_for = Some((batch, column));
-                weights = (0..blocks).map(|block| tools.weights(tiling, w, batch, column, block)).collect();
+                for (block, weights) in weights.iter_mut().enumerate() {
+                    tools.weights_into(tiling, w, [batch, column, block], &scalar, weights);
+                }
             }
-            let sum = to.get_or_insert_with(zero);
             let own = &inputs[tiling.ciphertext(batch, row)..][..blocks];
-            for (x, w) in own.iter().zip(&weights) {
-                sum.multiply_add(ring, x, w);
-            }
+            to.get_or_insert_with(zero).add_products(ring, own, &weights);
         }
     }
     keys.pack(tools, &terms[0], responses).unwrap_or_else(zero)

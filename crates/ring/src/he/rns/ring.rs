@@ -340,14 +340,6 @@ impl Ring {
         }
     }
 
-    /// `x *= 2^-log2` modulo Q: what makes up for sums over so many automorphisms.
-    pub fn divide_by_power<R: Representation>(&self, x: &mut Poly<R>, log2: u32) {
-        let scalar = self.inverse_power(log2);
-        for ((m, x), &factor) in self.limbs_mut(x).zip(&scalar.0) {
-            slices::multiply_factor(self.kernel, m, x, factor);
-        }
-    }
-
     /// `x *= c`.
     pub fn multiply_scalar<R: Representation>(&self, x: &mut Poly<R>, c: i64) {
         for (m, x) in self.limbs_mut(x) {
