@@ -558,7 +558,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 25] = [
+const RECORDED: [&str; 26] = [
     "relu e01ef2a3d1fdd9a3",
     "relu6 b656816741e7702b",
     "extend 6643fcf405373417",
@@ -580,6 +580,7 @@ const RECORDED: [&str; 25] = [
     "curve bbcc745b0597455f",
     "curve prepared 83e0730df1a85d83",
     "straight curve d4886eae26658d68",
+    "level curve 1ce7c51f8115e889",
     "odd relu 86e653d57973d4cb",
     "odd relu6 2257d99750da1687",
     "odd extend d58ca288435f2b2f",
