@@ -227,8 +227,7 @@ fn factors_in_front_of_blocks_are_a_layer_if_they_must() {
     assert_eq!(blocks_of(&graph), [Some(Blocks::skew(4)), None, None, last]);
     let dense = Parts { metadata: None, ..parts }.import().unwrap();
     assert_eq!(blocks_of(&dense), [None; 3]);
-    let [blocks, folded] =
-        [&graph, &dense].map(|graph| graph.forward(Cpu::detect(), &input()).unwrap());
+    let [blocks, folded] = [&graph, &dense].map(|graph| graph.forward(Cpu::detect(), &input()).unwrap());
     let largest = folded.iter().fold(0f32, |m, y| m.max(y.abs()));
     assert!(blocks.iter().zip(&folded).all(|(a, b)| (a - b).abs() <= 1e-5 * largest));
     assert!(calibrate(Cpu::detect(), &graph, &[input()], &Options::default()).is_ok());

@@ -274,7 +274,12 @@ mod tests {
         let of = |function: Function| crate::float::Op::from(function).integer(&known).unwrap();
         let cases: [(&str, Op, Sign, bool); 4] = [
             ("decay", Decay.integer(&known).unwrap(), Sign::NonNegative, true),
-            ("sigmoid", of(Function::Of(Primitive::Sigmoid, Box::new(Function::Value))), Sign::NonNegative, true),
+            (
+                "sigmoid",
+                of(Function::Of(Primitive::Sigmoid, Box::new(Function::Value))),
+                Sign::NonNegative,
+                true,
+            ),
             ("tanh", of(Function::Of(Primitive::Tanh, Box::new(Function::Value))), Sign::Any, true),
             ("swish", of(Function::swish(1.0)), Sign::Any, false),
         ];
