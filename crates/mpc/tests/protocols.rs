@@ -1125,8 +1125,9 @@ fn check_curve(shares: &[Vec<u64>; 2], params: &CurveParams) {
     // Lines go on as far as there is a sign.
     let half = 1 << (params.bits - 1);
     let known = |x: i64| match params.pieces.beyond {
-        Beyond::Repeated => true,
-        Beyond::Straight | Beyond::Level { .. } => (-half..half).contains(&(x - params.pieces.begin())),
+        // (All is level, however far away.)
+        Beyond::Repeated | Beyond::Level { .. } => true,
+        Beyond::Straight => (-half..half).contains(&(x - params.pieces.begin())),
     };
     for (&x, got) in opened(shares, params.bits).iter().zip(got).filter(|(x, _)| known(**x)) {
         let line = params.pieces.line(x);

@@ -424,8 +424,6 @@ impl Hint {
         if let Some(Some(held)) = self.read.get(&node) {
             return Ok(Arc::clone(held));
         }
-        // What is in memory was hashed when it came.
-        let in_memory = self.store.memory().is_some();
         let range = self.of_node(node);
         assert!(range.end <= self.have, "a layer is read when its blocks are there");
         let mut at = self.position(range.start);
@@ -435,7 +433,7 @@ impl Hint {
             layer.resize(start + block.bytes + 32, 0);
             self.store.read(at, &mut layer[start..])?;
             at += block.bytes as u64 + 32;
-            if !in_memory && !intact(&layer[start..]) {
+            if !intact(&layer[start..]) {
                 return Err(EngineError::Hint(format!(
                     "{} is damaged; delete it and it will be fetched again",
                     self.store.name()
@@ -444,6 +442,7 @@ impl Hint {
             layer.truncate(start + block.bytes);
         }
         let layer = Arc::new(layer);
+        let in_memory = self.store.memory().is_some();
         if !in_memory && self.bytes(0..self.blocks.len()) <= HELD {
             let again = self.read.contains_key(&node);
             self.read.insert(node, again.then(|| Arc::clone(&layer)));

@@ -67,7 +67,8 @@ pub(crate) fn words_mut(lines: &mut [Line]) -> &mut [u32] {
     bytemuck::cast_slice_mut(lines)
 }
 
-/// Overwrites memory that held a secret with zeros, in a way that the compiler may not leave out.
+/// Overwrites memory that held a secret with zeros, in a way that the compiler may not leave out. (For WebAssembly `zeroize` has
+/// no such barrier in assembly, only `black_box`, which is best effort.)
 ///
 /// `zeroize` clears word by word with volatile writes; one fill and one barrier are several times faster, which
 /// matters where it happens once per ring product.

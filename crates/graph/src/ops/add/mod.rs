@@ -1,4 +1,4 @@
-//! The sum of two values of the same scale and shape. Calibration keeps it within the width of its inputs.
+//! The sum of two values of the same scale and shape. Calibration keeps it within the width of activations.
 
 pub(crate) mod float;
 pub(crate) mod onnx;
@@ -42,8 +42,9 @@ impl Operator for Add {
         Ok(())
     }
 
-    fn value_bits(&self, widest: u32, _: u32) -> u32 {
-        widest
+    /// As many as any activation has: small values of curves have fewer, and their sum is larger.
+    fn value_bits(&self, widest: u32, activation_bits: u32) -> u32 {
+        widest.max(activation_bits)
     }
 
     fn value(&self) -> Value {

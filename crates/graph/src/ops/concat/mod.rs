@@ -50,8 +50,9 @@ impl Operator for Concat {
         Ok(())
     }
 
-    fn value_bits(&self, widest: u32, _: u32) -> u32 {
-        widest
+    /// As many as any activation has: beside values of either sign those that are never negative would have one more than they say.
+    fn value_bits(&self, widest: u32, activation_bits: u32) -> u32 {
+        widest.max(activation_bits)
     }
 
     fn value(&self) -> Value {

@@ -15,7 +15,7 @@
 //! Y_j is f at that place, less a sixteenth of its second difference, rounded: then as much of the line is above f as below it.
 //!
 //! *What falls to nothing* ([`Falling`]: e^(−t) of t that is nowhere below zero) has its pieces where t is, and is level outside ([`Level`]). A line is off by a part of the
-//! value there, above it at its ends and below it in the middle, so a sum over many t is nearer by far. Steps r are another matter: they are as
+//! value there, below it at its ends and above it in the middle, so a sum over many t is nearer by far. Steps r are another matter: they are as
 //! large where values are small. So r is bounded by itself, and what one node is rounded by goes to the next: over several pieces nothing is lost.
 //!
 //! *Which.* Of 16 to 512 pieces, over all values or with straight ends, each with the largest r that keeps them near enough, those whose

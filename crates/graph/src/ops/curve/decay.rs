@@ -1,11 +1,11 @@
 //! e^(−t) of what is not negative, as a softmax has it: one curve of x = t − 7.25, of which all pieces but three are where t is from zero on.
 //!
-//! *How far.* From some t on it is level: where e^(−t) is at most a twelfth of what lines may be off by, or three quarters of a unit. So fine lines end at t = 8 to 11, and coarse ones
-//! at 7.6 or later. What is left out of a sum of k weights is then less than k·e^(−7.6) of the largest: a tenth of it for 197 weights if all others were just beyond,
+//! *How far.* From some t on it is level: where e^(−t) is at most a twelfth of what lines may be off by, or three quarters of a unit. So fine lines end at t = 7.6 to 16, and coarse ones
+//! from 7.5 on. What is left out of a sum of k weights is then less than k·e^(−7.6) of the largest: a tenth of it for 197 weights if all others were just beyond,
 //! and next to nothing where t is spread as it is in networks. Below zero no t is; there it stays 1 for a piece, in case that a maximum was
 //! off by some units.
 //!
-//! *How near.* Lines over pieces of the width h are within h²/16 of e^(−t), **relative to it**: above it where a piece begins and below it in the middle, so that a
+//! *How near.* Lines over pieces of the width h are within h²/16 of e^(−t), **relative to it**: below it where a piece begins and above it in the middle, so that a
 //! sum over many t is nearer still, and that is what a softmax divides by. So h may be large. Steps r of what is looked up are as large for small e^(−t), which are
 //! many: they are bounded by themselves, to a third of what lines may be off by (`coarse.rs`).
 

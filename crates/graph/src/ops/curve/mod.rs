@@ -284,11 +284,11 @@ mod tests {
             ("swish", of(Function::swish(1.0)), Sign::Any, false),
         ];
         for (name, op, sign, narrow) in cases {
-            let (pieces, value) = match (op.downcast_ref::<Curve>(), op.downcast_ref::<Straight>()) {
-                (Some(lines), _) => (lines.pieces(), lines.value()),
-                (_, Some(lines)) => (lines.pieces(), lines.value()),
-                _ => panic!("{name} is no curve"),
-            };
+            fn of<T: InPieces>(op: &Op) -> Option<(Pieces, Value)> {
+                op.downcast_ref::<T>().map(|lines| (lines.pieces(), lines.value()))
+            }
+            let found = of::<Curve>(&op).or_else(|| of::<Straight>(&op)).or_else(|| of::<Level>(&op));
+            let (pieces, value) = found.unwrap_or_else(|| panic!("{name} is no curve"));
             let bits = op.value_bits(BITS, BITS);
             assert_eq!((value.sign, bits < BITS), (sign, narrow), "{name}: {bits} bits");
             let fits = |y: i64, bits: u32| match sign {

@@ -42,7 +42,7 @@ pub(super) const MORE: u32 = 8;
 /// keys are shared by all products of a query in one.
 pub(super) const RINGS: [(usize, usize, u32); 3] = [(4096, 2, 50), (4096, 2, 53), (8192, 3, 42)];
 /// The first ring that has room is taken, and where shares are made of no more than so many bits: of more bits packs have
-/// few responses, for noise of key switches, and the next ring takes fewer bytes.
+/// few responses, for noise of key switches. (The second may take somewhat fewer bytes below, too; the first is faster.)
 const MADE: [u32; 3] = [39, 43, u64::BITS];
 /// A key switch takes as long as so many bytes take on a link of some 20 MB/s, for each transform of 8192 words: back, and
 /// of each digit, modulo each prime.

@@ -99,7 +99,7 @@ fn values(ring: &Ring, poly: Poly<Values>) -> Vec<BigInt> {
     integers(ring, &ring.to_coefficients(poly))
 }
 
-/// The parts of a key; each is an encryption of `2^(wj)·g_i·s'` with the noise of a fresh one.
+/// The parts of a key; each is an encryption of `2^(wj)·g_i·s'`, of a rounded key P times as much, with the noise of a fresh one.
 fn parts(ring: &Ring, key: &SwitchingKey) -> Vec<Pair> {
     key.pairs().map(|part| pair(ring, part)).collect()
 }

@@ -180,7 +180,7 @@ fn magnitudes_vt(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<f64> {
 /// modulo prime i and 0 modulo the others. Digits lie in `-2^(w-1)..2^(w-1)`, so that `a = Σ d_ij·2^(wj)·g_i` is a sum of
 /// small multiples.
 ///
-/// A *rounded* key is for a that is a multiple of the last prime P, or nearly: `round(a/P)` has digits, modulo one prime less,
+/// A *rounded* key takes a as a multiple of the last prime P, the nearest one: `round(a/P)` has digits, modulo one prime less,
 /// and parts encrypt P times as much. What a is rounded by meets s', and adds noise of h·P²/12; with digits of half a prime it
 /// is nearly all that there is.
 pub struct SwitchingKey {
