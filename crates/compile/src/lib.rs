@@ -304,6 +304,8 @@ pub enum Warning {
     Layer(quantise::Warning),
     /// The model's end is left to whoever gets the answer: what [`Graph::left_out`] says.
     Tail(String),
+    /// Layers that are dense, though the file gives them blocks ([`Graph::lost_blocks`]).
+    LostBlocks(Vec<String>),
     /// The network gets raw pixels, and its logits are out of all proportion: most likely it was trained on scaled
     /// ones.
     RawPixels {
@@ -371,6 +373,14 @@ impl std::fmt::Display for Warning {
             Self::PublicMap(found) => found.fmt(f),
             Self::Layer(warning) => warning.fmt(f),
             Self::Tail(found) => found.fmt(f),
+            Self::LostBlocks(layers) => write!(
+                f,
+                "{} {} no blocks any more, {} first: factors by channel in front, as a norm has them, are folded into weights, and \
+                 keep blocks only where they are the same for all channels of one",
+                layers.len(),
+                if layers.len() == 1 { "layer has" } else { "layers have" },
+                layers.first().map_or("", String::as_str)
+            ),
             Self::RawPixels { seen, largest_logit } => {
                 let seen = seen.map(|s| s.to_string()).unwrap_or_default();
                 write!(
@@ -529,7 +539,9 @@ pub fn compile(
         MapPlace::Stuck | MapPlace::Costly(_) => Some(Warning::PublicMap(map.clone())),
     });
     let tail = graph.left_out().map(Warning::Tail);
-    let mut warnings: Vec<Warning> = tail.into_iter().chain(public).chain(few).chain(odd).collect();
+    let lost = Some(graph.lost_blocks.clone()).filter(|layers| !layers.is_empty()).map(Warning::LostBlocks);
+    let mut warnings: Vec<Warning> =
+        tail.into_iter().chain(lost).chain(public).chain(few).chain(odd).collect();
     warnings.iter().for_each(|w| tell(Event::Warning(w)));
     let (leverage, chosen) = hide::chosen(options, &but_for_width, &calibrated, samples, tell)?;
     let (chosen, classes) = match &options.by_class {

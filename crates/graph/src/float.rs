@@ -36,6 +36,8 @@ pub struct Graph {
     pub outputs: Vec<OutputPart>,
     /// What an import left out behind the outputs; `None` if they are the model's own, or were asked for.
     pub tail: Option<Tail>,
+    /// Names of layers that the file gives blocks, which factors by channel in front of them took away: they are dense.
+    pub lost_blocks: Vec<String>,
 }
 
 /// The end of a model, which no private run computes: whoever gets the outputs does.

@@ -19,7 +19,7 @@ use thiserror::Error;
 pub use crate::ir::draws::Draws;
 use crate::network::{Model, Network, NodeId, Shape, Weights};
 pub use crate::ops::linear::linear_exact;
-use crate::ops::operator::{Operands, Sign};
+use crate::ops::operator::Operands;
 
 /// Why a reference run cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -162,9 +162,13 @@ fn walk(
     };
     let bits = network.value_bits();
     let overflows: Vec<usize> = values.iter().zip(&bits).map(|(v, &b)| beyond(b, v)).collect();
-    let tight = values.iter().zip(&bits).zip(&overflows).zip(&network.nodes).map(|(((v, &b), o), node)| {
-        if node.op.sign() == Sign::NonNegative { 0 } else { beyond(b - 1, v) - o }
-    });
+    let signed = network.non_negative().into_iter().map(|known| !known);
+    let tight = values
+        .iter()
+        .zip(&bits)
+        .zip(&overflows)
+        .zip(signed)
+        .map(|(((v, &b), o), signed)| if signed { beyond(b - 1, v) - o } else { 0 });
     let tight = tight.collect();
     Ok(Run { values, overflows, tight })
 }

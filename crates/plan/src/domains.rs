@@ -27,9 +27,7 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{
-    Excess, Makes, Network, Node, NodeId, Part, Place, Shape, Shares, Sign, Takes, Work,
-};
+use jaguar_graph::network::{Excess, Makes, Network, Node, NodeId, Part, Place, Shape, Shares, Takes, Work};
 use jaguar_linear::backend::{BackendId, Layers, Planned, Request};
 use jaguar_mpc::share::{Domain, Modulus};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
@@ -108,7 +106,7 @@ impl<'a> Values<'a> {
         }
         product_bits += extra_bits;
         let base = if truncates || !any_keeps { network.activation_bits + extra_bits } else { product_bits };
-        let non_negative = non_negative(network);
+        let non_negative = network.non_negative();
         Ok(Self {
             network,
             backends,
@@ -452,19 +450,6 @@ fn may_keep_excess(network: &Network, mixed: bool) -> Vec<bool> {
         }
     }
     may
-}
-
-/// For each node: whether its value cannot be negative.
-fn non_negative(network: &Network) -> Vec<bool> {
-    let mut known: Vec<bool> = Vec::with_capacity(network.nodes.len());
-    for node in &network.nodes {
-        known.push(match node.op.sign() {
-            Sign::NonNegative => true,
-            Sign::Any => false,
-            Sign::Inherited => node.inputs.iter().all(|&i: &NodeId| known[i]),
-        });
-    }
-    known
 }
 
 /// For each node: whether its value can be computed in a ring of any width without an extension of its own.

@@ -58,6 +58,7 @@ pub fn last_layers(graph: &Graph, layers: usize) -> Result<(Graph, Graph), NoCut
         layout_dims: graph.layout_dims.clone(),
         outputs: graph.outputs.clone(),
         tail: graph.tail.clone(),
+        lost_blocks: Vec::new(),
     };
     Ok((head, tail))
 }

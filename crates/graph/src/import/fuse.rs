@@ -4,8 +4,8 @@
 //!
 //! - an affine map (batch normalisation, scaling by constants) at the input becomes the graph's own, behind a
 //!   linear layer goes into its weights, in front of linear layers goes into theirs (exactly, also over zero
-//!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there; not where
-//!   factors in front of a layer would cost it its blocks;
+//!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there; what
+//!   that costs a layer of its blocks is told;
 //! - a curve and what is made of it and its input place by place, as x·sigmoid(x), is one curve: not where a number comes in
 //!   that a network may have learned, for curves are public;
 //! - a factor that is the same for a whole value goes into the product that takes or makes it;
@@ -49,6 +49,8 @@ struct Fusion {
     /// What the file calls the node that became `affine`.
     affine_name: String,
     uses: Vec<Uses>,
+    /// Layers whose blocks factors in front of them took away.
+    lost_blocks: Vec<String>,
 }
 
 type Rule = fn(&mut Fusion, NodeId) -> bool;
@@ -116,6 +118,7 @@ pub(super) fn fuse(cpu: Cpu, draft: Draft, name: &str) -> Result<Graph, ImportEr
         layout_dims,
         outputs,
         tail: None,
+        lost_blocks: fusion.lost_blocks,
     })
 }
 
@@ -145,6 +148,9 @@ impl Graph {
         let left = |fusion: &Fusion| {
             (0..fusion.nodes.len()).any(|at| fusion.uses[at].count > 0 && fusion.affine(at).is_some())
         };
+        if !fusion.lost_blocks.is_empty() {
+            return None;
+        }
         if left(&fusion) {
             if !one_layer_more {
                 return None;
@@ -163,7 +169,7 @@ impl Graph {
 impl Fusion {
     fn new(cpu: Cpu, nodes: Vec<Node>, output: NodeId) -> Self {
         let (affine, affine_name, uses) = (Vec::new(), String::new(), Vec::new());
-        let mut fusion = Self { cpu, nodes, output, affine, affine_name, uses };
+        let mut fusion = Self { cpu, nodes, output, affine, affine_name, uses, lost_blocks: Vec::new() };
         fusion.count_uses();
         fusion
     }
@@ -363,12 +369,13 @@ impl Fusion {
         let (before, input) = (self.nodes[node].inputs[0], self.nodes[node].shape);
         let Some(consumers) = self.consumers(node) else { return false };
         // All or none: a rest would keep the affine map alive.
-        let mut folded = Vec::with_capacity(consumers.len());
+        let (mut folded, mut lost) = (Vec::with_capacity(consumers.len()), Vec::new());
         for &consumer in &consumers {
             let Some(mut linear) = self.linear(consumer).cloned() else { return false };
-            // A layer more costs less than blocks.
+            // (Dense, it costs less than a layer of factors beside blocks: such a layer's hint is larger.)
             if linear.spec.blocks.is_some_and(|blocks| !are_kept(blocks, &affine.mul)) {
-                return false;
+                linear.spec.blocks = None;
+                lost.push(self.nodes[consumer].name.clone());
             }
             let shape = self.nodes[consumer].shape;
             if !affine.add.is_zero() {
@@ -389,6 +396,7 @@ impl Fusion {
         for (consumer, linear) in consumers.into_iter().zip(folded) {
             self.nodes[consumer].op = linear.into();
         }
+        self.lost_blocks.extend(lost);
         self.redirect(node, before);
         true
     }

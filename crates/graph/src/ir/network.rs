@@ -159,6 +159,19 @@ impl Network {
         }
         bits
     }
+
+    /// By node: whether its value cannot be negative.
+    pub fn non_negative(&self) -> Vec<bool> {
+        let mut known: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            known.push(match node.op.sign() {
+                Sign::NonNegative => true,
+                Sign::Any => false,
+                Sign::Inherited => node.inputs.iter().all(|&i| known.get(i) == Some(&true)),
+            });
+        }
+        known
+    }
 }
 
 #[cfg(test)]
