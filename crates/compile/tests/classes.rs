@@ -29,6 +29,24 @@ fn input(graph: &Graph, i: usize) -> Vec<f32> {
     (0..length).map(value).collect()
 }
 
+#[test]
+fn layers_that_lost_their_blocks_are_told() {
+    let told = |layers: &[&str]| {
+        let lost_blocks = layers.iter().map(|&name| name.into()).collect();
+        let graph = Graph { lost_blocks, ..classifier() };
+        let images: Vec<Vec<f32>> = (0..10).map(|i| input(&graph, i)).collect();
+        let compiled = compile(&Kit::standard(), &graph, &images, &Options::default(), &mut |_| ());
+        let warnings = compiled.expect("it compiles").warnings;
+        let found = warnings.into_iter().find(|warning| matches!(warning, Warning::LostBlocks(_)));
+        found.map(|warning| warning.to_string())
+    };
+    assert_eq!(told(&[]), None);
+    let text = told(&["/up/Gemm", "/down/Gemm"]).expect("a warning");
+    assert!(text.starts_with("2 layers have no blocks any more, /up/Gemm first"), "{text}");
+    let text = told(&["/up/Gemm"]).expect("a warning");
+    assert!(text.starts_with("1 layer has no blocks any more"), "{text}");
+}
+
 /// A folder that is gone when this is.
 struct Folder(PathBuf);
 

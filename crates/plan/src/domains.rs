@@ -27,7 +27,9 @@
 
 use std::sync::Arc;
 
-use jaguar_graph::network::{Excess, Makes, Network, Node, NodeId, Part, Place, Shape, Shares, Takes, Work};
+use jaguar_graph::network::{
+    Excess, Makes, Network, Node, NodeId, Part, Place, Shape, Shares, Takes, Work, elements,
+};
 use jaguar_linear::backend::{BackendId, Layers, Planned, Request};
 use jaguar_mpc::share::{Domain, Modulus};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
@@ -397,7 +399,6 @@ fn odd_moduli(values: &Values<'_>, planned: &[Option<Planned>]) -> Vec<Option<Mo
 fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<Modulus>]) -> Vec<u32> {
     let nodes = &values.network.nodes;
     let free = computed_in_any_ring(values.network);
-    let elements = |id: NodeId| nodes[id].shape.iter().product::<usize>();
     let mut needed = vec![values.base; nodes.len()];
     if let Some(last) = nodes.len().checked_sub(1) {
         needed[last] = values.bits[last].max(values.base);
@@ -418,7 +419,7 @@ fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<M
                 // What is extended before it is moved is so for all that take it, if there is no more of it.
                 Work::Local(_)
                     if node.inputs.len() == 1
-                        && elements(input) <= elements(id)
+                        && elements(nodes[input].shape) <= elements(node.shape)
                         && values.computed_excess[id] == 0 =>
                 {
                     needed[id].max(compared)

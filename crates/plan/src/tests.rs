@@ -3,8 +3,8 @@
 use jaguar_cheetah::RnsRings;
 use jaguar_graph::float::{self, Function, Known, Primitive};
 use jaguar_graph::network::{
-    Hiding, Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Product, Rearrange, Relu,
-    Relu6, Straight, SumPool, Window,
+    Add, Concat, Hiding, Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Product,
+    Rearrange, Relu, Relu6, Straight, SumPool, Window,
 };
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
@@ -878,6 +878,23 @@ fn small_values_of_curves_are_made_in_a_narrow_ring() {
     assert_eq!(extension.range, Range::NonNegative);
     // A SiLU's may be anything.
     assert_eq!(plan(curve(Function::swish(1.0), 256.0)).steps[2].computed.modulus.bits(), 16);
+}
+
+/// A sum of small values is larger than they are, and so is what stands beside values of either sign: both have all bits, and a sum over a
+/// window of them has as many more.
+#[test]
+fn sums_of_small_values_have_all_bits() {
+    let small = |primitive| curve(Function::Of(primitive, Box::new(Function::Value)), 256.0);
+    let window = Window { kernel: [2, 2], stride: [2, 2], pads: [0; 4] };
+    let mut network = behind_a_layer(vec![
+        (small(Primitive::Sigmoid), vec![1]),
+        (small(Primitive::Tanh), vec![1]),
+        (Op::new(Add), vec![2, 2]),
+        (Op::new(Concat), vec![2, 3]),
+        (Op::new(SumPool { window, count_real_places: None }), vec![4]),
+    ]);
+    network.nodes[5].shape[0] *= 2;
+    assert_eq!(network.value_bits()[2..], [10, 11, 16, 16, 18]);
 }
 
 /// What two take in wide rings is extended once, before it is moved; but not before what leaves most of it out.

@@ -37,15 +37,15 @@ const COT: u64 = 1;
 /// Bits of a pack beyond those of a share.
 pub(super) const MORE: u32 = 8;
 
-/// Rings that may be taken: N, how many primes, and bits of each. Of the second as many as there are on record with 128
-/// bits. Primes of up to 50 bits are the faster ones, and a Q below 2^126 is what offsets are computed in. Few rings, for
+/// Rings that may be taken: N, how many primes, and bits of each. All are on record with 128
+/// bits. Primes of up to 50 bits are the faster ones; those of the last are of 42, for offsets are computed below 2^126. Few rings, for
 /// keys are shared by all products of a query in one.
 pub(super) const RINGS: [(usize, usize, u32); 3] = [(4096, 2, 50), (4096, 2, 53), (8192, 3, 42)];
 /// The first ring that has room is taken, and where shares are made of no more than so many bits: of more bits packs have
 /// few responses, for noise of key switches. (The second may take somewhat fewer bytes below, too; the first is faster.)
 const MADE: [u32; 3] = [39, 43, u64::BITS];
-/// A key switch takes as long as so many bytes take on a link of some 20 MB/s, for each transform of 8192 words: back, and
-/// of each digit, modulo each prime.
+/// A key switch takes as long as so many bytes take on a link of some 20 MB/s, modulo each prime, for each transform of 8192 words: back,
+/// and of each digit; and for two more, which is what all else takes.
 const SWITCH: u64 = 256;
 /// Digits of a prime for key switches: the whole, or halves.
 pub(super) const DIGITS: [u32; 2] = [1, 2];
@@ -97,7 +97,7 @@ impl Tiling {
         (1 << self.gap_log2) - (1 << self.apart_log2())
     }
 
-    /// Coefficients of a polynomial of W times X^(K − 1), or what is left of a power of two of them: M·K or more.
+    /// How many coefficients a polynomial of W times X^(K − 1) has: M·K, rounded up to a power of two.
     pub fn support(&self) -> usize {
         (self.tile_columns << self.gap_log2).next_power_of_two()
     }
