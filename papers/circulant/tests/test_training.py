@@ -259,6 +259,40 @@ def test_a_network_learns_on_a_gpu_and_loads_without(
     assert evaluate(loaded, splits[1]).loss == pytest.approx(after.loss, rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_replayed_steps_are_those_that_are_not(
+    splits: tuple[Split, Split], trained: Path, tmp_path: Path, optimiser: str
+) -> None:
+    architecture, teacher = load_network(trained)
+    teacher.to(device_named("cuda"))
+    sizes = uniform(teacher, 2)
+    options = replace(OPTIONS, epochs=2, optimiser=optimiser, rate=0.01 if optimiser == "sgd" else 0.001)
+    found = {}
+    for name, stops, replayed in (("plain", [None], False), ("whole", [None], True), ("cut", [7, None], True)):
+        for stop in stops:
+            curves = train(
+                tmp_path / name,
+                replace(architecture, sizes=sizes),
+                convert(teacher, sizes),
+                *splits,
+                replace(options, cuda_graph=replayed, checkpoint_steps=7),
+                Teacher(teacher),
+                False,
+                stop,
+            )
+        found[name] = [epoch["train_loss"] for epoch in curves["epochs"]]
+    assert found["whole"] == pytest.approx(found["plain"], rel=1e-3)
+    assert found["cut"] == pytest.approx(found["whole"], rel=1e-3)
+    assert found["plain"][0] > 1.02 * found["plain"][1]
+
+
+def test_a_graph_without_a_gpu_is_refused(splits: tuple[Split, Split], tmp_path: Path) -> None:
+    options = replace(OPTIONS, cuda_graph=True)
+    with pytest.raises(RunError, match="needs a GPU"):
+        train(tmp_path, SMALL, SMALL.build(), *splits, options, None, False)
+
+
 def test_a_killed_process_continues_to_the_same_result(data_folder: Path, trained: Path, tmp_path: Path) -> None:
     def command(out: Path) -> list[str]:
         text = f"finetune --model {trained} --uniform 8 --out {out} --data {data_folder} --samples 300 --epochs 3"

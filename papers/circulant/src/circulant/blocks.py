@@ -47,20 +47,18 @@ def check_size(outputs: int, inputs: int, block: int) -> None:
 @cache
 def _places(block: int, kind: Kind, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
     """For the entries of a block, row by row: which w they hold, and with which sign. Both `[b * b]`."""
-    row = torch.arange(block)[:, None]
-    column = torch.arange(block)[None, :]
+    row = torch.arange(block, device=device)[:, None]
+    column = torch.arange(block, device=device)[None, :]
     place = (row - column) % block
-    sign = torch.ones(block, block)
-    if kind is Kind.SKEW:
-        sign[row < column] = -1.0
-    return place.flatten().to(device), sign.flatten().to(device)
+    sign = torch.where(row < column, -1.0 if kind is Kind.SKEW else 1.0, 1.0)
+    return place.flatten(), sign.flatten()
 
 
 @cache
 def _entries_of(block: int, device: torch.device) -> Tensor:
     """For each w, the b entries of a block that hold it: `[b * b]`, w by w."""
-    w, column = torch.arange(block)[:, None], torch.arange(block)[None, :]
-    return ((w + column) % block * block + column).flatten().to(device)
+    w, column = torch.arange(block, device=device)[:, None], torch.arange(block, device=device)[None, :]
+    return ((w + column) % block * block + column).flatten()
 
 
 class _Spread(torch.autograd.Function):

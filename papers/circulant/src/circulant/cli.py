@@ -278,6 +278,7 @@ def _training(parser: argparse.ArgumentParser, epochs: int, rate: float) -> None
     parser.add_argument("--bits", type=_count, metavar="B", help="round activations to B bits while training")
     parser.add_argument("--strong", action="store_true", help="RandAugment, mixup and CutMix besides: for vit")
     parser.add_argument("--compile", action="store_true", help="through torch.compile: pays for vit on a GPU")
+    parser.add_argument("--cuda-graph", action="store_true", help="steps are recorded once on a GPU, and replayed")
     parser.add_argument("--checkpoint-steps", type=_count, default=100)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -293,6 +294,7 @@ def _options(args: argparse.Namespace) -> Options:
         seed=args.seed,
         bf16=args.bf16,
         compiled=args.compile,
+        cuda_graph=args.cuda_graph,
         checkpoint_steps=args.checkpoint_steps,
         bits=args.bits,
         strong=args.strong,
@@ -537,6 +539,7 @@ def _compare(args: argparse.Namespace) -> None:
         distil=args.distil,
         bf16=args.bf16,
         compiled=args.compile,
+        cuda_graph=args.cuda_graph,
         checkpoint_steps=args.checkpoint_steps,
         bits=args.bits,
         strong=args.strong,

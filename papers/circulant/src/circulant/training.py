@@ -27,6 +27,7 @@ from .data import Split
 from .fuse import fold
 from .networks import build
 from .relus import Unit, all_kept, each_gate
+from .replay import Replayed
 from .rounding import rounding
 
 
@@ -59,8 +60,9 @@ class Options:
 
     `distil` is the weight of the teacher's part of the loss, the rest is cross entropy; `temperature` softens both
     sides of it. `bf16`: convolutions and products in bfloat16 while training; accuracies are always measured in float.
-    `compiled`: through torch.compile. `bits`: activations are rounded to so many bits while training (`rounding`).
-    `strong`: pictures are changed as `augment.py` does it, besides; for transformers.
+    `compiled`: through torch.compile. `cuda_graph`: on a GPU, steps are recorded and replayed (`replay.py`).
+    `bits`: activations are rounded to so many bits while training (`rounding`). `strong`: pictures are changed as
+    `augment.py` does it, besides; for transformers.
     `checkpoint_steps`: a checkpoint every so many steps, and one at the end.
     """
 
@@ -76,6 +78,7 @@ class Options:
     augment: bool = True
     bf16: bool = False
     compiled: bool = False
+    cuda_graph: bool = False
     seed: int = 0
     checkpoint_steps: int = 100
     bits: int | None = None
@@ -197,7 +200,7 @@ def save_network(path: Path, architecture: Architecture, network: nn.Module, **m
 
 def recorded(options: Options) -> dict[str, Any]:
     """For results and checkpoints. What is newer than the first of them stands there where it is not the default."""
-    defaults = {"bits": None, "strong": False}
+    defaults = {"bits": None, "strong": False, "cuda_graph": False}
     return {name: value for name, value in asdict(options).items() if value != defaults.get(name, ...)}
 
 
@@ -260,6 +263,8 @@ def train(
         raise RunError(f"{len(data)} samples do not fill one batch of {options.batch}")
     steps = steps_an_epoch * options.epochs
     device = device_of(network)
+    if options.cuda_graph and device.type != "cuda":
+        raise RunError("a CUDA graph needs a GPU: leave --cuda-graph out")
     data, test = data.to(device), test.to(device)
     if device.type == "cuda":
         _channels_last(network)
@@ -277,6 +282,20 @@ def train(
         optimiser.load_state_dict(kept["optimiser"])
         torch.set_rng_state(kept["random"])
         state = kept["state"]
+    if options.cuda_graph:
+        # Numbers would be recorded as they are.
+        for group in optimiser.param_groups:
+            group["lr"] = torch.zeros((), device=device)
+
+    def move(images: Tensor, labels: Tensor, goal: Tensor | None) -> Tensor:
+        loss = _loss(called, images, labels, goal, options)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        return loss.detach()
+
+    # What `after` does with gradients would not be seen by what is replayed.
+    moved = Replayed(move) if options.cuda_graph and after is None else move
     if teacher is not None:
         teacher.begin((options.seed, len(data), options.batch, options.augment, options.bf16, options.strong))
     # Summed where it is made: to fetch each step's loss would wait for the device each time.
@@ -314,14 +333,17 @@ def train(
                 if step < first:
                     continue
                 for group in optimiser.param_groups:
-                    group["lr"] = options.rate_at(state["step"], steps) * group["share"]
-                loss = _loss(called, teacher, state["step"], images, labels, options)
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                    rate = options.rate_at(state["step"], steps) * group["share"]
+                    group["lr"] = group["lr"].fill_(rate) if options.cuda_graph else rate
+                # Channels last is the faster order; convolutions keep it.
+                images = images.contiguous(memory_format=torch.channels_last)
+                goal = None
+                if teacher is not None and options.distil > 0:
+                    with _autocast(images, options):
+                        goal = teacher(state["step"], images)
+                total += moved(images, labels, goal)
                 if after is not None:
                     after((state["step"] + 1) / steps, options.rate_at(state["step"], steps) / options.rate)
-                total += loss.detach()
                 state["steps"] += 1
                 state["step"] += 1
                 done += 1
@@ -372,25 +394,20 @@ def optimiser_of(network: nn.Module, options: Options) -> torch.optim.Optimizer:
         groups.append({"params": parameters, "weight_decay": options.weight_decay * b, "share": 1 / b})
     fused = device_of(network).type == "cuda"
     if options.optimiser == "adamw":
-        return torch.optim.AdamW(groups, lr=options.rate, fused=fused)
+        return torch.optim.AdamW(groups, lr=options.rate, fused=fused, capturable=options.cuda_graph)
     return torch.optim.SGD(groups, lr=options.rate, momentum=options.momentum, nesterov=True, fused=fused)
 
 
+def _autocast(images: Tensor, options: Options) -> torch.autocast:
+    # What is recorded makes each weight's copy in bfloat16 anew.
+    return torch.autocast(images.device.type, torch.bfloat16, options.bf16, cache_enabled=not options.cuda_graph)
+
+
 def _loss(
-    network: Callable[[Tensor], Tensor],
-    teacher: Teacher | None,
-    step: int,
-    images: Tensor,
-    labels: Tensor,
-    options: Options,
+    network: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, goal: Tensor | None, options: Options
 ) -> Tensor:
-    # Channels last is the faster order; convolutions keep it.
-    images = images.contiguous(memory_format=torch.channels_last)
-    with torch.autocast(images.device.type, torch.bfloat16, enabled=options.bf16):
+    with _autocast(images, options):
         logits = network(images).float()
-        goal = None
-        if teacher is not None and options.distil > 0:
-            goal = teacher(step, images)
     loss = F.cross_entropy(logits, labels)
     if goal is None:
         return loss

@@ -425,6 +425,17 @@ fn shares_are_off_by_the_deviation_on_record() {
     }
 }
 
+/// What `garbage_in_joint_keys_gives_wrong_values` of the security tests rests on.
+#[test]
+fn many_packs_share_an_a_half() {
+    let matrices = sizes([1, 197, 64, 197]);
+    let (_, layout) = MatrixProductParams { out_bits: 26, shift: 16, matrices }.sizes().unwrap();
+    assert_eq!(layout.unwrap().secrets, 4);
+    let (_, layout) =
+        MatrixProductParams { out_bits: 26, shift: 16, matrices: sizes([1, 2, 2, 2]) }.sizes().unwrap();
+    assert_eq!(layout.unwrap().secrets, 1);
+}
+
 /// Products of one query share keys: the second sends none, and is as right as the first. What is sent is what is
 /// counted.
 #[test]
