@@ -1191,3 +1191,15 @@ fn a_softmax_scales_mixtures() {
         assert_eq!(mixtures.count(), 1, "{name}");
     }
 }
+
+/// A norm's factors by feature go past a mean over tokens, into the layer behind: else they were a layer by element, whose hint is larger than all others'.
+#[test]
+fn factors_go_past_means_over_tokens() {
+    let graph = load("tokens_averaged_17").graph;
+    let by_channel = |node: &&jaguar_graph::float::Node| {
+        let linear: Option<&jaguar_graph::float::Linear> = node.op.downcast_ref();
+        linear.is_some_and(|linear| linear.spec.groups > 1)
+    };
+    let left: Vec<_> = graph.nodes.iter().filter(by_channel).map(|node| (&node.name, node.shape)).collect();
+    assert_eq!(left, []);
+}

@@ -4,8 +4,8 @@
 //!
 //! - an affine map (batch normalisation, scaling by constants) at the input becomes the graph's own, behind a
 //!   linear layer goes into its weights, in front of linear layers goes into theirs (exactly, also over zero
-//!   padding, where the bias then differs by element), and moves through pooling and rearrangements to get there; what
-//!   that costs a layer of its blocks is told;
+//!   padding, where the bias then differs by element), and moves through pooling, means over tokens and rearrangements to
+//!   get there; what that costs a layer of its blocks is told;
 //! - a curve and what is made of it and its input place by place, as x·sigmoid(x), is one curve: not where a number comes in
 //!   that a network may have learned, for curves are public;
 //! - a factor that is the same for a whole value goes into the product that takes or makes it;
@@ -25,13 +25,16 @@ use super::blocks::are_kept;
 use super::build::non_negative;
 use super::moves::selection;
 use super::{Draft, ImportError};
-use crate::float::{Affine, Bias, Concat, Function, Graph, Growth, Known, Linear, Node, Op, Settled};
+use crate::float::{
+    Affine, AveragePool, Bias, Concat, Function, Graph, Growth, Known, Linear, Node, Op, Settled,
+};
 use crate::limits;
 use crate::network::{self, NodeId, Rearrange, Shape};
 use crate::ops::linear::fold::{
     crop_kernel, linear_of_constant, scale_bias, spread, spread_linear, sum_bias,
 };
 use crate::ops::matrix_product::rows::scaled_behind;
+use crate::ops::rearrange::rearrange;
 
 /// How a node's value is used.
 #[derive(Clone, Copy, Default)]
@@ -56,7 +59,7 @@ struct Fusion {
 type Rule = fn(&mut Fusion, NodeId) -> bool;
 
 /// In order of preference: what makes a node vanish comes before what moves one.
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 20] = [
     Fusion::drop_identity,
     Fusion::one_curve,
     Fusion::merge_affines,
@@ -68,6 +71,7 @@ const RULES: [Rule; 19] = [
     Fusion::rows_past_matrices,
     Fusion::affine_before_pool,
     Fusion::affine_onward,
+    Fusion::affine_past_moves,
     Fusion::pad_into_window,
     Fusion::drop_repeated_relu,
     Fusion::concat_before_relu,
@@ -493,6 +497,61 @@ impl Fusion {
         self.nodes[next].op.is::<Concat>() && self.affines_past_concat(next)
     }
 
+    /// Moves an affine map past several rearrangements, to where its numbers are by channel again; past a mean over places that
+    /// have the same ones, as a transformer's mean over tokens behind its last norm is; and into a layer that sees all elements.
+    fn affine_past_moves(&mut self, node: NodeId) -> bool {
+        let Some(affine) = self.affine(node) else { return false };
+        let before = self.nodes[node].inputs[0];
+        if self.uses[before].count == 1 && self.linear(before).is_some() {
+            return false;
+        }
+        let mut spread = Spread::of(affine, self.nodes[node].shape);
+        let mut last = node;
+        while let Some(next) = self.only_consumer(last) {
+            let (from, to) = (self.nodes[last].shape, self.nodes[next].shape);
+            if let Some(rearrange) = self.rearrange(next) {
+                spread = spread.moved(rearrange, from, to);
+                last = next;
+                let Some(affine) = spread.by_channel(to) else { continue };
+                self.redirect(node, before);
+                self.append_after(last, affine.into());
+                return true;
+            }
+            if let Some(pool) = self.nodes[next].op.downcast_ref::<AveragePool>() {
+                let Some([mul, add]) = pool.behind(from, &spread.mul, &spread.add) else { return false };
+                self.redirect(node, before);
+                let channels = [mul.len(), 1, 1];
+                self.append_after(next, Rearrange::Reshape.into());
+                self.append_after(next, Affine { mul, add: Bias::PerChannel(add) }.into());
+                self.append_after(next, Rearrange::Reshape.into());
+                let made = self.nodes.len();
+                (self.nodes[made - 2].shape, self.nodes[made - 1].shape) = (channels, channels);
+                return true;
+            }
+            if last == node {
+                return false;
+            }
+            let Some(mut linear) = self.linear(next).cloned() else { return false };
+            let Linear { spec, .. } = &linear;
+            let sees_all = spec.kernel == [from[1], from[2]] && spec.pads == [0; 4] && spec.groups == 1;
+            if !sees_all || spec.blocks.is_some() {
+                return false;
+            }
+            if spread.add.iter().any(|&add| add != 0.0) {
+                let add = Bias::PerElement(spread.add);
+                let Some(add) = linear_of_constant(self.cpu, &linear, &add, from, to) else { return false };
+                linear.bias = sum_bias(&linear.bias, &add, to);
+            }
+            for row in linear.weights.chunks_exact_mut(spread.mul.len()) {
+                row.iter_mut().zip(&spread.mul).for_each(|(w, mul)| *w *= mul.unwrap_or(1.0));
+            }
+            self.nodes[next].op = linear.into();
+            self.redirect(node, before);
+            return true;
+        }
+        false
+    }
+
     fn affines_past_concat(&mut self, concat: NodeId) -> bool {
         let inputs = self.nodes[concat].inputs.clone();
         let own = |i: NodeId| self.affine(i).filter(|_| self.uses[i].count == 1);
@@ -896,23 +955,42 @@ impl Fusion {
 }
 
 /// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
-/// by numbers that vary within a channel. Zeros that the rearrangement puts in may be multiplied by anything.
+/// by numbers that vary within a channel.
 fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
-    let moved = |values: &[f32]| crate::ops::rearrange::rearrange(rearrange, from, to, values);
-    let (before, after) = (from[1] * from[2], to[1] * to[2]);
-    let spread: Vec<Option<f32>> =
-        affine.mul.iter().flat_map(|&m| std::iter::repeat_n(Some(m), before)).collect();
-    let spread = crate::ops::rearrange::rearrange(rearrange, from, to, &spread);
-    let one = |plane: &[Option<f32>]| {
-        let mut given = plane.iter().flatten();
-        let first = given.next().copied().unwrap_or(1.0);
-        given.all(|&m| m == first).then_some(first)
-    };
-    let mul: Vec<f32> = spread.chunks_exact(after).map(one).collect::<Option<_>>()?;
-    let add =
-        if affine.add.is_zero() { vec![0.0; to.iter().product()] } else { moved(&affine.add.spread(from)) };
-    // Back to one number a channel where that says the same.
-    let by_channel: Vec<f32> = add.iter().step_by(after).copied().collect();
-    let constant = add.chunks_exact(after).zip(&by_channel).all(|(plane, a)| plane.iter().all(|v| v == a));
-    Some(Affine { mul, add: if constant { Bias::PerChannel(by_channel) } else { Bias::PerElement(add) } })
+    Spread::of(affine, from).moved(rearrange, from, to).by_channel(to)
+}
+
+/// An affine map's numbers, by element. Zeros that a rearrangement puts in may be multiplied by anything.
+struct Spread {
+    mul: Vec<Option<f32>>,
+    add: Vec<f32>,
+}
+
+impl Spread {
+    fn of(affine: &Affine, shape: Shape) -> Self {
+        let area = shape[1] * shape[2];
+        let mul = affine.mul.iter().flat_map(|&m| std::iter::repeat_n(Some(m), area)).collect();
+        Self { mul, add: affine.add.spread(shape) }
+    }
+
+    fn moved(&self, by: &Rearrange, from: Shape, to: Shape) -> Self {
+        Self { mul: rearrange(by, from, to, &self.mul), add: rearrange(by, from, to, &self.add) }
+    }
+
+    /// The same map, unless it multiplies by numbers that vary within a channel of this shape.
+    fn by_channel(&self, shape: Shape) -> Option<Affine> {
+        let area = shape[1] * shape[2];
+        let one = |plane: &[Option<f32>]| {
+            let mut given = plane.iter().flatten();
+            let first = given.next().copied().unwrap_or(1.0);
+            given.all(|&m| m == first).then_some(first)
+        };
+        let mul: Vec<f32> = self.mul.chunks_exact(area).map(one).collect::<Option<_>>()?;
+        // Back to one number a channel where that says the same.
+        let by_channel: Vec<f32> = self.add.iter().step_by(area).copied().collect();
+        let constant =
+            self.add.chunks_exact(area).zip(&by_channel).all(|(plane, a)| plane.iter().all(|v| v == a));
+        let add = if constant { Bias::PerChannel(by_channel) } else { Bias::PerElement(self.add.clone()) };
+        Some(Affine { mul, add })
+    }
 }
