@@ -21,7 +21,8 @@ impl AveragePool {
     /// same in each window.
     pub(crate) fn behind(&self, shape: Shape, mul: &[Option<f32>], add: &[f32]) -> Option<[Vec<f32>; 2]> {
         let mul: Vec<f32> = mul.iter().copied().collect::<Option<_>>()?;
-        let of = |x: &[f32], first, by: fn(f32, f32) -> f32| pool(&self.window, shape, x, first, by, |v, _| v);
+        let of =
+            |x: &[f32], first, by: fn(f32, f32) -> f32| pool(&self.window, shape, x, first, by, |v, _| v);
         let [least, most] = [of(&mul, f32::INFINITY, f32::min), of(&mul, f32::NEG_INFINITY, f32::max)];
         let places = (self.window.kernel[0] * self.window.kernel[1]) as f32;
         let add = of(add, 0.0, |a, b| a + b).into_iter().map(|sum| sum / places).collect();
