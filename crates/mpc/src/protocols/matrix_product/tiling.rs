@@ -22,7 +22,8 @@
 //! for what X_u and W_t have in common lies t·k + j − u·k − j' from a multiple of K, which is less than K and zero only
 //! where u = t. So rows that are each multiplied by a number (n = k = 1, `rows.rs`) fill ciphertexts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use jaguar_ring::he::params::RnsParameters;
 use jaguar_ring::he::rns::{DrawnMessages, JointKeys, Noise};
@@ -208,8 +209,17 @@ impl Tiling {
     }
 }
 
+/// What [`Layout::of_terms`] is asked for.
+type Sought = (Vec<[usize; 4]>, u32, u32);
+
+/// What it found before: a search takes a millisecond, and plans and preparations ask ten times for each of a few.
+static FOUND: Mutex<BTreeMap<Sought, Option<Layout>>> = Mutex::new(BTreeMap::new());
+
+/// How many of these are kept, for a peer's networks may have any number.
+const MOST_FOUND: usize = 256;
+
 /// The ring, and the cross terms in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Layout {
     pub parameters: RnsParameters,
     /// Bits of each prime.
@@ -236,6 +246,22 @@ impl Layout {
     /// For cross terms of these sizes, one or two that are each other's transposed: how many side by side, n, k and
     /// m. In the first ring on record that has room ([`MADE`]), the one of the least bytes.
     pub fn of_terms(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
+        let sought = (terms.to_vec(), ring_bits, made_bits);
+        let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = found().get(&sought) {
+            return known.clone();
+        }
+        let layout = Self::search(terms, ring_bits, made_bits);
+        let mut found = found();
+        if found.len() == MOST_FOUND {
+            found.clear();
+        }
+        found.insert(sought, layout.clone());
+        layout
+    }
+
+    /// The same, anew.
+    fn search(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
         RINGS.into_iter().zip(MADE).filter(|&(_, most)| made_bits <= most).find_map(|(ring, _)| {
             let kinds = DIGITS.into_iter().flat_map(|digits| SECRETS.map(|secrets| (digits, secrets)));
             let layouts = kinds.filter_map(|kind| Self::of_kind(terms, ring_bits, made_bits, ring, kind));
@@ -580,6 +606,23 @@ mod tests {
                 assert!(first.results(pack).eq(others), "{layout:?}");
             }
         }
+    }
+
+    /// What was found before is what a search finds: of other sizes, rings and places, and beyond what is kept.
+    #[test]
+    fn what_is_found_again_is_what_a_search_finds() {
+        let all = || {
+            let terms = |rows: usize| [vec![[1, rows, 1, 1], [1, 1, 1, rows]], vec![[1, rows, 1, 1]]];
+            let bits = [(48, 40), (48, 39), (47, 39), (10, 70)];
+            (1..50).flat_map(terms).flat_map(move |terms| bits.map(|bits| (terms.clone(), bits)))
+        };
+        assert!(all().count() > MOST_FOUND);
+        for (terms, (ring, made)) in all().take(8).chain(all()) {
+            let found = Layout::of_terms(&terms, ring, made);
+            assert_eq!(found, Layout::search(&terms, ring, made), "{terms:?} {ring} {made}");
+            assert!(found.is_some() == (made < 70));
+        }
+        assert!(FOUND.lock().unwrap().len() <= MOST_FOUND);
     }
 
     /// Every set is on record with 128 bits, and its noise is below an eighth of a unit.
