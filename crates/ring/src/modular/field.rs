@@ -82,6 +82,12 @@ pub(super) trait Field: Wide {
         self.reduce(self.reduce(x, c.p2), c.p)
     }
 
+    /// What butterflies leave, modulo p.
+    #[inline(always)]
+    fn reduce_last(self, x: Self::W, c: &Constants<Self::W>) -> Self::W {
+        if Self::TIGHT { self.reduce(x, c.p) } else { self.reduce_twice(x, c) }
+    }
+
     /// A word modulo p, in `0..2p`.
     #[inline(always)]
     fn residue_lazy(self, x: Self::W, c: &Constants<Self::W>) -> Self::W {
@@ -227,8 +233,9 @@ mod x86 {
                     }
                     #[inline(always)]
                     fn sub_product(self, a: Self::W, x: Self::W, y: Self::W) -> Self::W {
-                        let product = self.add_mul_lo(self.splat(0), x, y);
-                        self.and(self.sub(a, product), self.splat((1 << 52) - 1))
+                        // (y is the same for many x.)
+                        let negative = self.sub(self.splat(1 << 52), y);
+                        self.and(self.add_mul_lo(a, x, negative), self.splat((1 << 52) - 1))
                     }
                     #[inline(always)]
                     fn no_sum(self) -> Self::Sum {

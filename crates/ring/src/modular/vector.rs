@@ -131,7 +131,7 @@ fn last_of_pair<S: Field>(
         half /= 2;
         at *= 2;
     }
-    simd.zip_words(simd.reduce_twice(a, c), simd.reduce_twice(b, c))
+    simd.zip_words(simd.reduce_last(a, c), simd.reduce_last(b, c))
 }
 
 /// The inverse of [`last_stages`], without the reduction.
@@ -318,7 +318,7 @@ fn rows<S: Field>(simd: S, m: &Modulus, roots: &Roots, width: usize, data: &mut 
         len /= 2;
     }
     for x in data.chunks_exact_mut(S::LANES) {
-        simd.store(x, simd.reduce_twice(simd.load(x), c));
+        simd.store(x, simd.reduce_last(simd.load(x), c));
     }
 }
 
