@@ -49,14 +49,25 @@ fn sum(first: Block, blocks: impl Iterator<Item = Block>) -> Block {
     blocks.fold(first, |sum, block| sum ^ block)
 }
 
-/// `rows[i]` ^= the sum of `segments[w]` at the places of row i, `places(i / N)[i mod N][w]`. Where there is `out`, the sums go there
-/// instead, line by line, and zeros stay behind in `rows`. Rows come in batches of `N`.
+/// The places of a batch of rows in two segments, in blocks.
+#[repr(C, align(16))]
+pub(crate) struct Places<const N: usize>([[u32; PAIR]; N]);
+
+impl<const N: usize> Places<N> {
+    /// Blocks of four places each.
+    pub(crate) fn blocks(&mut self) -> &mut [Block] {
+        bytemuck::cast_slice_mut(&mut self.0)
+    }
+}
+
+/// `rows[i]` ^= the sum of `segments[w]` at the places of row i: entry `[i mod N][w]` of what `places` writes for batch i / N. Where there
+/// is `out`, the sums go there instead, line by line, and zeros stay behind in `rows`. Rows come in batches of `N`.
 ///
 /// # Panics
 /// When a place lies outside its segment, `out` is too short, or this CPU cannot run `kernel`.
 pub(crate) fn lines<const N: usize>(
     kernel: Kernel,
-    places: impl Fn(usize) -> [[u32; PAIR]; N],
+    places: impl Fn(usize, &mut Places<N>),
     segments: [&[Line]; PAIR],
     rows: &mut [Line],
     out: Option<&mut [Block]>,
@@ -75,34 +86,46 @@ pub(crate) fn lines<const N: usize>(
 /// Goes over batches of rows; `fetch` tells the processor that a line will be read.
 #[inline(always)]
 fn each_row<const N: usize>(
-    places: impl Fn(usize) -> [[u32; PAIR]; N],
+    places: impl Fn(usize, &mut Places<N>),
     [a, b]: [&[Line]; PAIR],
     rows: &mut [Line],
     mut out: Option<&mut [Block]>,
     fetch: impl Fn(*const Line),
 ) {
+    // (Two rooms by turns: neither is cleared or copied.)
+    let mut rooms = [Places([[0; PAIR]; N]), Places([[0; PAIR]; N])];
+    let [now, next] = &mut rooms;
+    let (mut now, mut next) = (now, next);
     let mut batches = rows.as_chunks_mut::<N>().0.iter_mut().enumerate().peekable();
-    let mut next = if batches.peek().is_some() { places(0) } else { [[0; PAIR]; N] };
+    if batches.peek().is_some() {
+        places(0, next);
+    }
     while let Some((batch, rows)) = batches.next() {
-        let now = next;
+        std::mem::swap(&mut now, &mut next);
         if batches.peek().is_some() {
-            next = places(batch + 1);
+            places(batch + 1, next);
         }
-        for ((row, [i, j]), [next_i, next_j]) in rows.iter_mut().zip(now).zip(next) {
+        let each = rows.iter_mut().zip(now.0.iter().zip(&next.0));
+        let sum = |row: Line, [i, j]: [u32; PAIR], [next_i, next_j]: [u32; PAIR]| {
             fetch(a.as_ptr().wrapping_add(next_i as usize));
             fetch(b.as_ptr().wrapping_add(next_j as usize));
-            *row = row.sum(a[i as usize], b[j as usize]);
-        }
-        if let Some(out) = out.as_deref_mut() {
-            out[batch * N * LANES..][..N * LANES].copy_from_slice(bytemuck::must_cast_slice(rows));
-            rows.fill(Line::ZERO);
+            row.sum(a[i as usize], b[j as usize])
+        };
+        match out.as_deref_mut() {
+            None => each.for_each(|(row, (now, next))| *row = sum(*row, *now, *next)),
+            Some(out) => {
+                let out = out[batch * N * LANES..][..N * LANES].as_chunks_mut::<LANES>().0;
+                for ((row, (now, next)), out) in each.zip(out) {
+                    *out = sum(std::mem::replace(row, Line::ZERO), *now, *next).0;
+                }
+            }
         }
     }
 }
 
 /// The scalar twin.
 fn portable<const N: usize>(
-    places: impl Fn(usize) -> [[u32; PAIR]; N],
+    places: impl Fn(usize, &mut Places<N>),
     segments: [&[Line]; PAIR],
     rows: &mut [Line],
     out: Option<&mut [Block]>,
@@ -117,7 +140,7 @@ mod x86 {
 
     use jaguar_ring::cpu::Feature;
 
-    use super::{PAIR, each_row};
+    use super::{PAIR, Places, each_row};
     use crate::Block;
     use crate::aes::Kernel;
     use crate::block::Line;
@@ -125,7 +148,7 @@ mod x86 {
     /// [`super::lines`] by `kernel`.
     pub(super) fn lines<const N: usize>(
         kernel: Kernel,
-        places: impl Fn(usize) -> [[u32; PAIR]; N],
+        places: impl Fn(usize, &mut Places<N>),
         segments: [&[Line]; PAIR],
         rows: &mut [Line],
         out: Option<&mut [Block]>,
@@ -154,7 +177,7 @@ mod x86 {
         ($name:ident, $features:literal) => {
             #[target_feature(enable = $features)]
             fn $name<const N: usize>(
-                places: impl Fn(usize) -> [[u32; PAIR]; N],
+                places: impl Fn(usize, &mut Places<N>),
                 segments: [&[Line]; PAIR],
                 rows: &mut [Line],
                 out: Option<&mut [Block]>,
@@ -200,14 +223,15 @@ mod tests {
             tables in prop::collection::vec(any::<[[u128; 4]; PAIR]>(), 1..50),
             places in prop::collection::vec(any::<[[u32; PAIR]; 8]>(), 0..6),
         ) {
-            let place = |batch: usize| places[batch].map(|row| row.map(|p| p % tables.len() as u32));
+            let places_of = |batch: usize| places[batch].map(|row| row.map(|p| p % tables.len() as u32));
+            let place = |batch: usize, to: &mut Places<8>| to.0 = places_of(batch);
             let line = |blocks: [u128; 4]| Line(blocks.map(Block));
             let [a, b] = [0, 1].map(|w| tables.iter().map(|t| line(t[w])).collect::<Vec<_>>());
             let rows: Vec<Line> = (0..8 * places.len() as u128).map(|i| line([i, !i, 0, u128::MAX])).collect();
             let mut want = rows.clone();
             portable(place, [&a, &b], &mut want, None);
             for (i, want) in want.iter().enumerate() {
-                let [j, k] = place(i / 8)[i % 8];
+                let [j, k] = places_of(i / 8)[i % 8];
                 for lane in 0..LANES {
                     let sum = rows[i].0[lane] ^ a[j as usize].0[lane] ^ b[k as usize].0[lane];
                     prop_assert!(want.0[lane] == sum);
@@ -237,7 +261,8 @@ mod tests {
         for kernel in Kernel::available() {
             let caught = std::panic::catch_unwind(|| {
                 let segments: [&[Line]; PAIR] = [&[Line::ZERO; 4], &[Line::ZERO; 3]];
-                lines(kernel, |_| [[0, 3]], segments, &mut [Line::ZERO], None);
+                let place = |_, to: &mut Places<1>| to.0 = [[0, 3]];
+                lines(kernel, place, segments, &mut [Line::ZERO], None);
             });
             assert!(caught.is_err(), "{}", kernel.name());
         }

@@ -10,7 +10,7 @@
 use crate::Block;
 use crate::aes::Key;
 use crate::block::{LANES, Line};
-use crate::gather::{PAIR, PAIRS, WEIGHT, gather, lines};
+use crate::gather::{PAIR, PAIRS, Places, WEIGHT, gather, lines};
 
 /// Rows whose places are drawn together: few enough to stay in the L1 cache.
 pub(crate) const BATCH: usize = 64;
@@ -71,11 +71,7 @@ impl Rows<'_> {
         let width = segment(secret.len(), rows.len());
         for pair in 0..PAIRS {
             let (a, b) = secret[pair * PAIR * width as usize..].split_at(width as usize);
-            let places = |batch| {
-                let mut places = [Block::ZERO; PLACES];
-                self.draw(batch, pair, width, &mut places);
-                bytemuck::must_cast::<_, [[u32; PAIR]; BATCH]>(places)
-            };
+            let places = |batch, to: &mut Places<BATCH>| self.draw(batch, pair, width, to.blocks());
             let out = if pair == PAIRS - 1 && second.is_empty() { Some(&mut *first) } else { None };
             lines(self.key.kernel(), places, [a, &b[..width as usize]], rows, out);
         }

@@ -29,6 +29,8 @@ pub(super) trait Field: Wide {
     const CARRY_BITS: u32;
     /// So many products may be added up.
     const TERMS: usize;
+    /// Whether values that are multiplied must be below 2p, for 4p may not fit `WORD_BITS`.
+    const TIGHT: bool;
     /// A sum of products.
     type Sum: Copy;
 
@@ -80,15 +82,31 @@ pub(super) trait Field: Wide {
         self.reduce(self.reduce(x, c.p2), c.p)
     }
 
+    /// What butterflies leave, modulo p.
+    #[inline(always)]
+    fn reduce_last(self, x: Self::W, c: &Constants<Self::W>) -> Self::W {
+        if Self::TIGHT { self.reduce(x, c.p) } else { self.reduce_twice(x, c) }
+    }
+
     /// A word modulo p, in `0..2p`.
     #[inline(always)]
     fn residue_lazy(self, x: Self::W, c: &Constants<Self::W>) -> Self::W {
         self.mul_factor_lazy(x, c.one, c.p)
     }
 
+    /// x modulo 2p for x in `-2p..2p`.
+    #[inline(always)]
+    fn wrap_twice(self, x: Self::W, c: &Constants<Self::W>) -> Self::W {
+        self.wrap(x, c.p2)
+    }
+
     /// `x y` modulo p for residues, as [`Modulus::reduce_product`] has it.
     #[inline(always)]
     fn product(self, x: Self::W, y: Self::W, c: &Constants<Self::W>) -> Self::W {
+        if Self::TIGHT {
+            // (What Barrett's estimate leaves is below 3p.)
+            return self.residue(self.add_product(self.no_sum(), x, y), c);
+        }
         let (high, low) = self.mul_wide(x, y);
         let shifted = self.add(self.shl(high, Self::WORD_BITS + 1 - c.bits), self.shr(low, c.bits - 1));
         let estimate = self.mul_upper(shifted, c.barrett);
@@ -122,7 +140,7 @@ const HALF_BITS: u32 = 30;
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::*;
-    use crate::simd::{Avx2, Avx512, Avx512Ifma, Fused};
+    use crate::simd::{Avx2, Avx512, Avx512Ifma, Avx512Tight, Fused};
 
     macro_rules! by_halves {
         ($($token:ty),*) => {
@@ -132,6 +150,7 @@ mod x86 {
                     const CARRY_BITS: u32 = 2 * HALF_BITS;
                     // The middle is a sum of 16 products of at most (2^30 - 1)^2, and a carry of 2^33.
                     const TERMS: usize = 8;
+                    const TIGHT: bool = false;
                     type Sum = [Self::W; 3];
 
                     #[inline(always)]
@@ -183,48 +202,60 @@ mod x86 {
     }
     by_halves!(Avx2, Avx512);
 
-    impl Field for Avx512Ifma {
-        const WORD_BITS: u32 = 52;
-        const CARRY_BITS: u32 = 52;
-        // The upper part is a sum of numbers below 2^48, and a carry.
-        const TERMS: usize = 15;
-        type Sum = [Self::W; 2];
+    macro_rules! by_ifma {
+        ($($token:ty, tight $tight:literal, terms $terms:literal;)*) => {
+            $(
+                impl Field for $token {
+                    const WORD_BITS: u32 = 52;
+                    const CARRY_BITS: u32 = 52;
+                    const TERMS: usize = $terms;
+                    const TIGHT: bool = $tight;
+                    type Sum = [Self::W; 2];
 
-        #[inline(always)]
-        fn quotient(self, quotient: Self::W) -> Self::W {
-            self.shr(quotient, 12)
-        }
-        #[inline(always)]
-        fn mul_factor_lazy(self, x: Self::W, (value, quotient): Factors<Self::W>, p: Self::W) -> Self::W {
-            let zero = self.splat(0);
-            let estimate = self.add_mul_hi(zero, x, quotient);
-            self.sub_product(self.add_mul_lo(zero, x, value), estimate, p)
-        }
-        #[inline(always)]
-        fn mul_wide(self, x: Self::W, y: Self::W) -> (Self::W, Self::W) {
-            let zero = self.splat(0);
-            (self.add_mul_hi(zero, x, y), self.add_mul_lo(zero, x, y))
-        }
-        #[inline(always)]
-        fn mul_upper(self, x: Self::W, y: Self::W) -> Self::W {
-            self.add_mul_hi(self.splat(0), x, y)
-        }
-        #[inline(always)]
-        fn sub_product(self, a: Self::W, x: Self::W, y: Self::W) -> Self::W {
-            let product = self.add_mul_lo(self.splat(0), x, y);
-            self.and(self.sub(a, product), self.splat((1 << 52) - 1))
-        }
-        #[inline(always)]
-        fn no_sum(self) -> Self::Sum {
-            [self.splat(0); 2]
-        }
-        #[inline(always)]
-        fn add_product(self, sum: Self::Sum, x: Self::W, y: Self::W) -> Self::Sum {
-            [self.add_mul_lo(sum[0], x, y), self.add_mul_hi(sum[1], x, y)]
-        }
-        #[inline(always)]
-        fn parts(self, [low, high]: Self::Sum) -> (Self::W, Self::W) {
-            (self.add(high, self.shr(low, 52)), self.and(low, self.splat((1 << 52) - 1)))
-        }
+                    #[inline(always)]
+                    fn quotient(self, quotient: Self::W) -> Self::W {
+                        self.shr(quotient, 12)
+                    }
+                    #[inline(always)]
+                    fn mul_factor_lazy(self, x: Self::W, (value, quotient): Factors<Self::W>, p: Self::W) -> Self::W {
+                        let zero = self.splat(0);
+                        let estimate = self.add_mul_hi(zero, x, quotient);
+                        self.sub_product(self.add_mul_lo(zero, x, value), estimate, p)
+                    }
+                    #[inline(always)]
+                    fn mul_wide(self, x: Self::W, y: Self::W) -> (Self::W, Self::W) {
+                        let zero = self.splat(0);
+                        (self.add_mul_hi(zero, x, y), self.add_mul_lo(zero, x, y))
+                    }
+                    #[inline(always)]
+                    fn mul_upper(self, x: Self::W, y: Self::W) -> Self::W {
+                        self.add_mul_hi(self.splat(0), x, y)
+                    }
+                    #[inline(always)]
+                    fn sub_product(self, a: Self::W, x: Self::W, y: Self::W) -> Self::W {
+                        // (y is the same for many x.)
+                        let negative = self.sub(self.splat(1 << 52), y);
+                        self.and(self.add_mul_lo(a, x, negative), self.splat((1 << 52) - 1))
+                    }
+                    #[inline(always)]
+                    fn no_sum(self) -> Self::Sum {
+                        [self.splat(0); 2]
+                    }
+                    #[inline(always)]
+                    fn add_product(self, sum: Self::Sum, x: Self::W, y: Self::W) -> Self::Sum {
+                        [self.add_mul_lo(sum[0], x, y), self.add_mul_hi(sum[1], x, y)]
+                    }
+                    #[inline(always)]
+                    fn parts(self, [low, high]: Self::Sum) -> (Self::W, Self::W) {
+                        (self.add(high, self.shr(low, 52)), self.and(low, self.splat((1 << 52) - 1)))
+                    }
+                }
+            )*
+        };
     }
+    // The upper part is a sum of numbers below 2^48, or below 2^50, and a carry.
+    by_ifma!(
+        Avx512Ifma, tight false, terms 15;
+        Avx512Tight, tight true, terms 4;
+    );
 }

@@ -43,6 +43,42 @@ fn residues(prg: &mut Prg, n: usize, p: u64) -> Vec<u64> {
 
 const SIZES: [u32; 12] = [20, 21, 30, 31, 39, 41, 49, 50, 51, 52, 53, 60];
 
+/// p - 1 times itself is 1: of the largest residues, as many products as are added up between two reductions, and more.
+#[test]
+fn largest_residues_add_up() {
+    const N: usize = 16;
+    for bits in SIZES {
+        let m = Modulus::new(prime(N, bits, 0));
+        let ntt = Ntt::new(N, m.value()).unwrap();
+        let sources = Sources::new((0..N).map(|k| ntt.index(ntt.exponent(k)) as u32).collect());
+        let largest = vec![m.value() - 1; N];
+        for kernel in [Kernel::SCALAR].into_iter().chain(kernels()) {
+            for count in 1..40 {
+                let all = vec![&largest[..]; count];
+                let [mut a, mut b] = [0; 2].map(|_| largest.clone());
+                slices::add_products(kernel, &m, &all, [&all, &all], [&mut a, &mut b]);
+                let expected = vec![count as u64 - 1; N];
+                assert!(a == expected && b == expected, "{kernel:?}, {count} products, {bits} bits");
+                slices::moved_products(
+                    kernel,
+                    &m,
+                    &sources,
+                    &all,
+                    [&all, &all],
+                    &largest,
+                    0,
+                    [&mut a, &mut b],
+                );
+                assert!(b == expected, "{kernel:?}, {count} products, {bits} bits");
+                assert!(a.iter().all(|&a| a == count as u64), "{kernel:?}, {count} products, {bits} bits");
+            }
+            let [mut x, mut y] = [0; 2].map(|_| largest.clone());
+            slices::sum_and_difference(kernel, &m, &mut x, &mut y, &largest);
+            assert!(x == [0; N] && y.iter().all(|&y| y == m.value() - 2), "{kernel:?}, {bits} bits");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

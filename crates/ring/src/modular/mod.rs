@@ -14,7 +14,7 @@
 //! | [`basis`] | numbers by their residues modulo some primes: their residues modulo others |
 //!
 //! Every kernel gives the same residues, below p, as plain Rust does. With AVX-512 IFMA, primes of up to 50 bits are faster
-//! than larger ones.
+//! than larger ones, and those of 51 bits nearly as fast.
 //!
 //! Time and memory access depend on n and p only; the functions of this page's `impl` that are meant for tables and for
 //! public numbers say so.
@@ -33,6 +33,9 @@ pub use primes::{is_prime, primes};
 
 /// Most bits of a prime whose residues AVX-512 IFMA multiplies: four times one fits 52 bits.
 pub const NARROW_BITS: u32 = 50;
+
+/// Bits of a prime whose residues it multiplies somewhat slower: two times one fits 52 bits.
+pub const TIGHT_BITS: u32 = 51;
 
 /// Most bits of a prime: four times a residue fits a word with room to spare.
 pub const MAX_BITS: u32 = 60;

@@ -7,10 +7,10 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use super::field::Field;
-use super::vector::narrow;
+use super::vector::fit;
 use super::{Factor, Modulus};
 use crate::kernel::Kernel;
-use crate::simd::multiversion_wide;
+use crate::simd::{Fit, multiversion_fit};
 
 pub use super::sums::{weighted_parts, weighted_sums};
 
@@ -41,7 +41,7 @@ macro_rules! pointwise {
                 simd.store(x, $expr);
             }
         }
-        multiversion_wide!(
+        multiversion_fit!(
             fn $run(m: &Modulus, x: &mut [u64], $($y: &[u64],)* $($arg: $ty),*) = $vector,
             scalar |$m: &Modulus, x: &mut [u64], $($y: &[u64],)* $($arg: $ty),*| {
                 $(let mut $y = $y.iter();)*
@@ -55,7 +55,9 @@ macro_rules! pointwise {
         $(#[$meta])*
         pub fn $name(kernel: Kernel, m: &Modulus, x: &mut [u64], $($y: &[u64],)* $($arg: $ty),*) {
             check([x.len(), $($y.len()),*]);
-            $run(kernel, narrow(m) $(&& $fits)?, m, x, $($y,)* $($arg),*);
+            let fit = fit(m);
+            $(let fit = if $fits { fit } else { Fit::Wide };)?
+            $run(kernel, fit, m, x, $($y,)* $($arg),*);
         }
     };
 }
@@ -106,7 +108,9 @@ pointwise!(
         let half = last.value / 2;
         let shifted = simd.reduce(simd.add(y, simd.splat(half)), simd.splat(last.value));
         let x = simd.add(x, simd.splat(m.reduce(half)));
-        let difference = simd.add(simd.sub(x, simd.residue_lazy(shifted, c)), c.p2);
+        // (x is below 2p.)
+        let difference = simd.sub(x, simd.residue_lazy(shifted, c));
+        let difference = if S::TIGHT { simd.wrap_twice(difference, c) } else { simd.add(difference, c.p2) };
         simd.reduce(simd.mul_factor_lazy(difference, simd.factor(factor), c.p), c.p)
     },
     scalar |m, x| m.mul_factor(m.sub(x, m.reduce_signed(last.centred(y))), factor)
@@ -219,7 +223,7 @@ impl<'a> Digits<'a> {
         };
         check([residues.len(), out.len()]);
         if fits {
-            run_take(kernel, false, m, &cut, residues, out);
+            run_take(kernel, Fit::Wide, m, &cut, residues, out);
         } else {
             self.take_scalar(m, residues, digit, out);
         }
@@ -270,7 +274,7 @@ fn take_words(m: &Modulus, cut: &Cut, residues: &[u64], out: &mut [u64]) {
     }
 }
 
-multiversion_wide!(
+multiversion_fit!(
     fn run_take(m: &Modulus, cut: &Cut, residues: &[u64], out: &mut [u64]) = take,
     scalar take_words
 );
@@ -305,7 +309,7 @@ impl Sources {
 /// Also if there are not so many sources.
 pub fn permute(kernel: Kernel, sources: &Sources, x: &[u64], out: &mut [u64]) {
     check([x.len(), sources.places().len(), out.len()]);
-    run_places(kernel, true, sources.places(), x, out);
+    run_places(kernel, Fit::Narrow, sources.places(), x, out);
 }
 
 #[inline(always)]
@@ -319,7 +323,7 @@ fn places_words(sources: &[u32], x: &[u64], out: &mut [u64]) {
     out.iter_mut().zip(sources).for_each(|(out, &source)| *out = x[source as usize]);
 }
 
-multiversion_wide!(
+multiversion_fit!(
     fn run_places(sources: &[u32], x: &[u64], out: &mut [u64]) = places,
     scalar places_words
 );
@@ -371,7 +375,7 @@ pub fn add_moved_products(
         "slices of one length"
     );
     let moved = Moved { sources: &sources[start..start + a.len()], digits, keys, plus, start };
-    run_moved(kernel, narrow(m), m, &moved, a, b);
+    run_moved(kernel, fit(m), m, &moved, a, b);
 }
 
 /// What [`add_moved_products`] reads.
@@ -412,7 +416,7 @@ fn moved<S: Field>(simd: S, m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b:
 /// `(x, y) = (x + y w, x - y w)`.
 pub fn sum_and_difference(kernel: Kernel, m: &Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) {
     check([x.len(), y.len(), w.len()]);
-    run_both(kernel, narrow(m), m, x, y, w);
+    run_both(kernel, fit(m), m, x, y, w);
 }
 
 #[inline(always)]
@@ -433,7 +437,7 @@ fn both_words(m: &Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) {
     }
 }
 
-multiversion_wide!(
+multiversion_fit!(
     fn run_both(m: &Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) = both,
     scalar both_words
 );
@@ -446,7 +450,7 @@ pub fn add_products(kernel: Kernel, m: &Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 
     check([a.len(), b.len()]);
     assert!(ys.iter().all(|ys| ys.len() == xs.len()), "as many factors");
     assert!(xs.iter().chain(ys[0]).chain(ys[1]).all(|x| x.len() == a.len()), "slices of one length");
-    run_products(kernel, narrow(m), m, xs, ys, a, b);
+    run_products(kernel, fit(m), m, xs, ys, a, b);
 }
 
 #[inline(always)]
@@ -478,7 +482,7 @@ fn products_words(m: &Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], a: &mut [u64],
     }
 }
 
-multiversion_wide!(
+multiversion_fit!(
     fn run_products(m: &Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], a: &mut [u64], b: &mut [u64]) = products,
     scalar products_words
 );
@@ -496,7 +500,7 @@ fn moved_words(m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) 
     }
 }
 
-multiversion_wide!(
+multiversion_fit!(
     fn run_moved(m: &Modulus, operands: &Moved<'_>, a: &mut [u64], b: &mut [u64]) = moved,
     scalar |m, operands, a, b| moved_words(m, operands, a, b)
 );

@@ -5,13 +5,22 @@
 
 use super::butterflies::{self, Roots};
 use super::field::{Constants, Factors, Field};
-use super::{Factor, Modulus, NARROW_BITS};
+use super::{Factor, Modulus, NARROW_BITS, TIGHT_BITS};
 use crate::kernel::Kernel;
-use crate::simd::multiversion_wide;
+use crate::simd::{Fit, multiversion_fit};
 
-/// Whether IFMA can multiply residues.
+/// Whether four times a residue fits the words that IFMA multiplies.
 pub(super) fn narrow(m: &Modulus) -> bool {
     m.bits <= NARROW_BITS
+}
+
+/// How IFMA can multiply residues.
+pub(super) fn fit(m: &Modulus) -> Fit {
+    match m.bits {
+        ..=NARROW_BITS => Fit::Narrow,
+        TIGHT_BITS => Fit::Tight,
+        _ => Fit::Wide,
+    }
 }
 
 /// Words of a part of a polynomial that stays in the first cache.
@@ -19,9 +28,13 @@ const CACHED: usize = 2048;
 
 // Functions and no closures: a closure that the compiler does not inline is compiled without the kernel's instructions.
 
-/// `(x + y r, x - y r)` for a root r, below 4p in and out.
+/// `(x + y r, x - y r)` for a root r, below 4p in and out; below 2p in both, if tight.
 #[inline(always)]
 fn butterfly<S: Field>(simd: S, x: S::W, y: S::W, root: Factors<S::W>, c: &Constants<S::W>) -> (S::W, S::W) {
+    if S::TIGHT {
+        let y = simd.mul_factor_lazy(y, root, c.p);
+        return (simd.reduce(simd.add(x, y), c.p2), simd.wrap_twice(simd.sub(x, y), c));
+    }
     let x = simd.reduce(x, c.p2);
     let y = simd.mul_factor_lazy(y, root, c.p);
     (simd.add(x, y), simd.add(simd.sub(x, y), c.p2))
@@ -36,7 +49,8 @@ fn back_butterfly<S: Field>(
     root: Factors<S::W>,
     c: &Constants<S::W>,
 ) -> (S::W, S::W) {
-    let difference = simd.add(simd.sub(x, y), c.p2);
+    let difference = simd.sub(x, y);
+    let difference = if S::TIGHT { simd.wrap_twice(difference, c) } else { simd.add(difference, c.p2) };
     (simd.reduce(simd.add(x, y), c.p2), simd.mul_factor_lazy(difference, root, c.p))
 }
 
@@ -117,7 +131,7 @@ fn last_of_pair<S: Field>(
         half /= 2;
         at *= 2;
     }
-    simd.zip_words(simd.reduce_twice(a, c), simd.reduce_twice(b, c))
+    simd.zip_words(simd.reduce_last(a, c), simd.reduce_last(b, c))
 }
 
 /// The inverse of [`last_stages`], without the reduction.
@@ -304,7 +318,7 @@ fn rows<S: Field>(simd: S, m: &Modulus, roots: &Roots, width: usize, data: &mut 
         len /= 2;
     }
     for x in data.chunks_exact_mut(S::LANES) {
-        simd.store(x, simd.reduce_twice(simd.load(x), c));
+        simd.store(x, simd.reduce_last(simd.load(x), c));
     }
 }
 
@@ -322,18 +336,18 @@ fn rows_back<S: Field>(simd: S, m: &Modulus, roots: &Roots, scale: Factor, width
     }
 }
 
-multiversion_wide!(
+multiversion_fit!(
     fn run_rows(m: &Modulus, roots: &Roots, width: usize, data: &mut [u64]) = rows,
     scalar butterflies::forward
 );
-multiversion_wide!(
+multiversion_fit!(
     fn run_rows_back(m: &Modulus, roots: &Roots, scale: Factor, width: usize, data: &mut [u64]) = rows_back,
     scalar butterflies::backward
 );
 
 /// [`Ntt::forward_rows`](super::Ntt::forward_rows).
 pub(super) fn forward_rows(kernel: Kernel, m: &Modulus, roots: &Roots, width: usize, data: &mut [u64]) {
-    run_rows(kernel, narrow(m), m, roots, width, data);
+    run_rows(kernel, fit(m), m, roots, width, data);
 }
 
 /// [`Ntt::backward_rows`](super::Ntt::backward_rows).
@@ -345,33 +359,33 @@ pub(super) fn backward_rows(
     width: usize,
     data: &mut [u64],
 ) {
-    run_rows_back(kernel, narrow(m), m, roots, scale, width, data);
+    run_rows_back(kernel, fit(m), m, roots, scale, width, data);
 }
 
-multiversion_wide!(
+multiversion_fit!(
     fn run_forward(m: &Modulus, roots: &Roots, data: &mut [u64]) = transform,
     scalar |m, roots, data| butterflies::forward(m, roots, 1, data)
 );
-multiversion_wide!(
+multiversion_fit!(
     fn run_forward_short(m: &Modulus, roots: &Roots, short: &[u64], data: &mut [u64]) = transform_short,
     scalar butterflies::forward_short
 );
-multiversion_wide!(
+multiversion_fit!(
     fn run_backward(m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) = transform_back,
     scalar |m, roots, scale, data| butterflies::backward(m, roots, scale, 1, data)
 );
 
 /// [`Ntt::forward`](super::Ntt::forward).
 pub(super) fn forward(kernel: Kernel, m: &Modulus, roots: &Roots, data: &mut [u64]) {
-    run_forward(kernel, narrow(m), m, roots, data);
+    run_forward(kernel, fit(m), m, roots, data);
 }
 
 /// [`Ntt::forward_short`](super::Ntt::forward_short).
 pub(super) fn forward_short(kernel: Kernel, m: &Modulus, roots: &Roots, short: &[u64], out: &mut [u64]) {
-    run_forward_short(kernel, narrow(m), m, roots, short, out);
+    run_forward_short(kernel, fit(m), m, roots, short, out);
 }
 
 /// [`Ntt::backward`](super::Ntt::backward).
 pub(super) fn backward(kernel: Kernel, m: &Modulus, roots: &Roots, scale: Factor, data: &mut [u64]) {
-    run_backward(kernel, narrow(m), m, roots, scale, data);
+    run_backward(kernel, fit(m), m, roots, scale, data);
 }

@@ -19,9 +19,9 @@ pub(crate) use arm::Neon;
 pub(crate) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use wide::Fused;
-pub(crate) use wide::{Wide, multiversion_wide};
+pub(crate) use wide::{Fit, Wide, multiversion_fit, multiversion_wide};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{Avx2, Avx512, Avx512Ifma};
+pub(crate) use x86::{Avx2, Avx512, Avx512Ifma, Avx512Tight};
 
 /// Methods that are always inlined: kernels get their instructions from who calls them. With `intrinsics:`, bodies are of
 /// those, on values only: no memory is touched.

@@ -104,3 +104,39 @@ macro_rules! multiversion_wide {
     };
 }
 pub(crate) use multiversion_wide;
+
+/// How many bits residues leave free in the 52 that IFMA multiplies.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fit {
+    /// Four times one fits.
+    Narrow,
+    /// Two times one fits.
+    Tight,
+    /// Too few.
+    Wide,
+}
+
+/// As [`multiversion_wide`], for `fn name(kernel: Kernel, fit: Fit, args...)`: with IFMA, where there is that, as the residues fit.
+macro_rules! multiversion_fit {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $generic:ident, scalar $scalar:expr) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name(kernel: $crate::kernel::Kernel, fit: $crate::simd::Fit, $($arg: $ty),*) {
+            $crate::simd::multiversion!(
+                @ tight, $crate::simd::Avx512Tight, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512ifma", $generic($($arg: $ty),*)
+            );
+            $crate::simd::multiversion_wide!(fn others($($arg: $ty),*) = $generic, scalar $scalar);
+            match kernel.0 {
+                #[cfg(target_arch = "x86_64")]
+                $crate::kernel::Set::Avx512(simd) if fit == $crate::simd::Fit::Tight => match simd.ifma() {
+                    // SAFETY: the token proves that the processor has the features that the function enables.
+                    Some(simd) => unsafe { tight(simd.tight(), $($arg),*) },
+                    None => others(kernel, false, $($arg),*),
+                },
+                _ => others(kernel, fit == $crate::simd::Fit::Narrow, $($arg),*),
+            }
+        }
+    };
+}
+pub(crate) use multiversion_fit;

@@ -19,6 +19,17 @@ pub(crate) struct Avx512 {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Avx512Ifma(PhantomData<()>);
 
+/// The same proof. For residues of which only twice one fits the words that IFMA multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Avx512Tight(PhantomData<()>);
+
+impl Avx512Ifma {
+    /// For residues of one bit more.
+    pub(crate) fn tight(self) -> Avx512Tight {
+        Avx512Tight(PhantomData)
+    }
+}
+
 impl Avx2 {
     pub(crate) fn of(cpu: Cpu) -> Option<Avx2> {
         cpu.has(Feature::Avx2).then_some(Avx2(PhantomData))
@@ -286,13 +297,19 @@ macro_rules! wide {
 wide!(Avx2, v256, 4);
 wide!(Avx512, v512, 8);
 wide!(Avx512Ifma, v512, 8);
+wide!(Avx512Tight, v512, 8);
 
-impl Fused for Avx512Ifma {
-    inlined! { intrinsics:
-        fn add_mul_lo(self, sum: v512::V, a: v512::V, b: v512::V) -> v512::V { std::arch::x86_64::_mm512_madd52lo_epu64(sum, a, b) }
-        fn add_mul_hi(self, sum: v512::V, a: v512::V, b: v512::V) -> v512::V { std::arch::x86_64::_mm512_madd52hi_epu64(sum, a, b) }
-    }
+macro_rules! fused {
+    ($($token:ident),*) => {
+        $(impl Fused for $token {
+            inlined! { intrinsics:
+                fn add_mul_lo(self, sum: v512::V, a: v512::V, b: v512::V) -> v512::V { std::arch::x86_64::_mm512_madd52lo_epu64(sum, a, b) }
+                fn add_mul_hi(self, sum: v512::V, a: v512::V, b: v512::V) -> v512::V { std::arch::x86_64::_mm512_madd52hi_epu64(sum, a, b) }
+            }
+        })*
+    };
 }
+fused!(Avx512Ifma, Avx512Tight);
 
 /// The other traits for `$token`: vectors of `$lanes` lanes of 32 bits, and pairs of vectors of words, whose operations are those of
 /// [`Wide`] on each.

@@ -22,7 +22,8 @@
 //! for what X_u and W_t have in common lies t·k + j − u·k − j' from a multiple of K, which is less than K and zero only
 //! where u = t. So rows that are each multiplied by a number (n = k = 1, `rows.rs`) fill ciphertexts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use jaguar_ring::he::params::RnsParameters;
 use jaguar_ring::he::rns::{DrawnMessages, JointKeys, Noise};
@@ -38,12 +39,13 @@ const COT: u64 = 1;
 pub(super) const MORE: u32 = 8;
 
 /// Rings that may be taken: N, how many primes, and bits of each. All are on record with 128
-/// bits. Primes of up to 50 bits are the faster ones; those of the last are of 42, for offsets are computed below 2^126. Few rings, for
-/// keys are shared by all products of a query in one.
-pub(super) const RINGS: [(usize, usize, u32); 3] = [(4096, 2, 50), (4096, 2, 53), (8192, 3, 42)];
+/// bits. Primes of up to 50 bits are the faster ones, those of 51 nearly as fast, and those of 53 a third as fast; those of the last are
+/// of 42, for offsets are computed below 2^126. Few rings, for keys are shared by all products of a query in one.
+pub(super) const RINGS: [(usize, usize, u32); 4] =
+    [(4096, 2, 50), (4096, 2, 51), (4096, 2, 53), (8192, 3, 42)];
 /// The first ring that has room is taken, and where shares are made of no more than so many bits: of more bits packs have
 /// few responses, for noise of key switches. (The second may take somewhat fewer bytes below, too; the first is faster.)
-const MADE: [u32; 3] = [39, 43, u64::BITS];
+const MADE: [u32; 4] = [39, 39, 43, u64::BITS];
 /// A key switch takes as long as so many bytes take on a link of some 20 MB/s, modulo each prime, for each transform of 8192 words: back,
 /// and of each digit; and for two more, which is what all else takes.
 const SWITCH: u64 = 256;
@@ -208,8 +210,17 @@ impl Tiling {
     }
 }
 
+/// What [`Layout::of_terms`] is asked for.
+type Sought = (Vec<[usize; 4]>, u32, u32);
+
+/// What it found before: a search takes a millisecond, and plans and preparations ask ten times for each of a few.
+static FOUND: Mutex<BTreeMap<Sought, Option<Layout>>> = Mutex::new(BTreeMap::new());
+
+/// How many of these are kept, for a peer's networks may have any number.
+const MOST_FOUND: usize = 256;
+
 /// The ring, and the cross terms in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Layout {
     pub parameters: RnsParameters,
     /// Bits of each prime.
@@ -236,6 +247,22 @@ impl Layout {
     /// For cross terms of these sizes, one or two that are each other's transposed: how many side by side, n, k and
     /// m. In the first ring on record that has room ([`MADE`]), the one of the least bytes.
     pub fn of_terms(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
+        let sought = (terms.to_vec(), ring_bits, made_bits);
+        let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = found().get(&sought) {
+            return known.clone();
+        }
+        let layout = Self::search(terms, ring_bits, made_bits);
+        let mut found = found();
+        if found.len() == MOST_FOUND {
+            found.clear();
+        }
+        found.insert(sought, layout.clone());
+        layout
+    }
+
+    /// The same, anew.
+    fn search(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
         RINGS.into_iter().zip(MADE).filter(|&(_, most)| made_bits <= most).find_map(|(ring, _)| {
             let kinds = DIGITS.into_iter().flat_map(|digits| SECRETS.map(|secrets| (digits, secrets)));
             let layouts = kinds.filter_map(|kind| Self::of_kind(terms, ring_bits, made_bits, ring, kind));
@@ -582,9 +609,33 @@ mod tests {
         }
     }
 
+    /// What was found before is what a search finds: of other sizes, rings and places, and beyond what is kept.
+    #[test]
+    fn what_is_found_again_is_what_a_search_finds() {
+        let all = || {
+            let terms = |rows: usize| [vec![[1, rows, 1, 1], [1, 1, 1, rows]], vec![[1, rows, 1, 1]]];
+            let bits = [(48, 40), (48, 39), (47, 39), (10, 70)];
+            (1..50).flat_map(terms).flat_map(move |terms| bits.map(|bits| (terms.clone(), bits)))
+        };
+        assert!(all().count() > MOST_FOUND);
+        for (terms, (ring, made)) in all().take(8).chain(all()) {
+            let found = Layout::of_terms(&terms, ring, made);
+            assert_eq!(found, Layout::search(&terms, ring, made), "{terms:?} {ring} {made}");
+            assert!(found.is_some() == (made < 70));
+        }
+        assert!(FOUND.lock().unwrap().len() <= MOST_FOUND);
+    }
+
     /// Every set is on record with 128 bits, and its noise is below an eighth of a unit.
     #[test]
     fn all_widths_have_a_ring_on_record() {
+        // Long sums in a wide ring have noise for which primes of 50 bits have no room.
+        let long = Matrices { batch: 3, rows: 197, inner: 197, columns: 64, transposed: [false; 2] };
+        for (ring, bits) in [(50, 50), (54, 51), (57, 53)] {
+            let layout = Layout::new(&long, ring, 39).unwrap();
+            assert!(layout.parameters.is_secure() && layout.deviation() <= 0.125);
+            assert_eq!(layout.ring(), (4096, bits), "{layout:?}");
+        }
         let attention = Matrices { batch: 3, rows: 197, inner: 64, columns: 197, transposed: [false; 2] };
         for out in [16, 24, 28, 36] {
             for shift in [1, 8, 12, 20, 22] {

@@ -331,8 +331,8 @@ fn a_triple_is_one_but_for_its_last_places() {
     let kinds: Vec<_> = kinds.flatten().collect();
     let mut tried = vec![0; kinds.len()];
     let mut turn = 0;
-    for (out_bits, shift) in [(20, 14), (27, 20), (16, 2), (28, 28)] {
-        // (So that each meets other matrices: there are as many cases as kinds.)
+    for (out_bits, shift) in [(20, 14), (27, 20), (16, 2), (28, 28), (27, 27), (22, 9)] {
+        // (So that each meets other matrices.)
         turn += 1;
         // (Of vectors both terms are added up, and of the last three several share a ciphertext.)
         for of in
