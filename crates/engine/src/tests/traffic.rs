@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "8fe8750b0dde980f68eab8b7ddba7c6c808e3e76e26fc8ca8d3f5d41d2f579b7",
-            "c82c5510f85e0ccf0becd986215902dedead3cac5ac0e48cc2fb24a693603571",
+            "c18de025a44a24a7414b8e03299b6cd703c904b54b9cf830509b27d33933bfd2",
+            "f0968e428a9f93cbb08f60871ff1d29e6d13e4bcbedc6e0c905037d2c8602347",
         ],
     ),
     (
         "cheetah",
         [
-            "9c615c030eb677987a88b98b597aa060142539321c3af2dde0178e934c4bda76",
-            "15c81e8593df1b5afba728892b474f0952496185b62b77568199629e3c3763a3",
+            "233479c1869bb4fc21b32372e0e9efed6b235889d77e190ed8804acce883eafa",
+            "6d41623af9c0bc57bbfd6eda47fd53602ec0da99f1cb6633a7f6ebf745f1450b",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "faa24d1c0abbce2db8660d5d779400c34e08fbbf03a5d235039ae042564abfbf",
-            "adf0062ff79bc467b191d7f054b2a6faebdc6d8e3cef03e7c57fe5df695b46bb",
+            "03141451dd33f53bc4a0d367207edaa52169f0168775780be9ae9daab6b49dce",
+            "de4858be3597a547c76f5b5d16f2595c03d2f0f762a88360465b6e4fb80b0b44",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "2726b4f21d924c4b7e00bf54eea2e75ff52477c6f8b30953fed9724e11b8d442",
-            "9416641637ee0b12cfb8cbf3969af6e6b5a749859037a1d90487d1c27d72e07e",
+            "f43eda8b9ac0b8801c9ac761e8af91e93a364fcc25f8585ef10574ca48c6d7e2",
+            "d2ae01298b56682a8843de02fe99a78357f0148e7040ade875342d2e6625e401",
         ],
     ),
     (
         "fregata-hme",
         [
-            "c5f39c1db74c7b1072b18f4f1f67f5f532bf9c34645443bef2c8ed5579c4937d",
-            "7708048edeb1a6d2a4d22d119f01564fbc46a1ec00d0f61e684c28d47d9713fd",
+            "795086b0ce22c04537838cde352ba48ccda7437b6b6d7143c7b4f26ba27a226b",
+            "8290de0cba673f13c1228c9639a333369f10186553035ae99febfa0718263c17",
         ],
     ),
     (
         "hyena",
         [
-            "e695189af980a53f43afbef72650236f33a7dd3625f94df8274da294815bdfef",
-            "6a864c0b0a29ad8760b6575bc8780d77f0467e0d2ca970edfd62cb7cdfaa2e3c",
+            "031bb2849cf014c731fedae133d35b62d6e7861f453d13543a92a04d1e5a14aa",
+            "c6f5d2f8d30a57f4fd8f3bc546a53679c4a623235bd6503970cc3ec91d15e31a",
         ],
     ),
     (
         "hyena-padded",
         [
-            "94b6135008dadc8e6122e1099bbc79642878517c6f4c8278e8677b9b8e4483e4",
-            "3077b434e36d80c5d498daf7ee54900ab04f0c0b442b141432524f3f760b1b25",
+            "409575e62cdbf8beb2d5eabe959fe12f577a84e4da353b3edc20034c45848efc",
+            "bc3cda179cff39bc975d66ba678c326f4d9a07194f56fa1c54711b008d8af144",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "49f5b07fb1c245c013ed4f13f96408c199e9946304724cdd2c3b563e83adfb82",
-            "27ebe354bf1def19eacd10d190e1f9f8b27daace0069f6eed61199f376ffd7ca",
+            "6f1a5776aec874d37ffa65edd136a52a40f32c0e325c5cc8d1e87b4b6d013da2",
+            "50bdb9e75b7f1f79e57e033a4df1bfea84c53e4f1076a885d5efba8d45e96f07",
         ],
     ),
     (
         "cirencode",
         [
-            "80060c04d08051cecf9d6d49c2ebe022ce013afefe498873759fc5e426e41429",
-            "2608b41db466ebda5e5411a5775ec8d2f3c04623c8e93cf303a0dee423b36094",
+            "ff1557c9e953c21dc6e42201c5665eb9f93f85033095f0ce2de7f116926f9dfe",
+            "b27f213c4a0d41d7c617af4d9a0539cc91aa3bcc5378bf16200c822ffff8b207",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "9480ea83a659bf5b5481905c5a8b7f53699e13d558bdedf95e4d46ddcaffcc33",
-            "ba4e4d1a4afdcffce27385ebaf820b0e7491c59245fc56ab8af6a3fe76c5381f",
+            "cbdb17d6f54a9b85df4128bc226641916c6d9144710ff87cea2063e3a805cc73",
+            "8968e8807009e62d4e882a76cf74d9d349c9fdbd447922abd548733a1d64ba94",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "bb04209a6b84f59d22e2338c06f0c38efe90e748db77177f14bcbb65ab5fa83c",
-            "6817fadde7bf74653d7ebda0480b57ea55699c085f34c84dc8b9a2a6d7137545",
+            "fe9fda773317b1f865fec0f0dbe5886363fb118685541f769784f82f940d4ef4",
+            "6945942ee042fdff403f6e7c3e2e86714289d3dc647e1f842c6b08ae265773e5",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "eda1640da77ee856851ca6f88ca2188b669bf9c965aeef6543eead38ff98ec24",
-            "1c652e0d8e9431e03b909db1201e9d120bf1eb202fde3febeefca67cac4c21fb",
+            "4156fd8cda48458fb07a87a0e8966187222aea2f5545571d97b2d4be05dba077",
+            "85dd95aadb2f123cacc50b7a40fa10fd1dda4e2e09764e42e806afedbe288840",
         ],
     ),
     (
         "guard bits",
         [
-            "89838bddc1ff736b1eef2ff641ea82f3837b64de493973bcb99a3d12253c65e8",
-            "afacb4174a33e6f07e4490799ccf1266c8f36d98493f9a5decc4458449779341",
+            "23ab8a56abe8c9d3f001678ba564ed2d8e4a84213443b3f1ca2d576579f5ae05",
+            "d46f9080bb82795631ff5e057d4b842b879c5057f841ef66b5574393787fe8d2",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "b527d35cebae4581e231d6d6d5a91319e81158ae7f91ad4566f98bcf1f321b93",
-            "b51bc2f168f56c6047596830f17a1e65d68612ae1281798cef59721bc2494d2b",
+            "7e6d778f70e3c046057d735a7c54e5e8045ef4ba093c17b2d5f2265635fad71b",
+            "68668737b558236333f720cc806888469996f85837a7b945e99f625abbe79851",
         ],
     ),
     (
         "other LPN instances",
         [
-            "ec3631dc97f4bfe83993178e0078fae05d3ec61e2763b0376607ea6db3fb25a3",
-            "687238d5a581a2d0fcf594afbd9e978094889039eca6a09aeea09c9dea17ad23",
+            "ab0423c23b87dab03eb5053a74858b97ee312733e889d15ef99d90420a7df020",
+            "b51276ae0fe04982656326bbe9be3e7d2aac970fdbf90610c00a7c43b965c65a",
         ],
     ),
     (
         "stationary noise",
         [
-            "672f4969cb8631483d5a8221bd0de19cc389239e40f2459b5ed2b7b03ba413f7",
-            "dd87ad52472ac928d6fb913bd784accdfa9b9ead0cf9dc704a174b2f43d12a15",
+            "69322cc1a03619dbbd44d5ac5a35dcc7f72f99f96128429b38af3b8fbf290dac",
+            "547e9010ce2260cafe28c4c3c36aea44801478872f7fad80e04e4df34b8e8644",
         ],
     ),
 ];
