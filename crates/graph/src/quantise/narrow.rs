@@ -96,9 +96,10 @@ pub(super) fn small(of: &Factors<'_>, scale: &mut [f64], spare: &[u32], coarse: 
         for (id, node) in nodes.iter().enumerate() {
             let Demand::Shifted { gain, .. } = graph.nodes[id].op.demands() else { continue };
             let times = node.inputs.iter().filter(|&&input| governed[input] == own).count() as u32;
-            if times > 0 {
-                let shift = product_shift(gain, [0, 1].map(|i| scales[node.inputs[i]]), scales[id]).round();
-                most = most.min((shift - f64::from(LEAST_SHIFT)).max(0.0) as u32 / times);
+            let shift = product_shift(gain, [0, 1].map(|i| scales[node.inputs[i]]), scales[id]).round();
+            let more = (shift - f64::from(LEAST_SHIFT)).max(0.0) as u32;
+            if let Some(each) = more.checked_div(times) {
+                most = most.min(each);
                 touched.push(id);
             }
         }
