@@ -1,8 +1,8 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
 use jaguar_graph::agreement::{agreement, beyond, logit_error};
 use jaguar_graph::float::{
-    Add, Affine, AveragePool, Bias, Clip, Concat, Function, Graph, Input, Linear, MatrixProduct, MaxPool,
-    Node, Op, Prelu, Primitive, Product, Relu,
+    Add, Affine, AveragePool, Bias, Clip, Concat, Decay, Function, Graph, Input, Linear, MatrixProduct,
+    MaxPool, Node, Op, Prelu, Primitive, Product, Relu,
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{
@@ -677,6 +677,88 @@ fn what_is_more_than_a_factor_keeps_its_bits() {
     residual.nodes.truncate(layer);
     residual.nodes.push(node(Add, &[1, layer - 1], values));
     assert_eq!(fewer(&residual, &all)[0], 0.0);
+}
+
+/// What goes into a curve and nowhere else has fewer bits, as many as are spared and its lines bear; and it says so, so that its ring is as much narrower.
+#[test]
+fn what_goes_into_curves_is_narrow() {
+    let images: Vec<Vec<f32>> = (3..9).map(|seed| noise(256, seed)).collect();
+    let of = |graph: &Graph, spare: &dyn Fn(usize) -> u32| {
+        let spare = (0..graph.nodes.len()).map(spare).collect();
+        let options = Options { activation_bits: 18, curve_bits: Some(14), spare, ..Options::default() };
+        let samples = Samples::new(Cpu::detect(), graph, &images, &mut |_| ()).expect("images that fit");
+        let (model, _) = samples.quantise(&options).expect("quantises");
+        (model, samples.held_out(&options).expect("quantises"))
+    };
+    let fewer = |model: &network::Model| {
+        let narrow: Option<&network::Narrow<network::Linear>> = model.network.nodes[1].op.downcast_ref();
+        let fewer = narrow.map_or(0, |narrow| narrow.fewer);
+        assert_eq!(model.network.value_bits()[1], 18 - fewer);
+        fewer
+    };
+    // (Of few values a message has as many bytes, whatever their bits.)
+    let shape = [1, 16, 16];
+    let mut graph = chain(1.0, Function::gelu(false), 1.0);
+    graph.nodes.iter_mut().for_each(|node| node.shape = shape);
+    let (fine, _) = of(&graph, &|_| 0);
+    let (coarse, found) = of(&graph, &|_| 8);
+    let by = fewer(&coarse);
+    assert!(fewer(&fine) == 0 && by >= 1, "{by} bits");
+    assert_eq!(fine.scales[1] / coarse.scales[1], f64::from(1 << by));
+    assert!(found.worst_relative_error < 0.01 && found.overflows == 0, "{found:?}");
+    // No more than are spared.
+    assert_eq!(fewer(&of(&graph, &|id| if id == 1 { 1 } else { 8 }).0), 1);
+    assert_eq!(fewer(&of(&graph, &|id| if id == 1 { 0 } else { 8 }).0), 0);
+    // A value that a sum takes too keeps them.
+    let mut taken = graph.clone();
+    taken.nodes.push(node(Add, &[1, 3], shape));
+    assert_eq!(fewer(&of(&taken, &|_| 8).0), 0);
+    // What is too large for its own range is found, though others may be as large.
+    let once = coarse.network.input.quantise(&images[0], 18);
+    let run = |times: i64| {
+        let input: Vec<i64> = once.iter().map(|x| x * times).collect();
+        let run = reference::run(Cpu::detect(), &coarse, &input).expect("an image that fits");
+        (run.values[1].iter().map(|v| v.abs()).max().unwrap(), run.overflows[1])
+    };
+    let found: Vec<(i64, usize)> = (1..64).map(run).collect();
+    assert!(found.iter().all(|&(most, overflows)| (overflows > 0) == (most > 1 << (17 - by))), "{found:?}");
+    assert!(found.iter().any(|&(most, overflows)| overflows > 0 && most < 1 << 17), "{found:?}");
+}
+
+/// The scores of a softmax, the largest of them and what they are below it are narrow together, and its exponential is level outside.
+#[test]
+fn the_scores_of_a_softmax_are_narrow() {
+    let (square, row) = ([1, 8, 8], [1, 8, 1]);
+    let window = Window { kernel: [1, 8], stride: [1; 2], pads: [0; 4] };
+    let repeated = Rearrange::Select { axes: [vec![], vec![], vec![Some(0); 8]] };
+    let graph = graph(vec![
+        node(Input, &[], square),
+        node(pointwise(1, vec![1.0], 0.0), &[0], square),
+        node(pointwise(1, vec![-0.8], 0.1), &[0], square),
+        node(MatrixProduct { gain: 1.0, transposed: [false, true] }, &[1, 2], square),
+        node(pointwise(1, vec![-1.0], -7.25), &[3], square),
+        node(MaxPool(window), &[3], row),
+        node(repeated, &[5], square),
+        node(Add, &[4, 6], square),
+        node(Decay, &[7], square),
+        node(pointwise(1, vec![1.0], 0.0), &[8], square),
+    ]);
+    let images: Vec<Vec<f32>> = (3..9).map(|seed| noise(64, seed)).collect();
+    let options =
+        Options { activation_bits: 19, curve_bits: Some(14), spare: vec![4; 10], ..Options::default() };
+    let samples = Samples::new(Cpu::detect(), &graph, &images, &mut |_| ()).expect("images that fit");
+    let (model, _) = samples.quantise(&options).expect("quantises");
+    let bits = model.network.value_bits();
+    let scores = bits[3];
+    assert!((15..19).contains(&scores), "{bits:?}");
+    assert_eq!(bits[..8], [19, 19, 19, scores, scores, scores, scores, scores]);
+    let found = samples.held_out(&options).expect("quantises");
+    assert!(found.worst_relative_error < 0.01 && found.overflows == 0, "{found:?}");
+    assert!(model.network.nodes[8].op.is::<network::Level>());
+    let wide = Options { spare: vec![0; 10], ..options };
+    let (wide, _) = samples.quantise(&wide).expect("quantises");
+    assert_eq!(wide.network.value_bits()[..8], [19; 8]);
+    assert_eq!(wide.scales[3] / model.scales[3], f64::from(1 << (19 - scores)));
 }
 
 /// What is told of inputs that were left out has the noise that answers will have.

@@ -1171,13 +1171,27 @@ fn lines_go_on_for_all_small_shares() {
         // Of few bits, and of so few that nothing is added.
         (7, 1, 2, 4, 3, 3, 1),
         (6, 2, 2, 2, 4, 4, 1),
+        // Wider than x, by as many bits as the slope is even; and of few bits.
+        (6, 2, 2, 7, 2, 4, 2),
+        (6, 1, 3, 8, 3, 3, -4),
+        (7, 2, 3, 10, 3, 2, 24),
+        (7, 3, 2, 8, 1, 4, 8),
+        (6, 2, 2, 5, 2, 4, 4),
+        (6, 2, 2, 4, 2, 4, 4),
         // No slope: the result may have any width.
         (7, 2, 2, 9, 2, 3, 0),
         (8, 1, 5, 8, 2, 4, 0),
     ] {
         for sizes in [[5, 4], [1, 3], [6, 6]] {
             let pieces = Arc::new(straight(pieces(low, log2, shift, sizes, 11), tail));
-            check_curve(&all_shares(bits), &CurveParams { bits, out_bits, digit, pieces });
+            let params = CurveParams { bits, out_bits, digit, pieces };
+            check_curve(&all_shares(bits), &params);
+            // What is above the pieces is known to so many bits, and to no more.
+            if tail != 0 {
+                let known = bits + tail.trailing_zeros();
+                let wide = |out_bits| CurveParams { out_bits, ..params.clone() }.check();
+                assert!(wide(known).is_ok() && wide(known + 1).is_err(), "{bits} bits, slope {tail}");
+            }
         }
     }
 }

@@ -122,9 +122,26 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// In how many bits a comparison takes its operands.
+    /// In how many bits a comparison takes its operands, and a sum or a move: where one ring serves all, no more than they need.
     fn compared_bits(&self, id: NodeId) -> u32 {
-        if self.computed_excess[id] > 0 { self.product_bits } else { self.base }
+        match self.computed_excess[id] {
+            0 if self.base == self.activation_bits() => self.base.min(self.widest(id) + self.extra_bits),
+            0 => self.base,
+            _ => self.product_bits,
+        }
+    }
+
+    /// Into how many bits all fits that a node takes, and what each party makes of it by itself.
+    fn widest(&self, id: NodeId) -> u32 {
+        let node = &self.network.nodes[id];
+        let own = if matches!(node.op.work(), Work::Interactive(_)) { 0 } else { self.bits[id] };
+        node.inputs.iter().map(|&input| self.bits[input]).fold(own, u32::max)
+    }
+
+    /// In how many bits a value is shared at least.
+    fn least_bits(&self, id: NodeId) -> u32 {
+        let one_ring = self.base == self.activation_bits();
+        if one_ring { self.base.min(self.bits[id] + self.extra_bits) } else { self.base }
     }
 
     /// In how many bits an activation is shared.
@@ -141,6 +158,11 @@ impl<'a> Values<'a> {
     fn taken_bits(&self, id: NodeId) -> u32 {
         match interactive(&self.network.nodes[id]).map(|shares| shares.takes) {
             Some(Takes::Activations { more }) => self.activation_bits() + more,
+            Some(Takes::Needed { least, fewer }) => {
+                let most = self.network.activation_bits;
+                let least = least.max(most.saturating_sub(fewer));
+                self.widest(id).max(least).min(most) + self.extra_bits
+            }
             Some(Takes::Compared) | None => self.compared_bits(id),
         }
     }
@@ -219,6 +241,7 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
         let most = match interactive(node).map(|shares| shares.takes) {
             Some(Takes::Compared) => Some(compared - computed_excess - values.extra_bits),
             Some(Takes::Activations { more }) => Some(network.activation_bits + more),
+            Some(Takes::Needed { .. }) => Some(network.activation_bits),
             None => None,
         };
         if let Some(most) = most
@@ -399,7 +422,7 @@ fn odd_moduli(values: &Values<'_>, planned: &[Option<Planned>]) -> Vec<Option<Mo
 fn needed_bits(values: &Values<'_>, planned: &[Option<Planned>], odd: &[Option<Modulus>]) -> Vec<u32> {
     let nodes = &values.network.nodes;
     let free = computed_in_any_ring(values.network);
-    let mut needed = vec![values.base; nodes.len()];
+    let mut needed: Vec<u32> = (0..nodes.len()).map(|id| values.least_bits(id)).collect();
     if let Some(last) = nodes.len().checked_sub(1) {
         needed[last] = values.bits[last].max(values.base);
     }

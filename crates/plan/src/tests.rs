@@ -3,8 +3,8 @@
 use jaguar_cheetah::RnsRings;
 use jaguar_graph::float::{self, Function, Known, Primitive};
 use jaguar_graph::network::{
-    Add, Concat, Hiding, Input, InputSpec, Linear, MaxPool, Network, Node, Op, OutputSpec, Product,
-    Rearrange, Relu, Relu6, Straight, SumPool, Window,
+    Add, Concat, Hiding, Input, InputSpec, Linear, MaxPool, Narrow, Network, Node, Op, OutputSpec, Place,
+    Product, Rearrange, Relu, Relu6, Shape, Straight, SumPool, Window, Work,
 };
 use jaguar_linear::jaguar::{RINGS, Rings};
 use jaguar_linear::layout::{Layout, Packing};
@@ -895,6 +895,72 @@ fn sums_of_small_values_have_all_bits() {
     ]);
     network.nodes[5].shape[0] *= 2;
     assert_eq!(network.value_bits()[2..], [10, 11, 16, 16, 18]);
+}
+
+/// The rings of values by which node `id` could come to cost what it does.
+fn rings_taken(network: &Network, plan: &Plan, id: usize) -> Vec<u32> {
+    let (node, step) = (&network.nodes[id], &plan.steps[id]);
+    let inputs: Vec<Shape> = node.inputs.iter().map(|&input| network.nodes[input].shape).collect();
+    let Work::Interactive(operator) = node.op.work() else { panic!("node {id} has no protocol") };
+    let own = step.nonlinear.as_ref().unwrap().cost();
+    let costs_as_much = |&bits: &u32| {
+        let protocol = operator.protocol(&Place {
+            bits,
+            excess: 0,
+            output: step.computed.modulus,
+            digit: u32::from(plan.choices.digits[id]),
+            images: 1,
+            inputs: &inputs,
+            same: false,
+            shape: node.shape,
+        });
+        protocol.check().is_ok() && protocol.cost() == own
+    };
+    (8..=40).filter(costs_as_much).collect()
+}
+
+/// Values that have fewer bits are compared, and taken by curves, in rings that are as much narrower; a sum of others has all bits beside them.
+#[test]
+fn narrow_values_are_taken_in_narrow_rings() {
+    const FEWER: u32 = 3;
+    let window = Window { kernel: [3; 2], stride: [1; 2], pads: [1; 4] };
+    let layer = || Linear::same(16, 1, 12 + FEWER);
+    let network = behind_a_layer(vec![
+        (Op::new(Narrow { of: layer(), fewer: FEWER }), vec![1]),
+        (Op::new(MaxPool { window, ignored: 0 }), vec![2]),
+        (Op::new(Narrow { of: Add, fewer: FEWER }), vec![2, 3]),
+        (curve(Function::Of(Primitive::Sigmoid, Box::new(Function::Value)), 16.0), vec![4]),
+        (Op::new(Add), vec![2, 3]),
+        (curve(Function::Of(Primitive::Sigmoid, Box::new(Function::Value)), 16.0), vec![6]),
+    ]);
+    assert_eq!(network.value_bits()[1..7], [16, 13, 13, 13, 8, 16]);
+    let plan = standard(&network);
+    let computed = [3, 4, 6].map(|id: usize| plan.steps[id].computed.modulus.bits());
+    assert_eq!(computed, [13, 13, 16]);
+    assert_eq!([3, 5, 7].map(|id| rings_taken(&network, &plan, id)), [vec![13], vec![13], vec![16]]);
+}
+
+/// A curve takes small values in no ring in which its pieces have no room, and in none in which its result would not be known: above its pieces a SiLU of
+/// n bits is known modulo as much as x is.
+#[test]
+fn curves_take_small_values_in_rings_that_they_have() {
+    let small = || curve(Function::Of(Primitive::Tanh, Box::new(Function::Value)), 256.0);
+    let whole = curve(Function::gelu(false), 4096.0);
+    let straight = curve(Function::swish(1.0), 16.0);
+    let level = curve(Function::Of(Primitive::Sigmoid, Box::new(Function::Value)), 16.0);
+    assert!(!whole.is::<Straight>() && straight.is::<Straight>() && level.is::<Straight>());
+    let rings = |op: &Op, backend| {
+        let network = behind_a_layer(vec![(small(), vec![1]), (op.clone(), vec![2])]);
+        let plan = Plan::new(&network, Choices::standard(&network, backend)).unwrap();
+        rings_taken(&network, &plan, 3)
+    };
+    assert_eq!(rings(&straight, Kit::JAGUAR), [16]);
+    assert_eq!(rings(&level, Kit::JAGUAR), [11]);
+    // (Bits above the domain cost nothing.)
+    assert!(rings(&whole, Kit::JAGUAR).contains(&15));
+    // Where no layer truncates, shares that layers take are wider. A curve has no use for that.
+    assert_eq!(rings(&level, Kit::CHEETAH), [11]);
+    assert_eq!(rings(&straight, Kit::CHEETAH), [16]);
 }
 
 /// What two take in wide rings is extended once, before it is moved; but not before what leaves most of it out.

@@ -1,7 +1,7 @@
 //! Curves: SiLU, GELU, a sigmoid as a gate, tanh, alone and beside everything that a value may come from or go to.
 
-use jaguar_graph::float::{Function, Primitive};
-use jaguar_graph::network::{Curve, Level, Product, Straight};
+use jaguar_graph::float::{self, Decay, Function, Known, Primitive};
+use jaguar_graph::network::{Curve, Level, MatrixProduct, Narrow, Product, Straight};
 
 use super::stream::alternate;
 use super::*;
@@ -121,6 +121,77 @@ fn curves_that_are_level_outside_agree_with_the_reference() {
         b.bundle()
     };
     agree_with_the_reference("level", level, |op| op.is::<Level>());
+}
+
+/// A layer and a product of matrices whose values have three bits fewer than others, in front of a max-pool, a sum, curves with straight ends, of which one
+/// grows by eight, and one that is level outside: all of these take as much narrower rings.
+#[test]
+fn narrow_values_agree_with_the_reference() {
+    const FEWER: u32 = 3;
+    let curve = |function: float::Op, one: f64, own: f64| {
+        let scales = [one];
+        let known =
+            Known { bits: 16, coarse: 3, fewer: FEWER, scales: Some((&scales, own)), ..Known::default() };
+        function.integer(&known).unwrap()
+    };
+    let narrow = || {
+        let mut b = Builder::new([3, 17, 15]);
+        let layer = |b: &mut Builder| {
+            let id = b.conv(0, 8, 3, 2, 1, 1);
+            let linear = b.network.nodes[id].op.linear().unwrap().clone();
+            let of = Linear { shift: linear.shift + FEWER, ..linear };
+            b.network.nodes[id].op = Op::new(Narrow { of, fewer: FEWER });
+            id
+        };
+        let [first, left, right] = [(); 3].map(|()| layer(&mut b));
+        let silu = b.add(curve(Function::swish(1.0).into(), 16.0, 128.0), &[first], [8, 9, 8]);
+        let product = MatrixProduct { shift: 10, transposed: [false, true] };
+        let scores = b.add(Op::new(Narrow { of: product, fewer: FEWER }), &[left, right], [8, 9, 9]);
+        let window = Window { kernel: [1, 9], stride: [1, 1], pads: [0; 4] };
+        let largest = b.add(Op::new(MaxPool { window, ignored: 0 }), &[scores], [8, 9, 1]);
+        let repeated = Rearrange::Select { axes: [vec![], vec![], vec![Some(0); 9]] };
+        let repeated = b.add(Op::new(repeated), &[largest], [8, 9, 9]);
+        let sum = b.add(Op::new(Narrow { of: Add, fewer: FEWER }), &[scores, repeated], [8, 9, 9]);
+        let weights = b.add(curve(of(Primitive::Sigmoid).into(), 64.0, 4096.0), &[sum], [8, 9, 9]);
+        let falls = b.add(curve(Decay.into(), 64.0, 4096.0), &[sum], [8, 9, 9]);
+        let both = b.add(Op::new(Product { shift: 12, offsets: [0; 2] }), &[weights, falls], [8, 9, 9]);
+        let mixed = Op::new(MatrixProduct { shift: 13, transposed: [false; 2] });
+        let mixed = b.add(mixed, &[both, silu], [8, 9, 8]);
+        b.conv(mixed, 10, 3, 1, 1, 1);
+        b.bundle()
+    };
+    for guard_bits in [0, 8] {
+        let bundle = || if guard_bits == 0 { narrow() } else { narrow().guarded(guard_bits).unwrap() };
+        let network = bundle().model.network;
+        let bits = network.activation_bits;
+        let is_curve = |op: &Op| op.is::<Straight>() || op.is::<Level>();
+        assert!([4, 9].iter().all(|&id| network.nodes[id].op.is::<Straight>()), "lines that go on");
+        assert!(network.nodes[10].op.is::<Level>(), "level outside");
+        // No value leaves its own range, and what is compared has a bit to spare.
+        let x: Vec<i64> = inputs(1)[0].iter().map(|v| v << guard_bits).collect();
+        let run = jaguar_graph::reference::run(Cpu::detect(), &bundle().model, &x).unwrap();
+        assert_eq!(
+            (run.total_overflows(), run.tight.iter().sum::<usize>()),
+            (0, 0),
+            "{:?} {:?}",
+            run.overflows,
+            run.tight
+        );
+        let largest = |id: usize| run.values[id].iter().map(|v| v.abs()).max().unwrap();
+        let quarter = 1 << (bits - FEWER - 2);
+        assert!([1, 5, 8].iter().all(|&id| largest(id) > quarter / 8), "{:?}", [1, 5, 8].map(largest));
+        let choices = Choices::standard(&network, Kit::JAGUAR);
+        let plan = Plan::new(&network, choices.clone()).unwrap();
+        // The scores, the largest of them, and their sum.
+        let rings = [5, 6, 8].map(|id| plan.steps[id].computed.modulus.bits());
+        assert_eq!(rings, [bits - FEWER; 3], "{rings:?}");
+        alternate(bundle, &[Kit::JAGUAR], 0, &format!("narrow-{guard_bits}"));
+        let checks = verify(bundle(), choices, Reveal::Logits, &vec![x; ASKED], HintPlace::Memory).unwrap();
+        let layers = || checks.iter().flat_map(|check| &check.layers);
+        assert!(layers().all(|layer| layer.wrong == 0), "{checks:?}");
+        let curves = network.nodes.iter().zip(&checks[0].layers).filter(|(node, _)| is_curve(&node.op));
+        assert!(curves.map(|(_, layer)| layer.max_ulps).all(|ulps| ulps <= 1.0), "{checks:?}");
+    }
 }
 
 /// Where a curve's last block begins, most of its bits have been made ahead, but not all: on one thread two blocks take 2 · 13 · 2^14 of the

@@ -24,6 +24,7 @@ pub use crate::ir::specs::{
 };
 pub use crate::ops::curve::{Level, Straight};
 pub use crate::ops::integer::*;
+pub use crate::ops::narrow::Narrow;
 pub use crate::ops::operator::{
     Effort, Excess, Interactive, Joined, Local, Makes, Part, Place, Ran, Scale, Shares, Sign, Signs, Takes,
     Work,

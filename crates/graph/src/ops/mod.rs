@@ -6,11 +6,14 @@
 //! | `operator.rs` | what an operator is: the traits that one implements |
 //! | `op.rs` | [`Op`], what a node of a network computes: any operator with its parameters |
 //! | `list.rs` | [`Operators`], a list of operators as a value: readers of files and messages are handed one |
+//! | `narrow.rs`, `narrowed.rs` | a layer or a product whose values have fewer bits than others |
 //! | `standard.rs` | this project's list as such a value |
 //! | a folder each | what the operator means, its limits, how shares come in and go out, its protocol |
 //! | `window.rs` | the windows of pools |
 
 pub(crate) mod list;
+pub(crate) mod narrow;
+pub(crate) mod narrowed;
 pub(crate) mod op;
 pub mod operator;
 mod standard;

@@ -10,6 +10,7 @@ use crate::ir::draws::Draws;
 use crate::ir::error::NodeError;
 use crate::ir::limits::bounded;
 use crate::ir::shape::{NodeId, Shape};
+use crate::ops::narrow::Narrow;
 use crate::ops::operator::{
     Chance, Effort, Numbered, Operands, Operator, Part, Scale, Sign, Signs, Value, Work,
 };
@@ -94,12 +95,18 @@ impl Op {
 
     /// The linear layer that the operation is, if it is one.
     pub fn linear(&self) -> Option<&Linear> {
-        self.downcast_ref()
+        match self.work() {
+            Work::Linear(linear) => Some(linear),
+            Work::Input | Work::Local(_) | Work::Interactive(_) => None,
+        }
     }
 
     /// [`Op::linear`], to be changed.
     pub fn linear_mut(&mut self) -> Option<&mut Linear> {
-        self.downcast_mut()
+        match self.is::<Linear>() {
+            true => self.downcast_mut(),
+            false => self.downcast_mut::<Narrow<Linear>>().map(|narrow| &mut narrow.of),
+        }
     }
 
     /// The operation in a few words, its sizes included, for people.

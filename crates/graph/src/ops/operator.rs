@@ -118,6 +118,13 @@ pub enum Takes {
         /// Bits beyond the n of an activation.
         more: u32,
     },
+    /// In as many as its inputs' values need, n at most.
+    Needed {
+        /// And no fewer than these.
+        least: u32,
+        /// And no more than so many fewer than n.
+        fewer: u32,
+    },
 }
 
 /// In which ring a protocol makes the shares of its value.
@@ -256,10 +263,19 @@ pub struct Known<'a> {
     pub bits: u32,
     /// c: lines of a curve may be off by 2^c times as many units as is usual.
     pub coarse: u32,
+    /// How many bits fewer than others the first input's values have ([`crate::network::Narrow`]).
+    pub fewer: u32,
     /// The first input's shape.
     pub input: Option<Shape>,
     /// The inputs' scales and the value's own.
     pub scales: Option<(&'a [f64], f64)>,
+}
+
+impl Known<'_> {
+    /// The bits of the first input's values.
+    pub(crate) fn taken(&self) -> u32 {
+        self.bits - self.fewer
+    }
 }
 
 /// What follows of a value from those that it is made of.

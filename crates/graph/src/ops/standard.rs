@@ -4,6 +4,7 @@ use crate::ops::curve::{Level, Straight};
 use crate::ops::linear::choice;
 use crate::ops::list::{OperatorKind, Operators};
 use crate::ops::matrix_product::{attention, einsum};
+use crate::ops::narrowed;
 use crate::ops::product::{norms, softmax};
 
 impl Operators {
@@ -12,6 +13,7 @@ impl Operators {
         Self::default()
             .with(super::kinds())
             .with([OperatorKind::of::<Straight>(), OperatorKind::of::<Level>()])
+            .with(narrowed::kinds())
             .from_onnx(attention::ONNX)
             .from_onnx(choice::ONNX)
             .from_onnx(einsum::ONNX)

@@ -17,17 +17,17 @@ use jaguar_mpc::share::Modulus;
 
 use super::scales::{governing, scales_by_node, summed};
 use crate::float::{Demand, Graph};
-use crate::network::{Network, NodeId, Place, Scale, Shape, Takes, Work};
+use crate::network::{Makes, Network, NodeId, Place, Scale, Shape, Takes, Work};
 use crate::ops::curve::coarse::weighed;
 use crate::ops::operator::Known;
 use crate::ops::product::product_shift;
 
 /// Bits that are left of the largest value seen.
-const LEAST_BITS: u32 = 8;
+pub(super) const LEAST_BITS: u32 = 8;
 
 /// A product is shifted by so many bits: with eight guard bits by twelve, so that its cross terms by ciphertexts are off by no more than they
 /// always are (`docs/protocols/nonlinear.md`).
-const LEAST_SHIFT: u32 = 4;
+pub(super) const LEAST_SHIFT: u32 = 4;
 
 /// What is not linear makes at most so large a part of what the products make.
 const FEW: usize = 8;
@@ -53,6 +53,7 @@ pub(super) fn coarsen(of: &Factors<'_>, scale: &mut [f64], spare: &[u32]) -> Vec
     let &Factors { graph, network, class, range, clip, bits } = of;
     let count = network.nodes.len();
     let mut fewer = vec![0; count];
+    let narrow = vec![0; count];
     if spare.iter().all(|&spare| spare == 0) {
         return fewer;
     }
@@ -78,7 +79,9 @@ pub(super) fn coarsen(of: &Factors<'_>, scale: &mut [f64], spare: &[u32]) -> Vec
         for less in 0..=most {
             let mut tried = scale.to_vec();
             tried[own] *= f64::from(less).exp2().recip();
-            let bytes = bytes(graph, network, &products, &scales_by_node(network, class, &tried), bits);
+            let scales = &scales_by_node(network, class, &tried);
+            let tried = Tried { scales, narrow: &narrow, coarse: &|_| 0 };
+            let bytes = bytes(of, products.iter().map(|&(product, _)| product), &tried);
             if bytes < best.1 {
                 best = (less, bytes);
             }
@@ -129,38 +132,48 @@ fn taken_by_products(
     (sound && !products.is_empty()).then_some(products)
 }
 
-/// The bytes that these products take with these scales; infinitely many where one cannot be.
-fn bytes(
-    graph: &Graph,
-    network: &Network,
-    products: &[Taken],
-    scales: &[f64],
-    [activation_bits, guard_bits]: [u32; 2],
-) -> f64 {
+/// What is tried.
+pub(super) struct Tried<'a> {
+    /// By node.
+    pub(super) scales: &'a [f64],
+    /// By node, how many bits fewer its value has than others.
+    pub(super) narrow: &'a [u32],
+    /// By how many bits lines of a node's curve may be coarser.
+    pub(super) coarse: &'a dyn Fn(NodeId) -> u32,
+}
+
+/// The bytes that these products, curves and max-pools take; infinitely many where one cannot be.
+pub(super) fn bytes(of: &Factors<'_>, nodes: impl Iterator<Item = NodeId>, tried: &Tried<'_>) -> f64 {
+    let &Factors { graph, network, bits: [activation_bits, guard_bits], .. } = of;
     let bits = activation_bits + guard_bits;
     let mut sum = 0.0;
-    for &(id, _) in products {
+    for id in nodes {
         let node = &graph.nodes[id];
-        let own: Vec<f64> = node.inputs.iter().map(|&input| scales[input]).collect();
+        let own: Vec<f64> = node.inputs.iter().map(|&input| tried.scales[input]).collect();
         let inputs: Vec<Shape> = node.inputs.iter().map(|&input| graph.nodes[input].shape).collect();
+        let fewer = node.inputs.first().map_or(0, |&input| tried.narrow[input]);
         let known = Known {
             bits: activation_bits,
-            scales: Some((&own, scales[id])),
+            coarse: (tried.coarse)(id),
+            fewer,
+            scales: Some((&own, tried.scales[id])),
             input: inputs.first().copied(),
-            ..Known::default()
         };
         let Some(mut op) = node.op.integer(&known) else { return f64::INFINITY };
         let guarded = op.rescale(guard_bits as i32).is_ok() && op.check(bits).is_ok();
         let Work::Interactive(operator) = op.work() else { continue };
-        let more = match operator.shares().takes {
-            Takes::Activations { more } => more,
-            Takes::Compared => 0,
+        let shares = operator.shares();
+        let taken = match shares.takes {
+            Takes::Activations { more } => bits + more,
+            Takes::Compared => bits - fewer,
+            Takes::Needed { least, fewer: most } => (bits - fewer.min(most)).max(least).min(bits),
         };
+        let made = if shares.makes == Makes::TakenRing { taken } else { op.value_bits(bits, bits) };
         let protocol = guarded.then(|| {
             operator.protocol(&Place {
-                bits: bits + more,
+                bits: taken,
                 excess: 0,
-                output: Modulus::power_of_two(bits),
+                output: Modulus::power_of_two(made),
                 digit: 4,
                 images: 1,
                 inputs: &inputs,

@@ -17,6 +17,7 @@
 mod equalise;
 mod factors;
 pub mod layers;
+mod narrow;
 mod ranges;
 mod samples;
 mod scales;
@@ -42,6 +43,7 @@ use crate::network::{
     Bias, Hiding, ImageSpec, InputSpec, Linear, Model, Network, Node, NodeId, Op, OutputSpec, Weights,
     may_guard,
 };
+use crate::ops::narrowed::narrowed;
 use crate::ops::operator::{Known, Scale, Source, Work};
 use crate::ops::product::{most_product_shift, product_shift};
 use crate::outputs::Apart;
@@ -395,7 +397,8 @@ pub fn quantise(
     let mut network = skeleton(&graph, options)?;
     let mut warnings = Vec::new();
     let apart = Apart::new(&network);
-    let (scales, fewer) = choose_scales(&graph, &network, &apart, &ranges, options, &mut warnings)?;
+    let Scales { scales, fewer, narrow } =
+        choose_scales(&graph, &network, &apart, &ranges, options, &mut warnings)?;
 
     let mut weights: Vec<Option<Weights>> = Vec::with_capacity(graph.nodes.len());
     let mut linear_reports = Vec::with_capacity(graph.nodes.len());
@@ -404,7 +407,8 @@ pub fn quantise(
         let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
         // (Units that are coarser themselves.)
         let coarse = options.coarse().saturating_sub(fewer[id]);
-        let known = Known { bits: n, coarse, input, scales: Some((&own, scales[id])) };
+        let taken = node.inputs.first().map_or(0, |&input| narrow[input]);
+        let known = Known { bits: n, coarse, fewer: taken, input, scales: Some((&own, scales[id])) };
         network.nodes[id].op = integer(node, &known)?;
         let units = node.op.coarseness(&known);
         if units > MOST_UNITS {
@@ -438,6 +442,9 @@ pub fn quantise(
             }
             _ => (None, None),
         };
+        if let Some(op) = narrowed(&network.nodes[id].op, narrow[id]) {
+            network.nodes[id].op = op;
+        }
         weights.push(quantised);
         linear_reports.push(report);
     }
@@ -455,7 +462,7 @@ pub fn quantise(
         // (What has fewer bits as a factor was chosen to have them, and its answers were looked at.)
         if largest == 0.0 {
             warnings.push(Warning::Dead { node: node.name.clone() });
-        } else if largest * f64::from(fewer[id]).exp2() < f64::from(1u32 << (n / 2 - 2))
+        } else if largest * f64::from(fewer[id] + narrow[id]).exp2() < f64::from(1u32 << (n / 2 - 2))
             && !repeated_addend(&network, id)
             && !apart.moves(id)
         {
@@ -544,7 +551,17 @@ fn skeleton(graph: &Graph, options: &Options) -> Result<Network, QuantiseError> 
 /// A value that is always zero is given the range of the smallest other one, divided by this.
 const DEAD_DIVISOR: f64 = 256.0;
 
-/// The scale S of each node's value, and how many bits fewer it has as a [factor](factors).
+/// By node.
+struct Scales {
+    /// S.
+    scales: Vec<f64>,
+    /// How many bits fewer the value has as a [factor](factors).
+    fewer: Vec<u32>,
+    /// How many bits fewer it has in a [ring that is as much narrower](narrow).
+    narrow: Vec<u32>,
+}
+
+/// The scale S of each node's value, and how many bits fewer it has than others.
 fn choose_scales(
     graph: &Graph,
     network: &Network,
@@ -552,7 +569,7 @@ fn choose_scales(
     ranges: &[f64],
     options: &Options,
     warnings: &mut Vec<Warning>,
-) -> Result<(Vec<f64>, Vec<u32>), QuantiseError> {
+) -> Result<Scales, QuantiseError> {
     let n = options.activation_bits;
     let count = network.nodes.len();
     let mut classes = Classes((0..count).collect());
@@ -612,7 +629,10 @@ fn choose_scales(
     anchor_products(graph, network, &class, &mut scale, &clip)?;
     let bits = [n, options.hiding.guard_bits];
     let factors = Factors { graph, network, class: &class, range: &range, clip: &clip, bits };
-    let fewer = factors::coarsen(&factors, &mut scale, &options.spare);
+    let coarse = options.coarse();
+    let mut fewer = factors::coarsen(&factors, &mut scale, &options.spare);
+    narrow::small(&factors, &mut scale, &options.spare, coarse, &mut fewer);
+    let narrow = narrow::narrow(&factors, &mut scale, &options.spare, coarse, &fewer);
 
     // A layer whose weights would not fit at shift 1 takes a lower output scale, and so does a product that would not be
     // shifted at all; a product that would be shifted too far takes a lower scale of a factor. That raises the shifts before
@@ -682,7 +702,7 @@ fn choose_scales(
             return Err(QuantiseError::Clip { node, ceiling, range, bits: n });
         }
     }
-    Ok((by_node(&scale), fewer))
+    Ok(Scales { scales: by_node(&scale), fewer, narrow })
 }
 
 /// The class whose scale falls by so many bits, for the sake of node `id`.

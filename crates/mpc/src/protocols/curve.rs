@@ -34,7 +34,8 @@
 //! which is t >> low within the pieces, one of the first two below them, and one of the last two above them: each two have one line, so
 //! that κ need not be multiplied. Above, the line of the place taken lacks c·2^low·((t >> low) − i), c its slope, a whole number; κ cancels,
 //! and above·(a_c + a_s − 2^k + 2)·c·2^low is added behind the shift. So two or three bits more are opened along with κ, and the factors a
-//! go with them: one multiplication of k bits and, unless c is 0, one of out − low bits.
+//! go with them: one multiplication of k bits and, unless c is 0, one of out − low − j bits, if c is 2^j times an odd number.
+//! As x is known mod 2^n, so is that part of the result mod 2^(n + j): out may be so large.
 //!
 //! **Level beyond** ([`Beyond::Level`]), with t = x − begin: the same without "above", i = within·(a_c + a_s) + κ mod 2^k. All that is outside
 //! becomes one of the first two pieces, which have one line without a slope.
@@ -107,8 +108,8 @@ impl CurveParams {
             Beyond::Straight | Beyond::Level { .. } => {
                 let least = 3.max((2 * self.bits).saturating_sub(64));
                 check_range("domain of a curve whose lines go on", domain, least..=self.bits - 2)?;
-                // (What is above them is known modulo 2^bits only.)
-                let most = if self.pieces.tail() == 0 { 62 } else { self.bits };
+                // (What is above them is known modulo 2^bits only, and so its line's part modulo as much times its slope.)
+                let most = if self.pieces.tail() == 0 { 62 } else { self.bits + self.tail_shift() };
                 check_range("width of the result of a curve whose lines go on", self.out_bits, 1..=most)?;
             }
         }
@@ -133,9 +134,14 @@ impl CurveParams {
 
     /// Where lines go on or all is level, what is multiplied by "within" and by "above": so many bits; of the second none if nothing is added.
     fn outside(&self) -> Option<(u32, Option<u32>)> {
-        let above = self.out_bits.saturating_sub(self.pieces.low);
+        let above = self.out_bits.saturating_sub(self.pieces.low + self.tail_shift());
         let tail = (above > 0 && self.pieces.tail() != 0).then_some(above);
         (self.pieces.beyond != Beyond::Repeated).then_some((self.pieces.log2(), tail))
+    }
+
+    /// So many bits of what is added above the pieces are zero, whatever it is, but for those of a piece: the slope's, where there is one.
+    fn tail_shift(&self) -> u32 {
+        self.pieces.tail().trailing_zeros() % i64::BITS
     }
 
     /// How many bits are opened along with κ.

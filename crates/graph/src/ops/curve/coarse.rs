@@ -47,8 +47,10 @@ const FINEST: i32 = 4;
 pub(super) struct Sought<'a> {
     /// What is made of x, in units, and whether that was cut off.
     pub(super) at: At<'a>,
-    /// n.
+    /// Of x: n, or fewer.
     pub(super) bits: u32,
+    /// n.
+    pub(super) made: u32,
     /// Lines may be off by so many units.
     pub(super) most: f64,
     /// The slope beyond the pieces, where that is a whole number.
@@ -109,15 +111,15 @@ impl Sought<'_> {
     where
         Lines<ON>: Numbered,
     {
-        Found::new(nodes.lines::<ON>(), error, self.bits)
+        Found::new(nodes.lines::<ON>(), error, [self.bits, self.made])
     }
 }
 
 impl Found {
-    /// Of n = `bits` bits; `None` if it cannot be.
-    fn new(op: impl InPieces, error: f64, bits: u32) -> Option<Self> {
+    /// A value of n = `made` bits, made of one of `bits`; `None` if it cannot be.
+    fn new(op: impl InPieces, error: f64, bits: [u32; 2]) -> Option<Self> {
         op.pieces().check().ok()?;
-        let bytes = bytes(op.pieces(), bits + DEFAULT_GUARD_BITS)?;
+        let bytes = bytes(op.pieces(), bits.map(|bits| bits + DEFAULT_GUARD_BITS))?;
         Some(Self { op: network::Op::new(op), error, bytes })
     }
 }
@@ -126,8 +128,10 @@ impl Found {
 pub(super) struct Falling<'a> {
     /// What is made of x, in units, and whether that was cut off.
     pub(super) at: At<'a>,
-    /// n.
+    /// Of x: n, or fewer.
     pub(super) bits: u32,
+    /// n.
+    pub(super) made: u32,
     /// x is nowhere below.
     pub(super) least: f64,
     /// Lines may be off by so many units.
@@ -173,7 +177,7 @@ impl Falling<'_> {
                     let mut lines: Curve = nodes.lines();
                     // (All that is outside is where the second piece is: it does not meet the third.)
                     lines.slopes[1] = 0;
-                    Found::new(Level { begin: begin as i64, lines }, error, self.bits)
+                    Found::new(Level { begin: begin as i64, lines }, error, [self.bits, self.made])
                 })
             })
         })?
@@ -195,15 +199,15 @@ impl Falling<'_> {
     }
 }
 
-/// What a value takes, of `bits` bits.
-fn bytes(pieces: Pieces, bits: u32) -> Option<f64> {
+/// What a value of n = `made` bits takes that is made of one of `bits`.
+fn bytes(pieces: Pieces, [bits, made]: [u32; 2]) -> Option<f64> {
     let by = DEFAULT_GUARD_BITS;
     let beyond = match pieces.beyond {
         Beyond::Level { begin } => Beyond::Level { begin: begin << by },
         same @ (Beyond::Repeated | Beyond::Straight) => same,
     };
     let pieces = Pieces { low: pieces.low + by, offset_shift: pieces.offset_shift + by, beyond, ..pieces };
-    let out_bits = made_bits(&pieces, bits);
+    let out_bits = made_bits(&pieces, made);
     let params = CurveParams { bits, out_bits, digit: 4, pieces: Arc::new(pieces) };
     params.check().ok()?;
     Some(weighed(&Elementwise { count: COUNTED, params }.cost()) / COUNTED as f64)
@@ -357,7 +361,7 @@ mod tests {
                 let mut last = f64::INFINITY;
                 for coarse in [1, 3, 5] {
                     let most = 1.25 * f64::from(1 << coarse);
-                    let sought = Sought { at: &at, bits, most, slope };
+                    let sought = Sought { at: &at, bits, made: bits, most, slope };
                     let Some((op, error)) = sought.cheapest() else { continue };
                     let pieces = pieces_of(&op);
                     op.check(bits).unwrap();
@@ -384,7 +388,7 @@ mod tests {
                     for x in (-end..end).step_by(97) {
                         assert_eq!(pieces_of(&guarded).line(x << 8), pieces.line(x) << 8);
                     }
-                    let (on, takes) = (op.is::<Straight>(), bytes(pieces, bits + 8).unwrap());
+                    let (on, takes) = (op.is::<Straight>(), bytes(pieces, [bits + 8; 2]).unwrap());
                     println!(
                         "{name} up to {seen}, {bits} bits, 2^{coarse}: {}, {worst:.1}, {takes:.0} bytes",
                         op.describe()
@@ -407,9 +411,9 @@ mod tests {
         let (fine, _) = Straight::fitted(&function, [one, one], bits).unwrap();
         let at = |x: f64| between(&function, [one, one], bits, x);
         let (most, slope) = (1.25 * 16.0, Some(1.0));
-        let sought = Sought { at: &at, bits, most, slope };
+        let sought = Sought { at: &at, bits, made: bits, most, slope };
         let (coarse, _) = sought.cheapest().unwrap();
-        let [fine, coarse] = [fine.pieces(), pieces_of(&coarse)].map(|p| bytes(p, bits + 8).unwrap());
+        let [fine, coarse] = [fine.pieces(), pieces_of(&coarse)].map(|p| bytes(p, [bits + 8; 2]).unwrap());
         assert!(coarse < 0.66 * fine, "{coarse} of {fine}");
     }
 }

@@ -70,14 +70,15 @@ impl Decay {
         let most = Self::asked(known, own);
         let [step, beyond] = PARTS.map(|part| most * part);
         let (least_x, beyond) = (least * input, beyond.max(MOST_BEYOND));
-        let falling = Falling { at: &at, bits: known.bits, least: least_x, most, step, beyond };
+        let (bits, made) = (known.taken(), known.bits);
+        let falling = Falling { at: &at, bits, made, least: least_x, most, step, beyond };
         // (Of values with few bits a piece may be of two integers. Then lines that need not meet are nearer.)
         Some(match falling.cheapest() {
             Some(found) => found,
-            None => match Straight::above(least, &function, scales, known.bits) {
+            None => match Straight::above(least, &function, scales, [made, bits]) {
                 Some((straight, error)) => (network::Op::new(straight), error),
                 None => {
-                    let (curve, error) = Curve::fitted(&function, scales, known.bits);
+                    let (curve, error) = Curve::of_narrow(&function, scales, [made, bits]);
                     (network::Op::new(curve), error)
                 }
             },

@@ -128,7 +128,12 @@ impl Curve {
     /// `function` of values of n = `bits` bits (at least 8) at the scale `scales[0]`, made at `scales[1]`; and how far its lines are
     /// from it, in units of the value.
     pub fn fitted(function: &Function, scales: [f64; 2], bits: u32) -> (Curve, f64) {
-        let at = |x: f64, _: f64| between(function, scales, bits, x);
+        Self::of_narrow(function, scales, [bits; 2])
+    }
+
+    /// The same of values that have fewer bits, the second number.
+    pub(super) fn of_narrow(function: &Function, scales: [f64; 2], [made, bits]: [u32; 2]) -> (Curve, f64) {
+        let at = |x: f64, _: f64| between(function, scales, made, x);
         let fit = Fit { at: &at, domain: bits - 1, more: 0 };
         let tried = TRIED.take_while(|log2| log2 + 2 <= bits).map(|log2| {
             let (curve, error) = fit.lines(log2);
@@ -202,7 +207,16 @@ impl Straight {
     /// As [`Curve::fitted`], in as few pieces as keep the lines within [`MOST`] units, or else in those that are nearest; `None` if the
     /// function is straight nowhere.
     pub fn fitted(function: &Function, scales: [f64; 2], bits: u32) -> Option<(Straight, f64)> {
-        let at = |x: f64| between(function, scales, bits, x);
+        Self::of_narrow(function, scales, [bits; 2])
+    }
+
+    /// The same of values that have fewer bits, the second number.
+    pub(super) fn of_narrow(
+        function: &Function,
+        scales: [f64; 2],
+        [made, bits]: [u32; 2],
+    ) -> Option<(Straight, f64)> {
+        let at = |x: f64| between(function, scales, made, x);
         let slope = Self::slope_above(function, scales, bits)?;
         best(TRIED.filter_map(|log2| Self::in_pieces([&at; 2], slope, log2, bits)))
     }
@@ -216,14 +230,14 @@ impl Straight {
         (slope.abs() <= MOST_SLOPE).then_some(slope)
     }
 
-    /// The same for values above `least` alone of a function that is level beyond its pieces.
+    /// As [`Straight::of_narrow`] for values above `least` alone of a function that is level beyond its pieces.
     pub(super) fn above(
         least: f64,
         function: &Function,
         scales: [f64; 2],
-        bits: u32,
+        [made, bits]: [u32; 2],
     ) -> Option<(Straight, f64)> {
-        let at = |x: f64| between(function, scales, bits, x);
+        let at = |x: f64| between(function, scales, made, x);
         let inside = |x: f64| (at(x).0, x < least * scales[0]);
         let most = f64::from(bits - 2).exp2();
         best(TRIED.filter_map(|log2| {

@@ -21,19 +21,19 @@ impl Curve {
     /// go on.
     fn fitted(&self, known: &Known<'_>) -> Option<(network::Op, f64)> {
         let (&[input], own) = known.scales? else { return None };
-        let scales = [input, own];
+        let (scales, bits) = ([input, own], [known.bits, known.taken()]);
         if known.coarse > 0 {
             let most = MOST * f64::from(known.coarse).exp2();
             let at = |x: f64| between(&self.function, scales, known.bits, x);
-            let slope = super::Straight::slope_above(&self.function, scales, known.bits);
-            let sought = Sought { at: &at, bits: known.bits, most, slope };
+            let slope = super::Straight::slope_above(&self.function, scales, known.taken());
+            let sought = Sought { at: &at, bits: known.taken(), made: known.bits, most, slope };
             if let Some(found) = sought.cheapest() {
                 return Some(found);
             }
         }
-        let (curve, error) = super::Curve::fitted(&self.function, scales, known.bits);
+        let (curve, error) = super::Curve::of_narrow(&self.function, scales, bits);
         let many = curve.offsets.len() >= MANY || error > MOST;
-        let straight = many.then(|| super::Straight::fitted(&self.function, scales, known.bits)).flatten();
+        let straight = many.then(|| super::Straight::of_narrow(&self.function, scales, bits)).flatten();
         Some(match straight {
             Some((straight, on))
                 if on < error && error > MOST || on <= MOST && straight.offsets.len() < MANY =>

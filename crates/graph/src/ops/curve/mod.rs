@@ -97,6 +97,22 @@ fn made_bits(pieces: &Pieces, activation_bits: u32) -> u32 {
     bits.max(ring.saturating_sub(pieces.shift)).clamp(*ACTIVATION_BITS.start(), activation_bits)
 }
 
+/// In which rings these take values: the pieces are there, and, where lines go on, room for what is beyond and for where they begin. What a line with a
+/// slope makes beyond is known modulo 2^j times what x is, 2^j being what divides the slope: so x has j bits fewer than n at most.
+fn taken(pieces: &Pieces) -> Takes {
+    let domain = pieces.domain_bits();
+    let (least, fewer) = match pieces.beyond {
+        Beyond::Repeated => (domain, u32::MAX),
+        Beyond::Straight if pieces.tail() == 0 => (domain + 2, u32::MAX),
+        Beyond::Straight => (domain + 2, pieces.tail().trailing_zeros()),
+        Beyond::Level { begin } => {
+            let ends = if begin < 0 { !begin } else { begin };
+            ((domain + 2).max(u64::BITS - ends.leading_zeros() + 2), u32::MAX)
+        }
+    };
+    Takes::Needed { least, fewer }
+}
+
 impl Numbered for Curve {
     const NUMBER: u32 = 10;
 }
@@ -239,7 +255,7 @@ impl<T: InPieces> Interactive for T {
     }
 
     fn shares(&self) -> Shares {
-        let takes = Takes::Activations { more: 0 };
+        let takes = taken(&self.pieces());
         Shares { excess: Excess::Refuses, takes, makes: Makes::Activations, joined: Joined::Pairs }
     }
 
