@@ -335,11 +335,13 @@ pub(super) fn hide(
     packs.add_assign(left, &zeros);
     let shares = |((number, b), shown): ((usize, &Poly<Coefficients>), &Vec<u64>)| -> Words {
         let phases = half.round(left, b);
-        let results = tiling.results(number).zip(shown);
-        let one = |((coefficient, _), &shown)| {
-            tools.share(server_share(phases[coefficient], shown, tools.half_bits))
-        };
-        Zeroizing::new(results.map(one).collect())
+        // (Not by growing, which would leave copies behind.)
+        let mut shares = Zeroizing::new(Vec::with_capacity(shown.len()));
+        tiling.results(number).for_each(|(coefficient, _)| {
+            let shown = shown[shares.len()];
+            shares.push(tools.share(server_share(phases[coefficient], shown, tools.half_bits)));
+        });
+        shares
     };
     let shares = (first..).zip(&packs.b).zip(shown).map(shares).collect();
     Packs { a: half.round(left, &packs.a), shares }
