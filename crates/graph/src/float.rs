@@ -219,6 +219,12 @@ pub trait FloatOperator: Instance {
         false
     }
 
+    /// What does behind it, one after the other, what a map by element does in front of it: operations, and the shapes of what they
+    /// make. `None` where nothing does.
+    fn with_map_behind(&self, _input: Shape, _map: &ElementMap) -> Option<Vec<(Op, Shape)>> {
+        None
+    }
+
     /// Of a product of two values the factor that it is multiplied by, positive, and what is added to each of the two
     /// first, if it takes that: fusion puts other factors in. `None` of anything else.
     fn gain_mut(&mut self) -> Option<(&mut f32, &mut [f32])> {
@@ -392,6 +398,39 @@ pub struct Affine {
     pub mul: Vec<f32>,
     /// What is added after the multiplication.
     pub add: Bias,
+}
+
+/// An affine map's numbers, by element of `[C, H, W]`.
+pub struct ElementMap {
+    /// Factors; `None` where zeros were put in, which may be multiplied by anything.
+    pub mul: Vec<Option<f32>>,
+    /// What is added.
+    pub add: Vec<f32>,
+}
+
+impl ElementMap {
+    pub(crate) fn of(affine: &Affine, shape: Shape) -> Self {
+        let area = shape[1] * shape[2];
+        let mul = affine.mul.iter().flat_map(|&m| std::iter::repeat_n(Some(m), area)).collect();
+        Self { mul, add: affine.add.spread(shape) }
+    }
+
+    /// The same map, unless it multiplies by numbers that vary within a channel of this shape.
+    pub(crate) fn by_channel(&self, shape: Shape) -> Option<Affine> {
+        let area = shape[1] * shape[2];
+        let one = |plane: &[Option<f32>]| {
+            let mut given = plane.iter().flatten();
+            let first = given.next().copied().unwrap_or(1.0);
+            given.all(|&m| m == first).then_some(first)
+        };
+        let mul: Vec<f32> = self.mul.chunks_exact(area).map(one).collect::<Option<_>>()?;
+        // Back to one number a channel where that says the same.
+        let by_channel: Vec<f32> = self.add.iter().step_by(area).copied().collect();
+        let constant =
+            self.add.chunks_exact(area).zip(&by_channel).all(|(plane, a)| plane.iter().all(|v| v == a));
+        let add = if constant { Bias::PerChannel(by_channel) } else { Bias::PerElement(self.add.clone()) };
+        Some(Affine { mul, add })
+    }
 }
 
 /// What is added to a value.

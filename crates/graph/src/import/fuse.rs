@@ -26,7 +26,7 @@ use super::build::non_negative;
 use super::moves::selection;
 use super::{Draft, ImportError};
 use crate::float::{
-    Affine, AveragePool, Bias, Concat, Function, Graph, Growth, Known, Linear, Node, Op, Settled,
+    Affine, Bias, Concat, ElementMap, Function, Graph, Growth, Known, Linear, Node, Op, Settled,
 };
 use crate::limits;
 use crate::network::{self, NodeId, Rearrange, Shape};
@@ -487,9 +487,9 @@ impl Fusion {
             return true;
         }
         if let Some(rearrange) = self.rearrange(next) {
-            let Some(moved) = rearranged_affine(affine, rearrange, self.nodes[node].shape, after) else {
-                return false;
-            };
+            let from = self.nodes[node].shape;
+            let moved = moved(&ElementMap::of(affine, from), rearrange, from, after).by_channel(after);
+            let Some(moved) = moved else { return false };
             self.nodes[node].op = moved.into();
             self.exchange(node, next, after);
             return true;
@@ -505,27 +505,26 @@ impl Fusion {
         if self.uses[before].count == 1 && self.linear(before).is_some() {
             return false;
         }
-        let mut spread = Spread::of(affine, self.nodes[node].shape);
+        let mut spread = ElementMap::of(affine, self.nodes[node].shape);
         let mut last = node;
         while let Some(next) = self.only_consumer(last) {
             let (from, to) = (self.nodes[last].shape, self.nodes[next].shape);
             if let Some(rearrange) = self.rearrange(next) {
-                spread = spread.moved(rearrange, from, to);
+                spread = moved(&spread, rearrange, from, to);
                 last = next;
                 let Some(affine) = spread.by_channel(to) else { continue };
                 self.redirect(node, before);
                 self.append_after(last, affine.into());
                 return true;
             }
-            if let Some(pool) = self.nodes[next].op.downcast_ref::<AveragePool>() {
-                let Some([mul, add]) = pool.behind(from, &spread.mul, &spread.add) else { return false };
+            if let Some(behind) = self.nodes[next].op.with_map_behind(from, &spread) {
                 self.redirect(node, before);
-                let channels = [mul.len(), 1, 1];
-                self.append_after(next, Rearrange::Reshape.into());
-                self.append_after(next, Affine { mul, add: Bias::PerChannel(add) }.into());
-                self.append_after(next, Rearrange::Reshape.into());
-                let made = self.nodes.len();
-                (self.nodes[made - 2].shape, self.nodes[made - 1].shape) = (channels, channels);
+                self.redirect(next, self.nodes.len() + behind.len() - 1);
+                let (mut last, name) = (next, self.nodes[node].name.clone());
+                for (op, shape) in behind {
+                    self.nodes.push(Node { name: name.clone(), op, inputs: vec![last], shape });
+                    last = self.nodes.len() - 1;
+                }
                 return true;
             }
             if last == node {
@@ -954,43 +953,7 @@ impl Fusion {
     }
 }
 
-/// The affine map that does after a rearrangement what the given one does before; `None` if it would multiply
-/// by numbers that vary within a channel.
-fn rearranged_affine(affine: &Affine, rearrange: &Rearrange, from: Shape, to: Shape) -> Option<Affine> {
-    Spread::of(affine, from).moved(rearrange, from, to).by_channel(to)
-}
-
-/// An affine map's numbers, by element. Zeros that a rearrangement puts in may be multiplied by anything.
-struct Spread {
-    mul: Vec<Option<f32>>,
-    add: Vec<f32>,
-}
-
-impl Spread {
-    fn of(affine: &Affine, shape: Shape) -> Self {
-        let area = shape[1] * shape[2];
-        let mul = affine.mul.iter().flat_map(|&m| std::iter::repeat_n(Some(m), area)).collect();
-        Self { mul, add: affine.add.spread(shape) }
-    }
-
-    fn moved(&self, by: &Rearrange, from: Shape, to: Shape) -> Self {
-        Self { mul: rearrange(by, from, to, &self.mul), add: rearrange(by, from, to, &self.add) }
-    }
-
-    /// The same map, unless it multiplies by numbers that vary within a channel of this shape.
-    fn by_channel(&self, shape: Shape) -> Option<Affine> {
-        let area = shape[1] * shape[2];
-        let one = |plane: &[Option<f32>]| {
-            let mut given = plane.iter().flatten();
-            let first = given.next().copied().unwrap_or(1.0);
-            given.all(|&m| m == first).then_some(first)
-        };
-        let mul: Vec<f32> = self.mul.chunks_exact(area).map(one).collect::<Option<_>>()?;
-        // Back to one number a channel where that says the same.
-        let by_channel: Vec<f32> = self.add.iter().step_by(area).copied().collect();
-        let constant =
-            self.add.chunks_exact(area).zip(&by_channel).all(|(plane, a)| plane.iter().all(|v| v == a));
-        let add = if constant { Bias::PerChannel(by_channel) } else { Bias::PerElement(self.add.clone()) };
-        Some(Affine { mul, add })
-    }
+/// What does behind a rearrangement what `map` does in front of it.
+fn moved(map: &ElementMap, by: &Rearrange, from: Shape, to: Shape) -> ElementMap {
+    ElementMap { mul: rearrange(by, from, to, &map.mul), add: rearrange(by, from, to, &map.add) }
 }

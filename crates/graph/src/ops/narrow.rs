@@ -26,7 +26,7 @@ pub const MOST_FEWER: u32 = 8;
 pub struct Narrow<T> {
     /// What it is else.
     pub of: T,
-    /// How many bits fewer its values have, 1 to [`MOST_FEWER`].
+    /// How many bits fewer its values have, 1 to 8.
     pub fewer: u32,
 }
 

@@ -1,9 +1,9 @@
 //! Average pooling in floating point. It becomes a sum, and the division part of what takes it.
 
 use super::real_places_multiple;
-use crate::float::{Affine, Bias, Demand, FloatOperands, FloatOperator, Linear, Op, Settled};
+use crate::float::{Affine, Bias, Demand, ElementMap, FloatOperands, FloatOperator, Linear, Op, Settled};
 use crate::limits::MAX_POOL_GAIN;
-use crate::network::{self, Shape};
+use crate::network::{self, Rearrange, Shape};
 use crate::ops::operator::Known;
 use crate::ops::window::{Window, pool};
 
@@ -14,20 +14,6 @@ pub struct AveragePool {
     pub window: Window,
     /// Divide by the window's size, or only by how many of its places lie inside the image.
     pub count_padding: bool,
-}
-
-impl AveragePool {
-    /// A map by element in front of it, over values of this shape, as one behind it: factors and addends. `None` unless factors are the
-    /// same in each window.
-    pub(crate) fn behind(&self, shape: Shape, mul: &[Option<f32>], add: &[f32]) -> Option<[Vec<f32>; 2]> {
-        let mul: Vec<f32> = mul.iter().copied().collect::<Option<_>>()?;
-        let of =
-            |x: &[f32], first, by: fn(f32, f32) -> f32| pool(&self.window, shape, x, first, by, |v, _| v);
-        let [least, most] = [of(&mul, f32::INFINITY, f32::min), of(&mul, f32::NEG_INFINITY, f32::max)];
-        let places = (self.window.kernel[0] * self.window.kernel[1]) as f32;
-        let add = of(add, 0.0, |a, b| a + b).into_iter().map(|sum| sum / places).collect();
-        (self.window.pads == [0; 4] && least == most).then_some([most, add])
-    }
 }
 
 impl FloatOperator for AveragePool {
@@ -53,6 +39,24 @@ impl FloatOperator for AveragePool {
     /// Padding that counts averages zeros in, which the map would not have left zero.
     fn commutes_with(&self, map: &Affine) -> bool {
         matches!(map.add, Bias::PerChannel(_)) && (self.takes_means() || map.add.is_zero())
+    }
+
+    /// Where factors are the same in each window, they may come behind the mean, and so may what the map adds.
+    fn with_map_behind(&self, input: Shape, map: &ElementMap) -> Option<Vec<(Op, Shape)>> {
+        let mul: Vec<f32> = map.mul.iter().copied().collect::<Option<_>>()?;
+        let of =
+            |x: &[f32], first, by: fn(f32, f32) -> f32| pool(&self.window, input, x, first, by, |v, _| v);
+        let [least, most] = [of(&mul, f32::INFINITY, f32::min), of(&mul, f32::NEG_INFINITY, f32::max)];
+        let [height, width] = self.window.output_hw([input[1], input[2]])?;
+        if self.window.pads != [0; 4] || least != most {
+            return None;
+        }
+        let places = (self.window.kernel[0] * self.window.kernel[1]) as f32;
+        let add = of(&map.add, 0.0, |a, b| a + b).into_iter().map(|sum| sum / places).collect();
+        let (channels, made) = ([most.len(), 1, 1], [input[0], height, width]);
+        let reshape = Op::new(Rearrange::Reshape);
+        let map = Affine { mul: most, add: Bias::PerChannel(add) };
+        Some(vec![(reshape.clone(), channels), (map.into(), channels), (reshape, made)])
     }
 
     fn padded(&self, more: [usize; 4], _: bool) -> Option<Op> {
