@@ -231,10 +231,12 @@ pub fn apply(model: &mut Model, report: &Report) {
 
 /// The most bits that a node's sign may leave out; `None` where there is no such sign.
 fn most(model: &Model, node: NodeId) -> Option<u32> {
-    // Values stay below 2^(n-2) where calibration is right: beyond n - 4 bits hardly a sign is left.
-    let most =
-        model.network.nodes[node].op.signs().map(|signs| signs.most_ignored(model.network.activation_bits));
-    most.filter(|&most| most > 1)
+    // Values of n bits, or of fewer, stay below 2^(n-2) where calibration is right: beyond n - 4 bits hardly a sign is left.
+    let network = &model.network;
+    let signs = network.nodes[node].op.signs()?;
+    let bits = network.value_bits();
+    let taken = network.nodes[node].inputs.iter().map(|&input| bits[input]).fold(0, u32::max);
+    Some(signs.most_ignored(taken.min(network.activation_bits))).filter(|&most| most > 1)
 }
 
 fn leave_out(model: &mut Model, node: NodeId, bits: u32) {

@@ -1,4 +1,6 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
+use std::cell::Cell;
+
 use jaguar_graph::agreement::{agreement, beyond, logit_error};
 use jaguar_graph::float::{
     Add, Affine, AveragePool, Bias, Clip, Concat, Decay, Function, Graph, Input, Linear, MatrixProduct,
@@ -10,6 +12,7 @@ use jaguar_graph::quantise::{
     narrowest,
 };
 use jaguar_graph::reference;
+use jaguar_graph::signs::{self, choose};
 use jaguar_ring::cpu::Cpu;
 use proptest::prelude::*;
 
@@ -759,6 +762,18 @@ fn the_scores_of_a_softmax_are_narrow() {
     let (wide, _) = samples.quantise(&wide).expect("quantises");
     assert_eq!(wide.network.value_bits()[..8], [19; 8]);
     assert_eq!(wide.scales[3] / model.scales[3], f64::from(1 << (19 - scores)));
+    // Signs over them may leave out as many bits fewer: a comparison of the rest must be left.
+    let most = |model: &network::Model| {
+        let most = Cell::new(0);
+        let price = |_, ignored: u32| {
+            most.set(ignored.max(most.get()));
+            u64::from(100 - ignored)
+        };
+        let inputs = [model.network.input.quantise(&images[0], 19)];
+        choose(model, &inputs, &price, &signs::Options::default(), &mut |_| ()).expect("chooses");
+        most.get()
+    };
+    assert_eq!((most(&wide), most(&model)), (19 - 4, scores - 4));
 }
 
 /// What is told of inputs that were left out has the noise that answers will have.

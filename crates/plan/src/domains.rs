@@ -7,7 +7,8 @@
 //!   widest value of the plan takes, at most 48 ([`jaguar_mpc::WIDEST`]); Cheetah and OpenCheetah have 37.
 //!
 //! Its input may live modulo any power of two (2^(n+f), 2^l) or any odd number. In between, shares are mod 2^b of the network's
-//! scale, the *base* ring: b = n where any layer truncates, and l where all keep their products, as Cheetah has it.
+//! scale, the *base* ring: b = n where any layer truncates, and l where all keep their products, as Cheetah has it. Where b = n, small
+//! values live in fewer bits, as far as what takes them can take these.
 //!
 //! Where a kit's comparisons take extra bits ([`crate::Comparison::By`]), n and l are so many bits larger than values
 //! need.
@@ -122,10 +123,14 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// In how many bits a comparison takes its operands, and a sum or a move: where one ring serves all, no more than they need.
+    /// In how many bits a comparison takes its operands, and a sum or a move: where one ring serves all, no more than they need; but n for a ReLU and a
+    /// clip, for the place where one cuts is a number of n bits.
     fn compared_bits(&self, id: NodeId) -> u32 {
+        let cuts = interactive(&self.network.nodes[id]).is_some_and(|shares| shares.makes == Makes::AnyRing);
         match self.computed_excess[id] {
-            0 if self.base == self.activation_bits() => self.base.min(self.widest(id) + self.extra_bits),
+            0 if !cuts && self.base == self.activation_bits() => {
+                self.base.min(self.widest(id) + self.extra_bits)
+            }
             0 => self.base,
             _ => self.product_bits,
         }
@@ -209,9 +214,14 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
         let computed_bits = match node.op.work() {
             Work::Linear(_) => output_bits(planned[id].as_ref(), values.base),
             Work::Interactive(operator) if operator.shares().makes == Makes::Activations => {
-                // A curve can make them in any ring up to n bits, which is less than an extension from a narrower one.
-                let asked = needed[id] <= values.activation_bits() && operator.part() == Part::Activation;
-                if asked { needed[id].max(values.made_bits(id)) } else { values.made_bits(id) }
+                // A curve can make them in any ring up to n bits, which is less than an extension from a narrower one; and an extension
+                // adds so many bits at most.
+                let (own, most) = (values.made_bits(id), values.activation_bits());
+                match operator.part() == Part::Activation {
+                    true if needed[id] <= most => needed[id].max(own),
+                    true => own.max(needed[id].saturating_sub(ExtendParams::MOST_ADDED)).min(most),
+                    false => own,
+                }
             }
             // (Where all inputs are free, there is no excess.)
             Work::Input | Work::Local(_) | Work::Interactive(_) if free[id] && computed_excess == 0 => {

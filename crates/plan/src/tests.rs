@@ -880,6 +880,19 @@ fn small_values_of_curves_are_made_in_a_narrow_ring() {
     assert_eq!(plan(curve(Function::swish(1.0), 256.0)).steps[2].computed.modulus.bits(), 16);
 }
 
+/// A ReLU6 takes small values in n bits all the same, for the place of six may be beyond theirs; a max-pool does not.
+#[test]
+fn cuts_take_all_bits() {
+    let tanh = || curve(Function::Of(Primitive::Tanh, Box::new(Function::Value)), 256.0);
+    let pool = MaxPool { window: Window { kernel: [1, 1], stride: [1, 1], pads: [0; 4] }, ignored: 0 };
+    let clip = Op::new(Relu6 { log2_six: 13, ignored: 0 });
+    let ops = vec![(tanh(), vec![1]), (Op::new(pool), vec![2]), (clip, vec![3])];
+    let plan = standard(&behind_a_layer(ops));
+    let taken = |id: usize| plan.steps[id].computed.modulus.bits();
+    assert_eq!((taken(2), taken(3)), (11, 11));
+    assert!(plan.steps[4].computed.modulus.bits() >= 16);
+}
+
 /// A sum of small values is larger than they are, and so is what stands beside values of either sign: both have all bits, and a sum over a
 /// window of them has as many more.
 #[test]

@@ -141,7 +141,7 @@ impl Network {
     }
 
     /// By node: into how many bits its values fit as signed integers, `-2^(b-1) .. 2^(b-1)`. What a linear or
-    /// nonlinear layer makes has n bits, or fewer where a curve's lines say that values are small; a [`SumPool`] adds the
+    /// nonlinear layer makes has n bits, or fewer where a curve's lines say that values are small or where it is [`Narrow`]; a [`SumPool`] adds the
     /// logarithm of its window (with the multiplier); [`Rearrange`] passes on the widest input; a [`Concat`] and an [`Add`]
     /// do, too, and have n bits at least: an [`Add`] stays within its scale class, for which calibration keeps n bits.
     ///

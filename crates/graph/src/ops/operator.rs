@@ -111,7 +111,7 @@ pub enum Joined {
 /// In how many bits a protocol takes the shares of its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// In those of the plan's base ring, or, of products that nothing truncated, in what these need.
+    /// In those of the plan's base ring, or in as few as its inputs' values need; of products that nothing truncated, in what these need.
     Compared,
     /// In the n bits of an activation, and so many more.
     Activations {

@@ -304,10 +304,17 @@ fn fewest(
     let mut best = None;
     while fewest < enough {
         let middle = (fewest + enough) / 2;
-        let found = samples.held_out_heard(&with(middle), &mut |done, of| tried(Trial::Samples(done, of)))?;
+        // (What cannot be made does not hold.)
+        let heard = &mut |done, of| tried(Trial::Samples(done, of));
+        let Ok(found) = samples.held_out_heard(&with(middle), heard) else {
+            fewest = middle + 1;
+            continue;
+        };
         tried(told(middle, &found));
+        // (Values that need the bit to spare might be compared or extended: none more than before.)
         let holds = found.worst_relative_error <= most
             && found.overflows <= chosen.held_out.overflows
+            && found.tight <= chosen.held_out.tight
             && found.same_class >= chosen.held_out.same_class;
         if holds {
             (enough, best) = (middle, Some(found));

@@ -522,6 +522,9 @@ pub struct ExtendParams {
 }
 
 impl ExtendParams {
+    /// By so many bits a ring may grow.
+    pub const MOST_ADDED: u32 = 32;
+
     /// Whether the protocol takes these parameters.
     ///
     /// # Errors
@@ -531,7 +534,7 @@ impl ExtendParams {
             check_digit(digit)?;
         }
         check_range("width before an extension", self.bits, 3..=WIDEST)?;
-        check_output("width after an extension", self.output, self.bits + 1..=self.bits + 32)
+        check_output("width after an extension", self.output, self.bits + 1..=self.bits + Self::MOST_ADDED)
     }
 
     fn rings(&self) -> Rings {

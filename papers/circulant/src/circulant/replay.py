@@ -45,8 +45,10 @@ class Replayed:
                 self._made = self._step(*self._inputs)
             self._graph = graph
         for kept, given in zip(self._inputs, inputs, strict=True):
-            if kept is not None and given is not None:
+            if kept is not None and given is not None and kept.shape == given.shape and kept.dtype == given.dtype:
                 kept.copy_(given)
+            elif kept is not None or given is not None:
+                raise ValueError("a step that is replayed takes tensors of the same shapes and types each time")
         self._graph.replay()
         assert self._made is not None
         return self._made
