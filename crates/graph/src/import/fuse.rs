@@ -536,8 +536,8 @@ impl Fusion {
             if !sees_all || spec.blocks.is_some() {
                 return false;
             }
-            if spread.add.iter().any(|&add| add != 0.0) {
-                let add = Bias::PerElement(spread.add);
+            let add = Bias::PerElement(spread.add);
+            if !add.is_zero() {
                 let Some(add) = linear_of_constant(self.cpu, &linear, &add, from, to) else { return false };
                 linear.bias = sum_bias(&linear.bias, &add, to);
             }
