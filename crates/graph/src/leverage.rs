@@ -172,8 +172,8 @@ mod tests {
     use super::*;
     use crate::import::{Options as ImportOptions, import_file};
     use crate::network::{
-        Add, Bias, Concat, Curve, Input, InputSpec, Linear, MatrixProduct, MaxPool, Op, Operators,
-        OutputSpec, Product, Rearrange, Relu, Relu6, Scale, SumPool, Weights, Window,
+        Add, Bias, Concat, Curve, Difference, Input, InputSpec, Linear, MatrixProduct, MaxPool, Op,
+        Operators, OutputSpec, Product, Rearrange, Relu, Relu6, Scale, SumPool, Weights, Window,
     };
     use crate::ops::linear::linear_exact;
     use crate::ops::output_shape;
@@ -230,6 +230,7 @@ mod tests {
         let first = [4, 5, 6];
         let cases: Vec<(Op, Vec<Shape>, Shape)> = vec![
             (Op::new(Add), vec![first; 2], first),
+            (Op::new(Difference), vec![first; 2], first),
             (Op::new(Concat), vec![first, [2, 5, 6]], first),
             (Op::new(Relu { ignored: 0 }), vec![first], first),
             (Op::new(Relu6 { log2_six: 19, ignored: 0 }), vec![first], first),

@@ -1,8 +1,8 @@
 //! Networks as a peer could send them: refused with the reason, or fit to run; never a panic.
 use jaguar_graph::network::{
-    Add, Bias, Concat, Curve, Finish, ImageSpec, Input, InputSpec, Level, Linear, MatrixProduct, MaxPool,
-    Model, Network, Node, Op, Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6, Resize,
-    Seen, Shape, Straight, SumPool, Weights, Window,
+    Add, Bias, Concat, Curve, Difference, Finish, ImageSpec, Input, InputSpec, Level, Linear, MatrixProduct,
+    MaxPool, Model, Network, Node, Op, Operators, OutputPart, OutputSpec, Product, Rearrange, Relu, Relu6,
+    Resize, Seen, Shape, Straight, SumPool, Weights, Window,
 };
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
@@ -87,7 +87,8 @@ fn sample() -> Network {
         node(Op::new(Product { shift: 9, offsets: [3, -3] }), &[17, 18], [5, 1, 2]),
         node(Op::new(curve()), &[19], [5, 1, 2]),
         node(matrices(9, [true, false]), &[18, 20], [5, 1, 2]),
-        node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[21], [5, 1, 1]),
+        node(Op::new(Difference), &[21, 20], [5, 1, 2]),
+        node(Op::new(Rearrange::Slice { start: [0, 0, 1], step: [1; 3] }), &[22], [5, 1, 1]),
     ];
     let image = ImageSpec { resize: Resize::Shorter(8), mean: vec![0.5; 4], ..ImageSpec::default() };
     Network {
@@ -213,6 +214,9 @@ fn every_contradiction_is_named() {
         (|n| n.nodes[21].inputs = vec![20], "two"),
         (|n| n.nodes[21].inputs = vec![20, 18], "declares shape"),
         (|n| n.nodes[21].inputs = vec![18, 8], "do not go together"),
+        (|n| n.nodes[22].inputs = vec![21], "two"),
+        (|n| n.nodes[22].inputs = vec![21, 20, 20], "two"),
+        (|n| n.nodes[22].inputs = vec![21, 18], "do not go together"),
         (|n| n.nodes[20].op = Op::new(Curve { low: 0, ..curve() }), "width of a piece"),
         (|n| n.nodes[20].op = Op::new(Curve { low: 14, ..curve() }), "width of a piece"),
         (|n| n.nodes[20].op = Op::new(Curve { low: u32::MAX, ..curve() }), "width of a piece"),

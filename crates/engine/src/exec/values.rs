@@ -60,10 +60,14 @@ impl PlannedNetwork<'_> {
             let value = reference::apply_op(Cpu::scalar(), network, node, None, inputs);
             value.expect("a valid network, and its own shapes")
         };
+        // (Differences may be below zero, and 2^64 is a multiple of every power of two, but of no odd number.)
+        let modulus = step.domain.modulus;
+        let odd = modulus.log2().is_none();
+        let unsigned = |v: i64| if odd { modulus.from_signed(v) } else { v as u64 };
         let images = plan.images();
         if images == 1 {
             // (The same memory, as other numbers.)
-            return Zeroizing::new(apply(&inputs).into_iter().map(|v| v as u64).collect());
+            return Zeroizing::new(apply(&inputs).into_iter().map(unsigned).collect());
         }
         let node = &network.nodes[node];
         let mut value = Zeroizing::new(vec![0; images * elements(node.shape)]);
@@ -75,7 +79,7 @@ impl PlannedNetwork<'_> {
             let result = Zeroizing::new(apply(&own.iter().map(|own| &own[..]).collect::<Vec<_>>()));
             let planes = value.chunks_mut(plane(node.shape)).skip(image).step_by(images);
             for (plane, result) in planes.zip(result.chunks(plane(node.shape))) {
-                plane.copy_from_slice(bytemuck::cast_slice(result));
+                plane.iter_mut().zip(result).for_each(|(value, result)| *value = unsigned(*result));
             }
         }
         value

@@ -1,7 +1,7 @@
 //! Curves: SiLU, GELU, a sigmoid as a gate, tanh, alone and beside everything that a value may come from or go to.
 
 use jaguar_graph::float::{self, Decay, Function, Known, Primitive};
-use jaguar_graph::network::{Curve, Level, MatrixProduct, Narrow, Product, Straight};
+use jaguar_graph::network::{Curve, Difference, Level, MatrixProduct, Narrow, Product, Straight};
 
 use super::stream::alternate;
 use super::*;
@@ -17,8 +17,8 @@ fn of(primitive: Primitive) -> Function {
     Function::Of(primitive, Box::new(Function::Value))
 }
 
-/// SiLU behind a layer, in front of a sum and of a gate that a sigmoid makes; GELU behind a sum, in front of a max-pool; tanh
-/// behind that, in front of a concatenation; and softplus as the output.
+/// SiLU behind a layer, in front of a sum and of a gate that a sigmoid makes; GELU behind a sum, and what it takes away,
+/// in front of a max-pool; tanh behind that, in front of a concatenation; and softplus as the output.
 pub(super) fn curves() -> Bundle {
     let mut b = Builder::new([3, 17, 15]);
     let first = b.conv(0, 8, 3, 2, 1, 1); // [8, 9, 8]
@@ -32,7 +32,8 @@ pub(super) fn curves() -> Bundle {
     let residual = b.add(Op::new(Add), &[depth, silu], [8, 9, 8]);
     let gelu = b.add(curve(&Function::gelu(false)), &[residual], [8, 9, 8]);
     let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
-    let pooled = b.add(Op::new(MaxPool { window, ignored: 0 }), &[gelu], [8, 4, 4]);
+    let less = b.add(Op::new(Difference), &[residual, gelu], [8, 9, 8]);
+    let pooled = b.add(Op::new(MaxPool { window, ignored: 0 }), &[less], [8, 4, 4]);
     let tanh = b.add(curve(&of(Primitive::Tanh)), &[pooled], [8, 4, 4]);
     let both = b.add(Op::new(Concat), &[tanh, pooled], [16, 4, 4]);
     let flat = b.add(Op::new(Rearrange::Reshape), &[both], [256, 1, 1]);
@@ -152,8 +153,10 @@ fn narrow_values_agree_with_the_reference() {
         let repeated = Rearrange::Select { axes: [vec![], vec![], vec![Some(0); 9]] };
         let repeated = b.add(Op::new(repeated), &[largest], [8, 9, 9]);
         let sum = b.add(Op::new(Narrow { of: Add, fewer: FEWER }), &[scores, repeated], [8, 9, 9]);
+        let below = Narrow { of: Difference, fewer: FEWER };
+        let below = b.add(Op::new(below), &[repeated, scores], [8, 9, 9]);
         let weights = b.add(curve(of(Primitive::Sigmoid).into(), 64.0, 4096.0), &[sum], [8, 9, 9]);
-        let falls = b.add(curve(Decay.into(), 64.0, 4096.0), &[sum], [8, 9, 9]);
+        let falls = b.add(curve(Decay.into(), 64.0, 4096.0), &[below], [8, 9, 9]);
         let both = b.add(Op::new(Product { shift: 12, offsets: [0; 2] }), &[weights, falls], [8, 9, 9]);
         let mixed = Op::new(MatrixProduct { shift: 13, transposed: [false; 2] });
         let mixed = b.add(mixed, &[both, silu], [8, 9, 8]);
@@ -165,8 +168,8 @@ fn narrow_values_agree_with_the_reference() {
         let network = bundle().model.network;
         let bits = network.activation_bits;
         let is_curve = |op: &Op| op.is::<Straight>() || op.is::<Level>();
-        assert!([4, 9].iter().all(|&id| network.nodes[id].op.is::<Straight>()), "lines that go on");
-        assert!(network.nodes[10].op.is::<Level>(), "level outside");
+        assert!([4, 10].iter().all(|&id| network.nodes[id].op.is::<Straight>()), "lines that go on");
+        assert!(network.nodes[11].op.is::<Level>(), "level outside");
         // No value leaves its own range, and what is compared has a bit to spare.
         let x: Vec<i64> = inputs(1)[0].iter().map(|v| v << guard_bits).collect();
         let run = jaguar_graph::reference::run(Cpu::detect(), &bundle().model, &x).unwrap();
@@ -179,12 +182,12 @@ fn narrow_values_agree_with_the_reference() {
         );
         let largest = |id: usize| run.values[id].iter().map(|v| v.abs()).max().unwrap();
         let quarter = 1 << (bits - FEWER - 2);
-        assert!([1, 5, 8].iter().all(|&id| largest(id) > quarter / 8), "{:?}", [1, 5, 8].map(largest));
+        assert!([1, 5, 8, 9].iter().all(|&id| largest(id) > quarter / 8), "{:?}", [1, 5, 8, 9].map(largest));
         let choices = Choices::standard(&network, Kit::JAGUAR);
         let plan = Plan::new(&network, choices.clone()).unwrap();
-        // The scores, the largest of them, and their sum.
-        let rings = [5, 6, 8].map(|id| plan.steps[id].computed.modulus.bits());
-        assert_eq!(rings, [bits - FEWER; 3], "{rings:?}");
+        // The scores, the largest of them, their sum and their difference.
+        let rings = [5, 6, 8, 9].map(|id| plan.steps[id].computed.modulus.bits());
+        assert_eq!(rings, [bits - FEWER; 4], "{rings:?}");
         alternate(bundle, &[Kit::JAGUAR], 0, &format!("narrow-{guard_bits}"));
         let checks = verify(bundle(), choices, Reveal::Logits, &vec![x; ASKED], HintPlace::Memory).unwrap();
         let layers = || checks.iter().flat_map(|check| &check.layers);

@@ -54,6 +54,7 @@ operators! {
     max_pool: MaxPool,
     sum_pool: SumPool,
     add: Add,
+    difference: Difference,
     product: Product,
     matrix_product: MatrixProduct,
     curve: Curve,

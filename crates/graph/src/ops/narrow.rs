@@ -13,7 +13,7 @@ use crate::ir::convolution::{Linear, Weights};
 use crate::ir::error::NodeError;
 use crate::ir::limits::{ACTIVATION_BITS, check};
 use crate::ir::shape::Shape;
-use crate::ops::integer::{Add, Concat, MatrixProduct};
+use crate::ops::integer::{Add, Concat, Difference, MatrixProduct};
 use crate::ops::operator::{
     Chance, Effort, Interactive, Numbered, Operands, Operator, Part, Place, Shares, Signs, Takes, Value, Work,
 };
@@ -44,6 +44,10 @@ impl Numbered for Narrow<Add> {
 
 impl Numbered for Narrow<Concat> {
     const NUMBER: u32 = 17;
+}
+
+impl Numbered for Narrow<Difference> {
+    const NUMBER: u32 = 19;
 }
 
 impl<T: Operator> Operator for Narrow<T>

@@ -25,8 +25,8 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use crate::network::{
-        Add, Concat, Curve, Input, Level, Linear, MatrixProduct, MaxPool, Op, Product, Rearrange, Relu,
-        Relu6, Straight, SumPool, Window,
+        Add, Concat, Curve, Difference, Input, Level, Linear, MatrixProduct, MaxPool, Op, Product, Rearrange,
+        Relu, Relu6, Straight, SumPool, Window,
     };
 
     #[test]
@@ -40,6 +40,7 @@ mod tests {
             Op::new(MaxPool { window: window.clone(), ignored: 3 }),
             Op::new(SumPool { window, count_real_places: None }),
             Op::new(Add),
+            Op::new(Difference),
             Op::new(Product { shift: 3, offsets: [0; 2] }),
             Op::new(MatrixProduct { shift: 3, transposed: [false; 2] }),
             Op::new(Curve { low: 8, offset_shift: 1, shift: 1, offsets: vec![0; 4], slopes: vec![0; 4] }),

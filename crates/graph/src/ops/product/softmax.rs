@@ -18,8 +18,9 @@ use crate::import::moves::{reshaped, select, select_axes};
 use crate::import::tensor::wrap;
 use crate::import::windows::reduced;
 use crate::network::NodeId;
-use crate::ops::add::onnx::{minus, plus};
+use crate::ops::add::onnx::minus;
 use crate::ops::curve::onnx::NORM_BANDS;
+use crate::ops::difference::onnx::less;
 use crate::ops::linear::affine::{few, masked as masked_values};
 use crate::ops::sum_pool::onnx::means;
 
@@ -88,8 +89,9 @@ pub(crate) fn over(
         return curved(builder, call, &more, function);
     }
     let largest = reduced(builder, call, x, dims, true, |window| MaxPool(window).into())?;
-    let less = x.at(few(builder, call, x.node, -1.0, -Decay::MOVED)?);
-    let below = plus(builder, call, less, &largest)?;
+    // (Moved where there are few of them, and subtracted by each party alone.)
+    let moved = largest.at(few(builder, call, largest.node, 1.0, -Decay::MOVED)?);
+    let below = less(builder, call, &moved, x)?;
     let shape = builder.shape(below.node);
     let mut exponentials = below.at(builder.push(&call.name, Decay, vec![below.node], shape)?);
     if let Some(kept) = kept {
