@@ -116,7 +116,7 @@ $(ZIG)/ready: tools/requirements-zig.txt
 # Nothing runs: whether the sources are those of a program there. Zig is the C compiler of build scripts.
 check-platforms: toolchain
 	@$(MAKE) --no-print-directory $(ZIG)/ready 2>/dev/null || true
-	@rustup target add --quiet aarch64-apple-darwin x86_64-pc-windows-gnu 2>/dev/null || true
+	@rustup --quiet target add aarch64-apple-darwin x86_64-pc-windows-gnu 2>/dev/null || true
 	$(ZIG)/bin/python tools/check_platforms.py
 
 # Programs for 64-bit Arm, under emulation: all of it, or `make test-arm ARM="ring wire"`.

@@ -526,3 +526,14 @@ class BesideSpu(unittest.TestCase):
             self.assertEqual(told, sorted(told))
             self.assertGreater(told[0], 0.0)
             other.communicate(b"\n")
+
+
+class Makefile(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("rustup"), "rustup is not installed")
+    def test_rustup_knows_the_options_it_gets(self):
+        # (A recipe that goes on without a target would hide that rustup refused its options.)
+        calls = re.findall(r"\brustup ([^\n>)]*?target add(?: -\S+)*)", (ROOT / "Makefile").read_text())
+        self.assertGreaterEqual(len(calls), 3)
+        for call in calls:
+            asked = subprocess.run(["rustup", *call.split(), "--help"], capture_output=True, text=True)
+            self.assertEqual(asked.returncode, 0, f"rustup {call}: {asked.stderr}")

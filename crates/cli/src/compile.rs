@@ -17,6 +17,7 @@ use jaguar::quantise::{Report, Width, layers};
 use jaguar::reports::compiled;
 use jaguar::reports::terminal::say;
 use jaguar::reports::terminal::table::{bytes, count, plain, trimmed};
+use jaguar::signs::Failure;
 
 use crate::hide::{self, parse_queries};
 use crate::kit::kit;
@@ -340,7 +341,7 @@ pub fn run(args: &Args) -> Result<()> {
         warnings: Vec::new(),
     };
     let compiled = compile(&kit(), &graph, &images, &options, &mut |event| shown.show(&event));
-    let Shown { mut steps, tried, warnings, .. } = shown;
+    let Shown { mut steps, tried, mut warnings, .. } = shown;
     let compiled = compiled.map_err(|error| match error {
         CompileError::Disagrees(found) => anyhow!(
             "{}: not written, for the compiled network does not answer as the float network does: {found}. More --activation-bits or \
@@ -390,6 +391,14 @@ pub fn run(args: &Args) -> Result<()> {
                 let found = compiled.imitated(cpu, &graph, images)?;
                 steps.finish();
                 say_agreement(with, inputs, &found);
+                if found.overflows > 0 {
+                    let values = found.overflows;
+                    let warning = format!(
+                        "reduced-precision signs make {values} values too large in imitated private runs on the {inputs} inputs: they wrap around, and answers may be far off (--signs exact; --headroom gives more room)"
+                    );
+                    eprintln!("warning: {warning}");
+                    warnings.push(warning);
+                }
             }
         }
     }
@@ -766,11 +775,16 @@ fn say_signs(chosen: &ReducedSigns, files: &[PathBuf], bound: f64) {
         100.0 * chosen.worst_error,
         in_percent(bound)
     );
-    match chosen.limited_by {
-        Some((input, Some(error))) => {
-            say!("more bits would go beyond the bound on {}: {:.2} %", files[input].display(), 100.0 * error);
+    let Some((input, failure)) = chosen.limited_by else { return };
+    let file = files[input].display();
+    match failure {
+        Failure::Class => say!("more bits would change the class of {file}"),
+        Failure::Overflows(values) => {
+            say!("more bits would make values too large on {file}: {values} would wrap around");
         }
-        Some((input, None)) => say!("more bits would change the class of {}", files[input].display()),
-        None => {}
+        Failure::Error(error) => {
+            say!("more bits would go beyond the bound on {file}: {:.2} %", 100.0 * error);
+        }
+        _ => {}
     }
 }

@@ -23,8 +23,8 @@ pub struct ReducedSigns {
     pub worst_error: f64,
     /// How many imitated runs that choice passed.
     pub runs: usize,
-    /// The sample (its index) and the error at which the next larger budget failed; for a changed class, no error.
-    pub limited_by: Option<(usize, Option<f64>)>,
+    /// The sample (its index) on which the next larger budget failed, and how.
+    pub limited_by: Option<(usize, signs::Failure)>,
 }
 
 /// One layer's signs.

@@ -7,7 +7,8 @@
 //!
 //! **The bound.** With the bits that [`choose`] returns, on every input and in each of several imitated runs, the
 //! class is that of exact signs, and the logits differ by at most [`Options::bound`], relative to their spread, each part of the
-//! output by itself ([`Heads::worst_error`]). This was measured in just those runs, jointly for all layers; it promises nothing for other
+//! output by itself ([`Heads::worst_error`]). No more values are out of range than with exact signs: a private run wraps these around,
+//! which an imitated one does not. (A softmax that takes too small a value for the largest sums up exponentials beyond all that calibration saw.) This was measured in just those runs, jointly for all layers; it promises nothing for other
 //! inputs, which is why whoever reports the choice should report inputs that had no part in it beside it.
 //!
 //! **The search.** Lost values are many small errors of different layers, nearly independent, so their squares add up:
@@ -28,7 +29,7 @@ use jaguar_ring::cpu::Cpu;
 
 use crate::network::{Model, NodeId, argmax};
 use crate::outputs::Heads;
-use crate::reference::{self, Draws, ReferenceError};
+use crate::reference::{self, Draws, ReferenceError, Run};
 
 /// By what the bits to leave out are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,8 +89,20 @@ pub struct Report {
     pub worst_error: f64,
     /// How many runs that choice passed.
     pub runs: usize,
-    /// The input (its index) and the error at which the next larger budget failed; for a changed class, no error.
-    pub limited_by: Option<(usize, Option<f64>)>,
+    /// The input (its index) on which the next larger budget failed, and how.
+    pub limited_by: Option<(usize, Failure)>,
+}
+
+/// What signs of reduced precision did to a run that must not be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The class was another one.
+    Class,
+    /// The error of logits was this, and beyond the bound.
+    Error(f64),
+    /// So many more values were out of range than with exact signs: a private run wraps them around.
+    Overflows(usize),
 }
 
 /// How far the search is.
@@ -177,7 +190,7 @@ pub fn choose(
 
     let exact = inputs
         .iter()
-        .map(|x| Ok(logits(&model, reference::run(options.cpu, &model, x)?.output())))
+        .map(|x| Ok(Exact::of(&model, &reference::run(options.cpu, &model, x)?)))
         .collect::<Result<Vec<_>, SignsError>>()?;
     let mut best = vec![1; layers.len()];
     let (mut worst_error, mut limited_by) = (0.0, None);
@@ -199,8 +212,8 @@ pub fn choose(
                 (best, worst_error, passed) = (bits, error, budget);
                 budget = if failed.is_finite() { (passed * failed).sqrt() } else { budget * 1.6 };
             }
-            Outcome::Failed { input, error } => {
-                (failed, limited_by) = (budget, Some((input, error)));
+            Outcome::Failed(input, how) => {
+                (failed, limited_by) = (budget, Some((input, how)));
                 budget = if passed > 0.0 { (passed * failed).sqrt() } else { budget * 0.5 };
             }
         }
@@ -363,17 +376,27 @@ fn allocate(layers: &[Candidate], prices: &[Vec<u64>], budget: f64) -> Vec<u32> 
 enum Outcome {
     /// The largest error.
     Passed(f64),
-    Failed {
-        input: usize,
-        error: Option<f64>,
-    },
+    /// On this input.
+    Failed(usize, Failure),
+}
+
+/// What a run with exact signs gives.
+struct Exact {
+    logits: Vec<f64>,
+    overflows: usize,
+}
+
+impl Exact {
+    fn of(model: &Model, run: &Run) -> Self {
+        Self { logits: logits(model, run.output()), overflows: run.total_overflows() }
+    }
 }
 
 /// Whether the model's signs keep the bound on every input in every draw.
 fn check(
     model: &Model,
     inputs: &[Vec<i64>],
-    exact: &[Vec<f64>],
+    exact: &[Exact],
     options: &Options,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, SignsError> {
@@ -385,17 +408,18 @@ fn check(
             let run = draw * inputs.len() + input;
             // Other draws than those that the layers were measured with.
             let seed = options.seed.wrapping_add(1 << 32).wrapping_add(run as u64);
-            let got = logits(
-                model,
-                reference::run_drawn(options.cpu, model, x, Draws { seed, rounding: false })?.output(),
-            );
+            let drawn = reference::run_drawn(options.cpu, model, x, Draws { seed, rounding: false })?;
+            let got = Exact::of(model, &drawn);
             progress(run + 1, draws * inputs.len());
-            if argmax(&got) != argmax(want) {
-                return Ok(Outcome::Failed { input, error: None });
+            if argmax(&got.logits) != argmax(&want.logits) {
+                return Ok(Outcome::Failed(input, Failure::Class));
             }
-            let error = heads.worst_error(&got, want);
+            if got.overflows > want.overflows {
+                return Ok(Outcome::Failed(input, Failure::Overflows(got.overflows - want.overflows)));
+            }
+            let error = heads.worst_error(&got.logits, &want.logits);
             if error.is_nan() || error > options.bound {
-                return Ok(Outcome::Failed { input, error: Some(error) });
+                return Ok(Outcome::Failed(input, Failure::Error(error)));
             }
             worst = worst.max(error);
         }
