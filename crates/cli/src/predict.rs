@@ -298,7 +298,7 @@ pub fn run(args: &Args) -> Result<()> {
             // What was prepared is gone with its connection. The same input in another query is nothing new to the server.
             Err(reason) if several && !matches!(reason, EngineError::Input(_)) => {
                 eprintln!("note: the connection broke off ({}); trying again", in_one_line(&reason));
-                keeper.predict_batch(&input, &mut bars).map_err(|_| reason)?
+                keeper.predict_batch(&input, &mut bars)?
             }
             answer => answer?,
         };

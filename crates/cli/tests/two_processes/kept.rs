@@ -110,3 +110,20 @@ fn what_is_kept_goes_with_either_side() {
     assert!(finished.stderr.contains("note: the connection broke off"), "{}", finished.stderr);
     assert_eq!(finished.succeeded().lines().count(), 2);
 }
+
+/// A server that is killed between the preparation and the picture: the client says how that connection ended, and then why it
+/// could not open another one.
+#[test]
+fn a_server_that_has_gone_is_said_to_be_gone() {
+    let mut it = Deployment::new("keep-gone", &[]);
+    let (client, mut lines) = staying(&it, &it.server, &["--keep", "1"]);
+    it.server.process.line_with("keeps 1 for this client, 1 in all", WATCHDOG);
+    it.server.process.kill();
+    writeln!(lines, "{}", photo()).unwrap();
+    let finished = client.finish(WATCHDOG);
+    assert_eq!(finished.status.code(), Some(1));
+    let told = finished.stderr;
+    assert!(told.contains("note: the connection broke off (the peer closed the connection"), "{told}");
+    let error = told.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(error.contains(&it.server.address) && error.contains("Connection refused"), "{told}");
+}
