@@ -546,6 +546,11 @@ fn with_options(warning: &Warning, files: &[PathBuf]) -> String {
             "{}, {values} values leave their range: more calibration inputs, or a larger --headroom",
             half(samples)
         ),
+        Warning::HeldOutTight { values, samples } => format!(
+            "{}, {values} values take the last bit of their range, which nonlinear layers may need: more calibration inputs, or a \
+             larger --headroom",
+            half(samples)
+        ),
         Warning::HeldOutError { found, samples, bound } => format!(
             "{}, logits are off by up to {:.2} % of their spread (--accuracy-bound is {:.2} %), same class {}/{}: more \
              --activation-bits or --weight-bits, or more calibration inputs",

@@ -76,7 +76,8 @@ pub(crate) fn chosen(
 }
 
 /// Curves as coarse as answers allow, and then factors of products. Both make hidden units weigh something else: where that is so much
-/// that they stay hidden for fewer queries than were asked for, and without them do not, they stay as they were.
+/// that they stay hidden for fewer queries than were asked for, and without them do not, they stay as they were. Where narrow values do not do beside
+/// factors, factors are tried alone.
 pub(crate) fn with_coarse_values(
     options: &Options,
     but_for_width: &quantise::Options,
@@ -101,14 +102,32 @@ pub(crate) fn with_coarse_values(
         (leverage, chosen, of.curve_bits) = (with_them, coarse, Some(bits));
     }
     of.spare = spare(options, &leverage, &chosen);
-    let found = fewest_factor_bits(calibrated, &of, &chosen, options.bound, &mut |trial| heard(trial, tell))?;
-    if let Some((bits, coarse)) = found
-        && let Some(with_them) = hides_as_long(options, &leverage, &coarse, samples, tell)?
-    {
-        tell(Event::FactorsChosen(bits, &coarse.held_out));
-        (leverage, chosen) = (with_them, coarse);
+    for narrow in [true, false] {
+        of.narrow = narrow;
+        if !narrow && !narrows(&of, calibrated, chosen.width) {
+            break;
+        }
+        let mut heard = |trial: Trial<'_>| heard(trial, tell);
+        let found = fewest_factor_bits(calibrated, &of, &chosen, options.bound, &mut heard)?;
+        if let Some((bits, coarse)) = found
+            && let Some(with_them) = hides_as_long(options, &leverage, &coarse, samples, tell)?
+        {
+            tell(Event::FactorsChosen(bits, &coarse.held_out));
+            (leverage, chosen) = (with_them, coarse);
+            break;
+        }
     }
     Ok((leverage.longest, chosen))
+}
+
+/// Whether other values than factors would be narrow, at this width.
+fn narrows(of: &quantise::Options, calibrated: &Samples<'_>, width: Width) -> bool {
+    let with = |narrow| quantise::Options { narrow, ..width.of(of) };
+    let [all, factors] = [true, false].map(|narrow| calibrated.quantise(&with(narrow)));
+    match (all, factors) {
+        (Ok((all, _)), Ok((factors, _))) => all != factors,
+        (Err(_), _) | (_, Err(_)) => true,
+    }
 }
 
 /// Where units were hidden for too few queries before, the heaviest is found to weigh as much to so large a part, in queries: other values are
@@ -257,7 +276,92 @@ fn fewest_guard_bits(model: &Model, report: &Report, noise_bits: u32, bound: f64
 
 #[cfg(test)]
 mod tests {
+    use jaguar_graph::float::{Add, Bias, Function, Graph, Input, Linear, Node, Op, Product};
+    use jaguar_graph::network::{self, Shape};
+    use jaguar_ring::cpu::Cpu;
+
     use super::*;
+
+    /// A layer of one channel that takes so much of two.
+    fn layer(weights: [f32; 2]) -> Op {
+        let spec = network::Linear {
+            out_channels: 1,
+            kernel: [1; 2],
+            stride: [1; 2],
+            dilation: [1; 2],
+            pads: [0; 4],
+            groups: 1,
+            shift: 0,
+            max_exponent: 0,
+            blocks: None,
+        };
+        Linear { spec, weights: weights.to_vec(), bias: Bias::PerChannel(vec![0.0]) }.into()
+    }
+
+    /// Where narrow values do not do, factors are coarse by themselves: values before a curve that would round beyond what it takes, beside a product of
+    /// others.
+    #[test]
+    fn factors_are_coarse_where_narrow_values_do_not_do() {
+        const SHAPE: Shape = [1, 16, 16];
+        let node = |(id, (op, inputs)): (usize, (Op, &[usize]))| {
+            let shape = if id == 0 { [2, 16, 16] } else { SHAPE };
+            Node { name: format!("n{id}"), op, inputs: inputs.to_vec(), shape }
+        };
+        let product = Product { gain: 1.0, offsets: [0.0; 2] };
+        let nodes: [(Op, &[usize]); 7] = [
+            (Input.into(), &[]),
+            (layer([1.0, 0.0]), &[0]),
+            (Function::gelu(false).into(), &[1]),
+            (layer([0.0, 1.0]), &[0]),
+            (layer([0.0, -0.7]), &[0]),
+            (product.into(), &[3, 4]),
+            (Add.into(), &[2, 5]),
+        ];
+        let nodes = nodes.into_iter().enumerate().map(node).collect();
+        let graph = Graph { name: "test".into(), nodes, ..Graph::default() };
+        // Of the first channel every other sample goes up to 65,535 with scales of the others: with a bit less, to 32,768 by chance, which a curve of
+        // 17 bits does not have.
+        let sample = |i: usize| {
+            let first = |at: usize| match i % 2 {
+                0 => 0.6 - at as f32 / 1024.0,
+                _ if at < 16 => 0.999_984_74,
+                _ => 0.8 - at as f32 / 512.0,
+            };
+            let second = |at: usize| match at {
+                0 => 0.0,
+                255 => 1.0,
+                _ => 0.3 + (at * 7 % 23) as f32 / 46.0,
+            };
+            (0..256).map(first).chain((0..256).map(second)).collect::<Vec<f32>>()
+        };
+        let samples: Vec<Vec<f32>> = (0..4).map(sample).collect();
+        let options =
+            Options { hide: Hide::For(1.0), widths: Widths::Bits(18), bound: 0.02, ..Options::default() };
+        let but_for_width = quantise::Options { headroom: 1.5, ..quantise::Options::default() };
+        let calibrated = Samples::new(Cpu::detect(), &graph, &samples, &mut |_| ()).expect("images that fit");
+        let fine = chosen(&options, &but_for_width, &calibrated, &samples, &mut |_| ()).expect("quantises");
+        let mut tried = Vec::new();
+        let mut bits = None;
+        let mut tell = |event: Event<'_>| match event {
+            Event::TriedFactors(bits, found) => {
+                tried.push((bits, found.worst_relative_error));
+            }
+            Event::FactorsChosen(found, _) => bits = Some(found),
+            _ => (),
+        };
+        let before = fine.1.clone();
+        let (_, found) = with_coarse_values(&options, &but_for_width, &calibrated, &samples, fine, &mut tell)
+            .expect("quantises");
+        let shift = |model: &Model| {
+            let product = |node: &network::Node| Some(node.op.downcast_ref::<network::Product>()?.shift);
+            model.network.nodes.iter().find_map(product).expect("a product")
+        };
+        assert!(bits.is_some_and(|bits| bits < 18), "{bits:?}, {tried:?}");
+        assert!(shift(&found.model) < shift(&before.model));
+        assert_eq!(found.model.network.value_bits()[1], 18);
+        // Narrow ones were tried before, and are far off.
+        assert!(before.kept && tried[0].1 > options.bound, "{tried:?}");
+    }
 
     /// As long as was asked for, or as before where that is less; always where nothing was asked for.
     #[test]

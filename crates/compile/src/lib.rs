@@ -271,6 +271,13 @@ pub enum Warning {
         /// How many samples there are.
         samples: usize,
     },
+    /// With scales from either half of the samples, values of the other take the last bit of their range.
+    HeldOutTight {
+        /// How many values.
+        values: usize,
+        /// How many samples there are.
+        samples: usize,
+    },
     /// With scales from either half of the samples, logits of the other are off by more than the bound.
     HeldOutError {
         /// What was found.
@@ -302,6 +309,8 @@ pub enum Warning {
     PublicMap(MapFound),
     /// About a layer.
     Layer(quantise::Warning),
+    /// Curves that are coarse, with how far their lines are from them in units of the values' last places: the farthest first.
+    Coarse(Vec<(String, f64)>),
     /// The model's end is left to whoever gets the answer: what [`Graph::left_out`] says.
     Tail(String),
     /// Layers that are dense, though the file gives them blocks ([`Graph::lost_blocks`]).
@@ -328,6 +337,12 @@ impl std::fmt::Display for Warning {
                     half(samples)
                 )
             }
+            Self::HeldOutTight { values, samples } => write!(
+                f,
+                "{}, {values} values take the last bit of their range, which nonlinear layers may need: more samples or headroom would \
+                 help",
+                half(samples)
+            ),
             Self::HeldOutError { found, samples, bound } => write!(
                 f,
                 "{}, logits are off by up to {:.2} % of their spread (the bound is {:.2} %), same class {}/{}: more \
@@ -372,6 +387,16 @@ impl std::fmt::Display for Warning {
             }
             Self::PublicMap(found) => found.fmt(f),
             Self::Layer(warning) => warning.fmt(f),
+            Self::Coarse(curves) => {
+                let most = curves.first().map_or(0.0, |(_, units)| *units);
+                let each = curves.iter().map(|(node, units)| format!("{node} ({units:.1})"));
+                write!(
+                    f,
+                    "the lines of {} curves are up to {most:.1} units from them, since values go far beyond where they bend: {}",
+                    curves.len(),
+                    each.collect::<Vec<_>>().join(", ")
+                )
+            }
             Self::Tail(found) => found.fmt(f),
             Self::LostBlocks(layers) => write!(
                 f,
@@ -591,14 +616,14 @@ pub fn compile(
         false => model.network.clone().without_names(),
     };
     tell(Event::Quantised(&report, &for_clients));
-    let more = report.warnings.iter().cloned().map(Warning::Layer);
+    let more = of_layers(&report.warnings);
     let suspicious = options.raw_pixels && !scales_itself;
     let raw =
         (suspicious && looks_raw(&model.network, agreement.largest_logit)).then_some(Warning::RawPixels {
             seen: model.network.input.seen,
             largest_logit: agreement.largest_logit,
         });
-    for warning in more.chain(raw) {
+    for warning in more.into_iter().chain(raw) {
         tell(Event::Warning(&warning));
         warnings.push(warning);
     }
@@ -664,14 +689,72 @@ fn of_classes(classes: &Classes) -> Vec<Warning> {
     few.into_iter().chain(none).collect()
 }
 
+/// What is told of layers: of curves that are coarse in one line, where there are several.
+fn of_layers(found: &[quantise::Warning]) -> Vec<Warning> {
+    let coarse = |warning: &quantise::Warning| match warning {
+        quantise::Warning::Coarse { node, units } => Some((node.clone(), *units)),
+        _ => None,
+    };
+    let mut curves: Vec<(String, f64)> = found.iter().filter_map(coarse).collect();
+    if curves.len() < 2 {
+        return found.iter().cloned().map(Warning::Layer).collect();
+    }
+    curves.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let others = found.iter().filter(|warning| coarse(warning).is_none());
+    others.cloned().map(Warning::Layer).chain([Warning::Coarse(curves)]).collect()
+}
+
 /// Where inputs that the scales were not made from come out worse than they should.
 fn of_held_out(found: &Agreement, samples: usize, bound: f64) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if found.overflows > 0 {
         warnings.push(Warning::HeldOutOverflows { values: found.overflows, samples });
+    } else if found.tight > 0 {
+        // (What helps is the same: one of them is told.)
+        warnings.push(Warning::HeldOutTight { values: found.tight, samples });
     }
     if found.worst_relative_error > bound {
         warnings.push(Warning::HeldOutError { found: found.clone(), samples, bound });
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Several curves that are coarse are told in one line, the farthest first; one is told as it is, and so is all else.
+    #[test]
+    fn coarse_curves_are_told_in_one_line() {
+        let coarse = |node: &str, units| quantise::Warning::Coarse { node: node.into(), units };
+        let dead = quantise::Warning::Dead { node: "d".into() };
+        let one = [coarse("a", 3.0), dead.clone()];
+        assert_eq!(of_layers(&one), one.clone().map(Warning::Layer));
+        let told = of_layers(&[coarse("a", 3.0), dead.clone(), coarse("b", 7.25), coarse("c", 2.5)]);
+        let words: Vec<String> = told.iter().map(Warning::to_string).collect();
+        assert_eq!(told[0], Warning::Layer(dead));
+        let all = "the lines of 3 curves are up to 7.2 units from them, since values go far beyond where they bend: b (7.2), a (3.0), c (2.5)";
+        assert_eq!(words[1..], [all]);
+    }
+
+    /// Values that take the last bit of their range are told, unless some leave it.
+    #[test]
+    fn values_in_the_bit_to_spare_are_told() {
+        let found = |overflows, tight| Agreement {
+            images: 10,
+            same_class: 10,
+            max_error: 0.0,
+            mean_error: 0.0,
+            largest_logit: 1.0,
+            worst_relative_error: 0.0,
+            outputs: Vec::new(),
+            overflows,
+            tight,
+            classes: Vec::new(),
+        };
+        let told = |overflows, tight| of_held_out(&found(overflows, tight), 10, 0.01);
+        assert_eq!(told(0, 0), []);
+        assert_eq!(told(0, 7), [Warning::HeldOutTight { values: 7, samples: 10 }]);
+        assert_eq!(told(3, 7), [Warning::HeldOutOverflows { values: 3, samples: 10 }]);
+    }
 }

@@ -1,10 +1,10 @@
 //! The choice of scales and shifts: what must hold for any graph, and what is refused.
 use std::cell::Cell;
 
-use jaguar_graph::agreement::{agreement, beyond, logit_error};
+use jaguar_graph::agreement::{Agreement, agreement, beyond, logit_error};
 use jaguar_graph::float::{
-    Add, Affine, AveragePool, Bias, Clip, Concat, Decay, Function, Graph, Input, Linear, MatrixProduct,
-    MaxPool, Node, Op, Prelu, Primitive, Product, Relu,
+    Add, Affine, AveragePool, Bias, Clip, Concat, Decay, Demand, FloatOperands, FloatOperator, Function,
+    Graph, Input, Known, Linear, MatrixProduct, MaxPool, Node, Op, Prelu, Primitive, Product, Relu,
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{
@@ -531,6 +531,77 @@ fn curves_take_the_fewest_bits_that_do() {
     assert!(last > 12, "{last}");
     let (_, found, tried) = search(&of(Relu.into()), 0.02);
     assert!(found.is_none() && tried.is_empty());
+}
+
+/// A ReLU. Where lines are coarser than by so many bits, it is a max-pool of one value instead, which may be negative for all that is known, or
+/// nothing.
+#[derive(Clone, Debug, PartialEq)]
+struct Stiff {
+    most: u32,
+    pools: bool,
+}
+
+impl FloatOperator for Stiff {
+    fn integer(&self, known: &Known<'_>) -> Option<network::Op> {
+        let window = Window { kernel: [1; 2], stride: [1; 2], pads: [0; 4] };
+        match known.coarse <= self.most {
+            true => Some(network::Op::new(network::Relu { ignored: 0 })),
+            false => self.pools.then(|| network::Op::new(network::MaxPool { window, ignored: 0 })),
+        }
+    }
+
+    fn heeds_coarse(&self) -> bool {
+        true
+    }
+
+    fn demands(&self) -> Demand {
+        Demand::Nothing
+    }
+
+    fn apply(&self, of: &FloatOperands<'_>) -> Vec<f32> {
+        of.first().1.iter().map(|x| x.max(0.0)).collect()
+    }
+}
+
+/// What cannot be made does not hold, and ends no search: the coarsest lines of all that can be made are found.
+#[test]
+fn what_cannot_be_made_ends_no_search() {
+    let shape = [16, 2, 2];
+    let graph = graph(vec![
+        node(Input, &[], shape),
+        node(pointwise(16, noise(256, 1), 0.1), &[0], shape),
+        node(Function::gelu(false), &[1], shape),
+        node(Stiff { most: 3, pools: false }, &[2], shape),
+        node(pointwise(4, noise(64, 2), 0.0), &[3], [4, 2, 2]),
+    ]);
+    let images: Vec<Vec<f32>> = (3..9).map(|seed| noise(64, seed)).collect();
+    let options = Options { activation_bits: 20, ..Options::default() };
+    let width = Width { activation_bits: 20, hiding: options.hiding };
+    let samples = Samples::new(Cpu::detect(), &graph, &images, &mut |_| ()).expect("images that fit");
+    let fine = narrowest(&samples, &options, &[width], 0.02, &mut |_| ()).expect("quantises");
+    let too_coarse = Options { curve_bits: Some(16), ..options.clone() };
+    assert_eq!(samples.held_out(&too_coarse), Err(QuantiseError::Unfused("n3".into())));
+    let found = fewest_curve_bits(&samples, &options, &fine, 0.02, &mut |_| ()).expect("ends");
+    assert_eq!(found.map(|(bits, _)| bits), Some(17));
+}
+
+/// Where values take the last bit of their range that did not before, bits do not hold, however small the error is.
+#[test]
+fn values_in_the_bit_to_spare_do_not_hold() {
+    let graph = chain(1.0, Stiff { most: 3, pools: true }, 1.0);
+    // With scales of the others, every other image takes the last bit. (Of what is never negative it is not to spare.)
+    let images: Vec<Vec<f32>> =
+        (0..4).map(|i| [0.3, 0.4, 0.5, 0.6].map(|x| x * (1 + i % 2) as f32).to_vec()).collect();
+    let width = Width { activation_bits: 18, hiding: Hiding::NONE };
+    let options = Options { headroom: 1.5, ..width.of(&Options::default()) };
+    let samples = Samples::new(Cpu::detect(), &graph, &images, &mut |_| ()).expect("images that fit");
+    let chosen = narrowest(&samples, &options, &[width], 0.02, &mut |_| ()).expect("quantises");
+    let coarse = samples.held_out(&Options { curve_bits: Some(14), ..options.clone() }).expect("quantises");
+    assert!(coarse.tight > chosen.held_out.tight);
+    let but_for_that = Agreement { tight: chosen.held_out.tight, ..coarse };
+    assert_eq!(but_for_that, chosen.held_out);
+    let found = fewest_curve_bits(&samples, &options, &chosen, 0.02, &mut |_| ()).expect("quantises");
+    assert_eq!(found.map(|(bits, _)| bits), Some(15));
 }
 
 /// A network in which layers multiply each other: input, two layers and what is between each and the product, the product, a layer.

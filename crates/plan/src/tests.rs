@@ -880,6 +880,20 @@ fn small_values_of_curves_are_made_in_a_narrow_ring() {
     assert_eq!(plan(curve(Function::swish(1.0), 256.0)).steps[2].computed.modulus.bits(), 16);
 }
 
+/// An extension adds 32 bits at most: a curve makes a small value in a ring that is as near to the one that a product takes.
+#[test]
+fn small_values_are_made_where_an_extension_reaches() {
+    let sigmoid = Function::Of(Primitive::Sigmoid, Box::new(Function::Value));
+    let product = |shift| Op::new(Product { shift, offsets: [0; 2] });
+    let plan = |shift| {
+        standard(&behind_a_layer(vec![(curve(sigmoid.clone(), 64.0), vec![1]), (product(shift), vec![1, 2])]))
+    };
+    for (shift, bits) in [(24, 8), (25, 9), (32, 16)] {
+        let extension = plan(shift).steps[2].extension.expect("the product takes more");
+        assert_eq!((extension.bits, extension.output.bits()), (bits, 16 + shift));
+    }
+}
+
 /// A ReLU6 takes small values in n bits all the same, for the place of six may be beyond theirs; a max-pool does not.
 #[test]
 fn cuts_take_all_bits() {

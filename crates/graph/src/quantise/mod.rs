@@ -65,6 +65,8 @@ pub struct Options {
     /// By node: how many bits fewer than others its value may have where it is a factor of products and nothing else; none where there is
     /// no number.
     pub spare: Vec<u32>,
+    /// Whether what goes into curves, and what these make that is small, may have as many bits fewer too ([`narrow`]).
+    pub narrow: bool,
     /// Significant bits of a weight, for each output channel apart; 2 to 16.
     pub weight_bits: u32,
     /// How many times larger than all seen a value may be and still stay below 2^(n-2); at least 1.
@@ -89,6 +91,7 @@ impl Default for Options {
             activation_bits: 16,
             curve_bits: None,
             spare: Vec::new(),
+            narrow: true,
             weight_bits: 15,
             headroom: 4.0,
             max_shift: 24,
@@ -631,8 +634,9 @@ fn choose_scales(
     let factors = Factors { graph, network, class: &class, range: &range, clip: &clip, bits };
     let coarse = options.coarse();
     let mut fewer = factors::coarsen(&factors, &mut scale, &options.spare);
-    narrow::small(&factors, &mut scale, &options.spare, coarse, &mut fewer);
-    let narrow = narrow::narrow(&factors, &mut scale, &options.spare, coarse, &fewer);
+    let spare = if options.narrow { &options.spare[..] } else { &[] };
+    narrow::small(&factors, &mut scale, spare, coarse, &mut fewer);
+    let narrow = narrow::narrow(&factors, &mut scale, spare, coarse, &fewer);
 
     // A layer whose weights would not fit at shift 1 takes a lower output scale, and so does a product that would not be
     // shifted at all; a product that would be shifted too far takes a lower scale of a factor. That raises the shifts before

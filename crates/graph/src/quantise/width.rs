@@ -296,7 +296,8 @@ fn fewest(
 ) -> Result<Option<(u32, Chosen)>, QuantiseError> {
     let bits = chosen.width.activation_bits;
     let (mut fewest, mut enough) = (bits - MOST_COARSE.min(bits), bits);
-    if samples.quantise(&with(fewest))?.0 == chosen.model {
+    // (What cannot be made is another one.)
+    if samples.quantise(&with(fewest)).is_ok_and(|(model, _)| model == chosen.model) {
         return Ok(None);
     }
     let fine = chosen.held_out.worst_relative_error;
