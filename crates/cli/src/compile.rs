@@ -790,6 +790,5 @@ fn say_signs(chosen: &ReducedSigns, files: &[PathBuf], bound: f64) {
         Failure::Error(error) => {
             say!("more bits would go beyond the bound on {file}: {:.2} %", 100.0 * error);
         }
-        _ => {}
     }
 }

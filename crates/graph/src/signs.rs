@@ -95,7 +95,6 @@ pub struct Report {
 
 /// What signs of reduced precision did to a run that must not be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Failure {
     /// The class was another one.
     Class,
