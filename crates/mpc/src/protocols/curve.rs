@@ -1,18 +1,26 @@
 //! \[f(x)\] mod 2^out <- Curve(\[x\] mod 2^n), f a public curve in pieces ([`Pieces`]), rounded up or down.
 //!
 //! x has d = low + k bits that count: k for the piece i, `low` for the place u in it. y = (offset_i·2^a + slope_i·u) / 2^shift.
-//! Let L = out + shift; everything is computed mod 2^L and shifted by each party alone at the end.
+//! Let L = out + shift; y is added up mod 2^L and shifted by each party alone at the end. Slopes are multiplied by u mod 2^p: p is L, or
+//! less where that saves enough ([`CurveParams::product_bits`]).
 //!
 //! 1. *Carry.* κ, the carry out of the lowest `low` bits of the shares, is ¬x_c < x_s there: a comparison (`compare.rs`).
-//! 2. *Into both rings.* κ becomes shares mod 2^(L − low) (`bit.rs`). So u = u_c + u_s − 2^low·κ is shared mod 2^L,
-//!    and i = i_c + i_s + κ mod 2^k.
+//! 2. *Into both rings.* κ becomes shares mod 2^(p − low), or mod 2^k if that is more (`bit.rs`). So u = u_c + u_s − 2^low·κ is shared
+//!    mod 2^p, and i = i_c + i_s + κ mod 2^k.
 //! 3. *Look-up.* With a prepared place r (`one_hot.rs`) both open δ = i + r mod 2^k. Then each party adds up its shares of
 //!    the coefficients of piece i, bit by bit, by itself.
 //! 4. *Line.* Each bit of an offset becomes a number (`bit.rs`), each bit of a slope is multiplied by u (`mux.rs`), all with one
 //!    opening. What all pieces have in common, the least offset and slope, is public.
-//! 5. *Shift.* As in a truncation: the client takes ⌊z_c / 2^shift⌋, the server ⌈z_s / 2^shift⌉.
+//! 5. *Extension*, if p < L, of slope·u to shares mod 2^L (`extend.rs`).
+//! 6. *Shift.* As in a truncation: the client takes ⌊z_c / 2^shift⌋, the server ⌈z_s / 2^shift⌉.
 //!
 //! The corrections of the slopes' multiplications need u, and no coefficient: they go with δ.
+//!
+//! **Slopes in a ring of their own.** Let m be the largest |slope·u| of a slope below zero, or 0. All slope·u + m lie from 0 to a public
+//! bound, which is below 2^(p − 1). So their shares mod 2^p wrap exactly where one of them has its top bit, as those of a value that is not
+//! negative: one COT, the server's masked top bit and an answer of L − p bits make of them shares mod 2^L, and m is taken off there. Exact. Of each bit
+//! of a slope both ways take L − p bits less. The extension begins when the last turn is closed: with the server's half of it or, where the client's half
+//! comes last, in a flight more.
 //!
 //! **Error.** Less than one ulp from the line, and no bias, as of a truncation; exact on multiples of 2^shift. How far the lines
 //! are from f is for who makes them. Which piece is taken does not depend on how the shares fall: the comparison takes all bits.
@@ -63,6 +71,7 @@ use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::Party;
 use crate::protocols::bit::{self, BitMaterial};
 use crate::protocols::compare::check_digit;
+use crate::protocols::extend::{self, ExtendMaterial, Rings};
 use crate::protocols::mux::{self, MuxMaterial, PACKED_AT_ONCE, choose};
 use crate::protocols::one_hot::{self, OneHot};
 use crate::semantics::{Beyond, Pieces};
@@ -156,9 +165,41 @@ impl CurveParams {
         (self.pieces.beyond == Beyond::Straight).then(twice)
     }
 
-    /// Modulo what the carry is shared.
-    fn carry(&self) -> Modulus {
-        Modulus::power_of_two(self.ring_bits() - self.pieces.low)
+    /// In how many bits slopes are multiplied by u, of `count` values: in fewer than y, where that saves [`FLIGHT_BYTES`]. Both parties and
+    /// whoever asks for the cost decide so, by public sizes.
+    pub fn product_bits(&self, count: usize) -> u32 {
+        let (ring, narrow) = (self.ring_bits(), self.narrow_bits());
+        if narrow >= ring {
+            return ring;
+        }
+        let [_, slopes] = self.tables();
+        let (both, fewer) = (2 * slopes.bits, ring - narrow);
+        // (What an extension takes: its answer, its choice, and as much for its COT.)
+        let carries = self.carry_bits(ring) - self.carry_bits(narrow);
+        let bits = u64::from(both * fewer + carries).saturating_sub(u64::from(fewer + 2));
+        if bits * count as u64 / 8 >= FLIGHT_BYTES { narrow } else { ring }
+    }
+
+    /// The least ring of slope·u whose top bit is known: 2^bits is at least twice as much as they can be, none being below zero. (An
+    /// extension adds 32 bits at most.)
+    fn narrow_bits(&self) -> u32 {
+        let [least, most] = self.products();
+        let bits = u128::BITS - (most - least).unsigned_abs().leading_zeros();
+        (bits + 1).max(self.pieces.low + 1).max(self.ring_bits().saturating_sub(32))
+    }
+
+    /// The least and the largest that slope·u may be, zero among them.
+    fn products(&self) -> [i128; 2] {
+        let Pieces { low, slopes, .. } = &*self.pieces;
+        let most_u = (1i128 << low) - 1;
+        let ends = [slopes.iter().min(), slopes.iter().max()];
+        let [least, most] = ends.map(|end| i128::from(end.copied().unwrap_or_default()) * most_u);
+        [least.min(0), most.max(0)]
+    }
+
+    /// In how many bits the carry is shared where slopes' products have so many: it is part of u, and of the place.
+    fn carry_bits(&self, products: u32) -> u32 {
+        (products - self.pieces.low).max(self.pieces.log2())
     }
 
     /// The bits that tell the pieces' coefficients apart.
@@ -167,6 +208,10 @@ impl CurveParams {
         [Table::new(offsets, *offset_shift, self.ring_bits()), Table::new(slopes, 0, self.ring_bits())]
     }
 }
+
+/// So many bytes a layer saves at least where slopes are multiplied in a ring of their own, for which it takes a flight more: what a link of
+/// 100 Mbit/s carries in a millisecond or two.
+const FLIGHT_BYTES: u64 = 1 << 14;
 
 /// What is looked up: numbers, as far as they differ.
 struct Table {
@@ -221,31 +266,7 @@ impl Nonlinear for Elementwise<CurveParams> {
     }
 
     fn cost(&self) -> Cost {
-        let (count, params) = (self.count, &self.params);
-        let (formula, ring) = (params.formula(), params.ring_bits());
-        let [offsets, slopes] = params.tables();
-        let k = params.pieces.log2();
-        let mut all =
-            evaluate::cost(count, &formula) + bit::cost(count, params.carry()) + one_hot::cost(count, k);
-        for width in offsets.widths(ring) {
-            all = all + bit::cost(count, Modulus::power_of_two(width));
-        }
-        for width in slopes.widths(ring) {
-            all = all + mux::cost(count, &[width]);
-        }
-        if let Some((within, tail)) = params.outside() {
-            all = all + mux::cost(count, &[within]);
-            if let Some(above) = params.above() {
-                all = all + bit::cost(count, above);
-            }
-            if let Some(tail) = tail {
-                all = all + mux::cost(count, &[tail]);
-            }
-        }
-        let planes = 1 + params.opened_outside() + (offsets.bits + slopes.bits) as usize;
-        let opened = (plane_bytes(count, planes) + pack::packed_len(count, k)) as u64;
-        let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + Turns::MORE);
-        Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
+        Public::new(&self.params, self.count).cost(self.count)
     }
 
     /// Rounding.
@@ -333,7 +354,7 @@ impl Curve {
         params: &CurveParams,
     ) -> Result<Vec<Block>, MpcError> {
         params.check()?;
-        let public = Arc::new(Public::new(params));
+        let public = Arc::new(Public::new(params, count));
         Block::each(count, |count| Run::new(party, chan, count, &public))
     }
 
@@ -341,7 +362,8 @@ impl Curve {
     /// message may still be in the channel's buffer.
     ///
     /// 1. The comparison of κ; 2. κ is opened, masked, and made a number; 3. both open δ and send what the multiplications by u need,
-    ///    and look the coefficients up; 4. both open these, masked; 5. each party shifts.
+    ///    and look the coefficients up; 4. both open these, masked; 5. the sum of
+    ///    products is extended, if its ring is narrower; 6. each party shifts.
     ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
@@ -353,6 +375,8 @@ impl Curve {
 /// The parameters, with what follows from them.
 struct Public {
     params: CurveParams,
+    /// Modulo 2^`products` slopes are multiplied by u: L bits, or [fewer](CurveParams::product_bits).
+    products: u32,
     offsets: Table,
     slopes: Table,
     /// Of the offsets' bits, then the slopes'.
@@ -360,10 +384,67 @@ struct Public {
 }
 
 impl Public {
-    fn new(params: &CurveParams) -> Self {
+    /// Of a layer of `count` values.
+    fn new(params: &CurveParams, count: usize) -> Self {
         let [offsets, slopes] = params.tables();
         let planes = offsets.planes().into_iter().chain(slopes.planes()).collect();
-        Self { params: params.clone(), offsets, slopes, planes }
+        Self { params: params.clone(), products: params.product_bits(count), offsets, slopes, planes }
+    }
+
+    /// Modulo what the carry is shared.
+    fn carry(&self) -> Modulus {
+        Modulus::power_of_two(self.params.carry_bits(self.products))
+    }
+
+    /// From which ring the slopes' products lead to which, if it is another.
+    fn extension(&self) -> Option<Rings> {
+        let ring = self.params.ring_bits();
+        (self.products < ring).then(|| Rings::new(self.products, Modulus::power_of_two(ring)))
+    }
+
+    /// What is added to the slopes' products where they are extended, so that none is below zero.
+    fn lift(&self) -> u64 {
+        let [least, _] = self.params.products();
+        if self.products < self.params.ring_bits() { (-least) as u64 } else { 0 }
+    }
+
+    fn turns(&self) -> usize {
+        self.params.formula().depth() + Turns::MORE
+    }
+
+    /// What so many of the layer's values take.
+    fn cost(&self, count: usize) -> Cost {
+        let Self { params, products, offsets, slopes, planes } = self;
+        let k = params.pieces.log2();
+        let mut all = evaluate::cost(count, &params.formula())
+            + bit::cost(count, self.carry())
+            + one_hot::cost(count, k);
+        for width in offsets.widths(params.ring_bits()) {
+            all = all + bit::cost(count, Modulus::power_of_two(width));
+        }
+        for width in slopes.widths(*products) {
+            all = all + mux::cost(count, &[width]);
+        }
+        if let Some((within, tail)) = params.outside() {
+            all = all + mux::cost(count, &[within]);
+            if let Some(above) = params.above() {
+                all = all + bit::cost(count, above);
+            }
+            if let Some(tail) = tail {
+                all = all + mux::cost(count, &[tail]);
+            }
+        }
+        // (The server's choices begin an extension: behind its half of the last turn, or behind the client's, in a flight of its own. The
+        // client's answer is the last message.)
+        let mut turns = self.turns();
+        if let Some(rings) = self.extension() {
+            all = all + extend::cost(count, 1, &rings);
+            turns = (turns + 1) | 1;
+        }
+        let planes = 1 + params.opened_outside() + planes.len();
+        let opened = (plane_bytes(count, planes) + pack::packed_len(count, k)) as u64;
+        let (client_rounds, server_rounds) = cost::rounds(count, turns);
+        Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
     }
 }
 
@@ -374,6 +455,7 @@ struct Material {
     place: OneHot,
     offsets: Vec<BitMaterial>,
     slopes: Vec<MuxMaterial>,
+    extension: Option<ExtendMaterial>,
 }
 
 /// Where lines go on or all is level: for what is multiplied by "within"; for "above" as a number, and for what is multiplied by "above".
@@ -512,13 +594,13 @@ impl Run {
         let ring = params.ring_bits();
         // What all parts take is drawn at one go, kind by kind.
         if count <= BLOCK_ELEMENTS {
-            let cost = Elementwise { count, params: params.clone() }.cost();
+            let cost = public.cost(count);
             party.stock(chan, Role::Server, Width::Vector, cost.from_server().vectors as usize)?;
             party.stock(chan, Role::Server, Width::Bit, cost.from_server().bits as usize)?;
             party.stock(chan, Role::Client, Width::Bit, cost.from_client().bits as usize)?;
         }
         let compare = FormulaMaterial::new(party, chan, count, params.formula())?;
-        let carry = BitMaterial::new(party, chan, count, params.carry())?;
+        let carry = BitMaterial::new(party, chan, count, public.carry())?;
         let outside = Outside::new(party, chan, count, params)?;
         let place = OneHot::new(party, chan, count, params.pieces.log2())?;
         let mut offsets = Vec::new();
@@ -526,25 +608,25 @@ impl Run {
             offsets.push(BitMaterial::new(party, chan, count, Modulus::power_of_two(width))?);
         }
         let mut slopes = Vec::new();
-        for width in public.slopes.widths(ring) {
+        for width in public.slopes.widths(public.products) {
             slopes.push(MuxMaterial::new(party, chan, count, &[width])?);
         }
+        let extension = match public.extension() {
+            Some(rings) => Some(ExtendMaterial::new(party, chan, count, 1, rings)?),
+            None => None,
+        };
         Ok(Self {
             role: party.role(),
             level: party.level,
             count,
             public: Arc::clone(public),
             compare: Some(compare),
-            material: Some(Material { carry, outside, place, offsets, slopes }),
+            material: Some(Material { carry, outside, place, offsets, slopes, extension }),
             corrections: Corrections::Online,
             corrected: false,
             x: Zeroizing::default(),
             turns: None,
         })
-    }
-
-    fn turn_count(&self) -> usize {
-        self.public.params.formula().depth() + Turns::MORE
     }
 
     /// What this party puts into the comparison: the client's operand of ¬x_c < x_s. (Where lines go on, the formula has it so.)
@@ -568,7 +650,7 @@ impl Run {
             running,
             state: State::Comparing(Box::new(material)),
             x: std::mem::take(&mut self.x),
-            left: self.turn_count(),
+            left: self.public.turns(),
         });
     }
 
@@ -578,7 +660,7 @@ impl Run {
 
     /// 1. Corrections; then the tables, and the turns: an odd one begins with the server.
     fn client(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
-        let all = self.turn_count();
+        let (all, last) = (self.public.turns(), step + 1 == self.steps());
         if step == 0 {
             let compare = self.compare.as_ref().expect("at the start");
             return if self.corrected {
@@ -603,12 +685,15 @@ impl Run {
             turns.send(chan)?;
             turns.close(chan, theirs)?;
         }
+        if last {
+            turns.answer(chan)?;
+        }
         if 2 * step <= all { turns.send(chan) } else { Ok(()) }
     }
 
     /// 1. Takes the client's corrections, answers with tables; then the turns.
     fn server(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
-        let all = self.turn_count();
+        let (all, last) = (self.public.turns(), step + 1 == self.steps());
         if step == 0 {
             let compare = self.compare.take().expect("at the start");
             let mut corrections = std::mem::replace(&mut self.corrections, Corrections::Online);
@@ -631,14 +716,22 @@ impl Run {
         if 2 * step < all {
             turns.send(chan)?;
         }
+        if step == all.div_ceil(2) {
+            turns.choose(chan)?;
+        }
+        if last {
+            turns.take_answer(chan)?;
+        }
         // It has nothing more to say by itself.
         Ok(chan.flush()?)
     }
 }
 
 impl Flights for Run {
+    /// (An extension begins when the server has closed the last turn.)
     fn steps(&self) -> usize {
-        self.turn_count() / 2 + 2
+        let turns = self.public.turns();
+        2 + if self.public.extension().is_some() { turns.div_ceil(2) } else { turns / 2 }
     }
 
     fn start(&mut self, x: &[u64]) {
@@ -693,7 +786,8 @@ impl Flights for Run {
     }
 }
 
-/// The turns: of the comparison's gates, of κ, of δ and of the coefficients. Both parties send as many bytes in each.
+/// The turns: of the comparison's gates, of κ, of δ and of the coefficients. Both parties send as many bytes in each. Behind them the slopes'
+/// products may have to be extended.
 struct Turns {
     role: Role,
     level: Level,
@@ -712,10 +806,12 @@ enum State {
     Comparing(Box<Material>),
     /// c = κ ⊕ β, this party's share; and of what else is opened with it.
     Carry(Box<Material>, Vec<Vec<Lanes>>),
-    /// u mod 2^L, and i + r.
+    /// u in the ring of its products, and i + r.
     Placed(Box<Placed>),
     /// The coefficients' bits, looked up, and the slopes' products with u to choose from.
     LookedUp(Box<LookedUp>),
+    /// Slopes' products with u in a ring of their own, and the rest of the sum.
+    Added(Box<Added>),
     Done(Zeroizing<Vec<u64>>),
     /// While it changes.
     None,
@@ -725,6 +821,7 @@ struct Placed {
     place: OneHot,
     offsets: Vec<BitMaterial>,
     slopes: Vec<MuxMaterial>,
+    extension: Option<ExtendMaterial>,
     u: Zeroizing<Vec<u64>>,
     delta: Vec<u64>,
     /// What is added to the result where lines go on.
@@ -734,9 +831,19 @@ struct Placed {
 struct LookedUp {
     offsets: Vec<BitMaterial>,
     slopes: Vec<[Zeroizing<Vec<u64>>; 2]>,
+    extension: Option<ExtendMaterial>,
     u: Zeroizing<Vec<u64>>,
     /// Shares of c by bit, the offsets' first.
     opened: Vec<Vec<Lanes>>,
+    tail: Option<Zeroizing<Vec<u64>>>,
+}
+
+struct Added {
+    extension: ExtendMaterial,
+    /// Shares of slope·u, lifted, mod 2^products.
+    products: Zeroizing<Vec<u64>>,
+    /// Shares of the line without it, mod 2^L.
+    sum: Zeroizing<Vec<u64>>,
     tail: Option<Zeroizing<Vec<u64>>>,
 }
 
@@ -777,7 +884,7 @@ impl Turns {
                 }
                 State::LookedUp(looked_up)
             }
-            other @ (State::Carry(..) | State::Done(_) | State::None) => other,
+            other @ (State::Carry(..) | State::Added(_) | State::Done(_) | State::None) => other,
         };
         Ok(())
     }
@@ -785,11 +892,11 @@ impl Turns {
     /// The peer's half of the next turn, as it came.
     fn receive(&mut self, chan: &mut Channel) -> Result<Vec<u8>, MpcError> {
         let (count, public) = (self.count, &self.public);
-        let ring = public.params.ring_bits();
         let bytes = match self.left {
             1 => plane_bytes(count, public.planes.len()),
             2 => {
-                let corrections = public.slopes.widths(ring).map(|width| pack::packed_len(count, width));
+                let widths = public.slopes.widths(public.products);
+                let corrections = widths.map(|width| pack::packed_len(count, width));
                 pack::packed_len(count, public.params.pieces.log2()) + corrections.sum::<usize>()
             }
             3 => {
@@ -824,8 +931,8 @@ impl Turns {
                 State::Placed(Box::new(self.place(chan, *material, &opened, &mut corrections)?))
             }
             State::Placed(placed) => State::LookedUp(Box::new(self.look_up(chan, *placed, theirs)?)),
-            State::LookedUp(looked_up) => State::Done(self.lines(*looked_up, &theirs)),
-            other @ (State::Comparing(_) | State::Done(_) | State::None) => other,
+            State::LookedUp(looked_up) => self.lines(*looked_up, &theirs),
+            other @ (State::Comparing(_) | State::Added(_) | State::Done(_) | State::None) => other,
         };
         Ok(())
     }
@@ -838,9 +945,10 @@ impl Turns {
         opened: &[Vec<Lanes>],
         corrections: &mut Corrections,
     ) -> Result<Placed, MpcError> {
-        let Material { carry, outside, place, offsets, slopes } = material;
+        let Material { carry, outside, place, offsets, slopes, extension } = material;
         let Pieces { low, .. } = *self.public.params.pieces;
-        let (ring, places) = (self.public.params.mask(), u64::MAX >> (64 - self.public.params.pieces.log2()));
+        let [ring, places] =
+            [self.public.products, self.public.params.pieces.log2()].map(|bits| u64::MAX >> (64 - bits));
         let carry = Zeroizing::new(carry.finish(&opened[0]));
         let lowest = u64::MAX >> (64 - low);
         let shares = self.x.iter().zip(carry.iter());
@@ -854,12 +962,12 @@ impl Turns {
         let delta = delta
             .map(|((place, carry), r)| place.wrapping_add(*carry).wrapping_add((*r).into()) & places)
             .collect();
-        Ok(Placed { place, offsets, slopes, u: Zeroizing::new(u), delta, tail: outer.tail })
+        Ok(Placed { place, offsets, slopes, extension, u: Zeroizing::new(u), delta, tail: outer.tail })
     }
 
     /// 3. The coefficients' bits, and what the slopes' bits choose from.
     fn look_up(&self, chan: &mut Channel, placed: Placed, theirs: Vec<u8>) -> Result<LookedUp, MpcError> {
-        let Placed { place, offsets, slopes, u, mut delta, tail } = placed;
+        let Placed { place, offsets, slopes, extension, u, mut delta, tail } = placed;
         let k = self.public.params.pieces.log2();
         let opened = pack::packed_len(self.count, k);
         let places = u64::MAX >> (64 - k);
@@ -879,7 +987,7 @@ impl Turns {
             Some(j) => slopes[j].opening(bits),
         });
         let opened = opened.collect();
-        Ok(LookedUp { offsets, slopes: candidates, u, opened, tail })
+        Ok(LookedUp { offsets, slopes: candidates, extension, u, opened, tail })
     }
 
     /// This party's shares of every bit of the coefficients.
@@ -900,31 +1008,87 @@ impl Turns {
         lanes.into_iter().map(|mut lanes| Bits::from_lanes(self.count, std::mem::take(&mut lanes))).collect()
     }
 
-    /// 4. and 5.
-    fn lines(&self, looked_up: LookedUp, mut theirs: &[u8]) -> Zeroizing<Vec<u64>> {
-        let LookedUp { offsets, slopes, u, mut opened, tail } = looked_up;
-        let Public { params, offsets: first, slopes: second, .. } = &*self.public;
+    /// 4., and 6. unless there is an extension before it.
+    fn lines(&self, looked_up: LookedUp, mut theirs: &[u8]) -> State {
+        let LookedUp { offsets, slopes, extension, u, mut opened, tail } = looked_up;
+        let Public { offsets: first, slopes: second, products: ring, .. } = &*self.public;
         opened.iter_mut().for_each(|c| add_plane(c, self.count, &mut theirs));
-        let server = self.role == Role::Server;
-        let mut sum = Zeroizing::new(vec![0u64; self.count]);
         // (Constants are the server's to add.)
-        let least = if server { (first.least as u64) << first.weight } else { 0 };
+        let server = self.role == Role::Server;
+        let (least, lift) =
+            if server { ((first.least as u64) << first.weight, self.public.lift()) } else { (0, 0) };
+        let mut sum = Zeroizing::new(vec![least.wrapping_sub(lift); self.count]);
         let slope = second.least as u64;
-        sum.iter_mut().zip(u.iter()).for_each(|(y, u)| *y = slope.wrapping_mul(*u).wrapping_add(least));
+        let mut products: Zeroizing<Vec<u64>> =
+            Zeroizing::new(u.iter().map(|u| slope.wrapping_mul(*u).wrapping_add(lift)).collect());
         let mut opened = opened.iter();
-        let mut add = |values: Vec<u64>, weight: u32| {
-            let values = Zeroizing::new(values);
-            sum.iter_mut().zip(values.iter()).for_each(|(y, v)| *y = y.wrapping_add(v << weight));
-        };
         for (j, (bit, c)) in offsets.into_iter().zip(opened.by_ref()).enumerate() {
-            add(bit.finish(c), first.weight + j as u32);
+            add_weighed(&mut sum, &Zeroizing::new(bit.finish(c)), first.weight + j as u32);
         }
         for (j, (candidates, c)) in slopes.into_iter().zip(opened).enumerate() {
-            add(choose(self.level, candidates, c), second.weight + j as u32);
+            let chosen = Zeroizing::new(choose(self.level, candidates, c));
+            add_weighed(&mut products, &chosen, second.weight + j as u32);
         }
+        match extension {
+            Some(extension) => {
+                let mask = u64::MAX >> (64 - ring);
+                products.iter_mut().for_each(|product| *product &= mask);
+                State::Added(Box::new(Added { extension, products, sum, tail }))
+            }
+            None => {
+                add_weighed(&mut sum, &products, 0);
+                State::Done(self.shifted(sum, tail))
+            }
+        }
+    }
+
+    /// 5. The server's choices of an extension, if there is one.
+    fn choose(&self, chan: &mut Channel) -> Result<(), MpcError> {
+        match &self.state {
+            State::Added(added) => added.extension.server_send(chan, &[&*added.products]),
+            _ => Ok(()),
+        }
+    }
+
+    /// The client's answer to them, and 6.
+    fn answer(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        self.extend(chan, |mut extension, chan, products| {
+            extension.client_recv(chan)?;
+            extension.client_answer(chan, products)
+        })
+    }
+
+    /// The server's end of it, and 6.
+    fn take_answer(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        self.extend(chan, |extension, chan, products| extension.server_finish(chan, products))
+    }
+
+    fn extend(
+        &mut self,
+        chan: &mut Channel,
+        extend: impl Fn(ExtendMaterial, &mut Channel, &[u64]) -> Result<Zeroizing<Vec<u64>>, MpcError>,
+    ) -> Result<(), MpcError> {
+        self.state = match std::mem::replace(&mut self.state, State::None) {
+            State::Added(added) => {
+                let Added { extension, products, mut sum, tail } = *added;
+                add_weighed(&mut sum, &extend(extension, chan, &products)?, 0);
+                State::Done(self.shifted(sum, tail))
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// 6.
+    fn shifted(
+        &self,
+        mut sum: Zeroizing<Vec<u64>>,
+        tail: Option<Zeroizing<Vec<u64>>>,
+    ) -> Zeroizing<Vec<u64>> {
+        let params = &self.public.params;
         let (shift, ring, out) = (params.pieces.shift, params.mask(), u64::MAX >> (64 - params.out_bits));
         // ⌈z / 2^s⌉ = ⌊(z + 2^s − 1) / 2^s⌋, and shares of at most 63 bits leave room for the sum.
-        let up = if server { (1 << shift) - 1 } else { 0 };
+        let up = if self.role == Role::Server { (1 << shift) - 1 } else { 0 };
         sum.iter_mut().for_each(|y| *y = ((*y & ring) + up) >> shift & out);
         if let Some(tail) = tail {
             sum.iter_mut().zip(tail.iter()).for_each(|(y, tail)| *y = y.wrapping_add(*tail) & out);
@@ -936,4 +1100,9 @@ impl Turns {
         let State::Done(mut results) = self.state else { unreachable!("all turns are closed") };
         std::mem::take(&mut results)
     }
+}
+
+/// Adds 2^`weight` times `values`.
+fn add_weighed(sum: &mut [u64], values: &[u64], weight: u32) {
+    sum.iter_mut().zip(values).for_each(|(y, v)| *y = y.wrapping_add(v << weight));
 }
