@@ -1297,8 +1297,15 @@ fn ring_of_products(pieces: &Pieces) -> u32 {
 fn check_narrow(params: &CurveParams) -> [u64; 2] {
     let (shares, whole) = (all_shares(params.bits), params.out_bits + params.pieces.shift);
     let least = ring_of_products(&params.pieces).max(whole.saturating_sub(32));
-    assert_eq!(params.product_bits(shares[0].len()), least, "{params:?}");
-    assert!(least < whole && params.product_bits(20) == whole, "{params:?}");
+    // Offsets: what they differ by, and a bit more, above those that all have.
+    let (offsets, units) = (&params.pieces.offsets, whole - params.pieces.offset_shift);
+    let differ = offsets.iter().max().unwrap() - offsets.iter().min().unwrap();
+    let bits = (1..).find(|bits| differ < 1 << bits).unwrap();
+    let narrow = (bits + 1).max(units.saturating_sub(32));
+    let pays = narrow < units && bits * (units - narrow) > units - narrow + 2;
+    let [offsets, products] = params.sum_bits(shares[0].len());
+    assert_eq!((offsets, products), (if pays { narrow } else { units }, least), "{params:?}");
+    assert!(least < whole && params.sum_bits(20) == [units, whole], "{params:?}");
     check_curve(&shares, params);
     check_curve(&shares.each_ref().map(|x| x[x.len() - 20..].to_vec()), params);
     let costs = [shares[0].len(), 20].map(|count| priced(count, params.clone()));
@@ -1337,7 +1344,7 @@ fn slopes_are_multiplied_in_a_ring_of_their_own() {
     assert!(waits.iter().all(|[client, server]| *client <= 1 && *server == 1), "{waits:?}");
 }
 
-/// What a ring of their own saves: of an exponential's slopes, seven bits of them, in L = 29 bits and in 23; and of few values nothing, where a flight
+/// What a ring of their own saves: of an exponential's slopes, seven bits of them, in L = 29 bits and in 23, of nine bits of its offsets in 14 and in 10; and of few values nothing, where a flight
 /// is dearer.
 #[test]
 fn narrow_slopes_save_bytes() {
@@ -1353,20 +1360,20 @@ fn narrow_slopes_save_bytes() {
     let params = CurveParams { bits: 26, out_bits: 26, digit: 4, pieces: Arc::new(pieces) };
     const FEW: usize = 1 << 10;
     let (few, many) = (priced(FEW, params.clone()), priced(FEW << 8, params.clone()));
-    assert_eq!([FEW, FEW << 8].map(|count| params.product_bits(count)), [29, 23]);
+    assert_eq!([FEW, FEW << 8].map(|count| params.sum_bits(count)), [[14, 29], [10, 23]]);
     let bits = |fewer: u64, more: u64| (FEW as u64 / 8) * fewer - (FEW as u64 / 8) * more;
-    // The carry's conversion; corrections both ways; of the extension an answer up, and a choice down.
-    assert_eq!(few.prepare_down - (many.prepare_down >> 8), bits(6, 0));
-    assert_eq!(few.up - (many.up >> 8), bits(7 * 6, 6));
-    assert_eq!(few.down - (many.down >> 8), bits(7 * 6, 1));
-    assert_eq!((many.bits_from_client >> 8) - few.bits_from_client, FEW as u64);
+    // Conversions of the carry and of nine bits; corrections both ways; of extensions answers up, and choices down.
+    assert_eq!(few.prepare_down - (many.prepare_down >> 8), bits(6 + 9 * 4, 0));
+    assert_eq!(few.up - (many.up >> 8), bits(7 * 6, 6 + 4));
+    assert_eq!(few.down - (many.down >> 8), bits(7 * 6, 2));
+    assert_eq!((many.bits_from_client >> 8) - few.bits_from_client, 2 * FEW as u64);
     assert_eq!(
         (many.bits_from_server >> 8, many.vectors_from_server >> 8),
         (few.bits_from_server, few.vectors_from_server)
     );
     // Where it begins to pay.
-    let saved = |count: usize| (6 + 2 * 7 * 6 - 6 - 2) * count as u64 / 8;
-    let first = (1..).find(|&count| params.product_bits(count) == 23).unwrap();
+    let saved = |count: usize| (6 + 2 * 7 * 6 - 6 - 2 + 9 * 4 - 4 - 2) * count as u64 / 8;
+    let first = (1..).find(|&count| params.sum_bits(count)[1] == 23).unwrap();
     assert!(saved(first) >= 1 << 14 && saved(first - 1) < 1 << 14, "{first}");
 }
 

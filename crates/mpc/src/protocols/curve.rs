@@ -2,7 +2,7 @@
 //!
 //! x has d = low + k bits that count: k for the piece i, `low` for the place u in it. y = (offset_i·2^a + slope_i·u) / 2^shift.
 //! Let L = out + shift; y is added up mod 2^L and shifted by each party alone at the end. Slopes are multiplied by u mod 2^p: p is L, or
-//! less where that saves enough ([`CurveParams::product_bits`]).
+//! less where that saves enough ([`CurveParams::sum_bits`]); offsets are added up in units of 2^a, in as many bits as L has above these or in fewer.
 //!
 //! 1. *Carry.* κ, the carry out of the lowest `low` bits of the shares, is ¬x_c < x_s there: a comparison (`compare.rs`).
 //! 2. *Into both rings.* κ becomes shares mod 2^(p − low), or mod 2^k if that is more (`bit.rs`). So u = u_c + u_s − 2^low·κ is shared
@@ -11,7 +11,7 @@
 //!    the coefficients of piece i, bit by bit, by itself.
 //! 4. *Line.* Each bit of an offset becomes a number (`bit.rs`), each bit of a slope is multiplied by u (`mux.rs`), all with one
 //!    opening. What all pieces have in common, the least offset and slope, is public.
-//! 5. *Extension*, if p < L, of slope·u to shares mod 2^L (`extend.rs`).
+//! 5. *Extension*, of each sum whose ring is narrower, to L bits (`extend.rs`).
 //! 6. *Shift.* As in a truncation: the client takes ⌊z_c / 2^shift⌋, the server ⌈z_s / 2^shift⌉.
 //!
 //! The corrections of the slopes' multiplications need u, and no coefficient: they go with δ.
@@ -19,7 +19,8 @@
 //! **Slopes in a ring of their own.** Let m be the largest |slope·u| of a slope below zero, or 0. All slope·u + m lie from 0 to a public
 //! bound, which is below 2^(p − 1). So their shares mod 2^p wrap exactly where one of them has its top bit, as those of a value that is not
 //! negative: one COT, the server's masked top bit and an answer of L − p bits make of them shares mod 2^L, and m is taken off there. Exact. Of each bit
-//! of a slope both ways take L − p bits less. The extension begins when the last turn is closed: with the server's half of it or, where the client's half
+//! of a slope both ways take L − p bits less. Likewise, an offset less the least one has as many bits as are looked up, and a ring of one more is enough for it:
+//! conversions are as much narrower. Extensions begin when the last turn is closed: with the server's half of it or, where the client's half
 //! comes last, in a flight more.
 //!
 //! **Error.** Less than one ulp from the line, and no bias, as of a truncation; exact on multiples of 2^shift. How far the lines
@@ -165,27 +166,29 @@ impl CurveParams {
         (self.pieces.beyond == Beyond::Straight).then(twice)
     }
 
-    /// In how many bits slopes are multiplied by u, of `count` values: in fewer than y, where that saves [`FLIGHT_BYTES`]. Both parties and
-    /// whoever asks for the cost decide so, by public sizes.
-    pub fn product_bits(&self, count: usize) -> u32 {
-        let (ring, narrow) = (self.ring_bits(), self.narrow_bits());
-        if narrow >= ring {
-            return ring;
-        }
-        let [_, slopes] = self.tables();
-        let (both, fewer) = (2 * slopes.bits, ring - narrow);
+    /// In how many bits a layer of `count` values adds up the bits of offsets, above the lowest `offset_shift`, and slopes' products with u.
+    /// In fewer than y has, where that saves [`FLIGHT_BYTES`]. Both parties and whoever asks for the cost decide so, by public sizes.
+    pub fn sum_bits(&self, count: usize) -> [u32; 2] {
+        let ring = self.ring_bits();
+        let [offsets, slopes] = self.tables();
+        let wide = [ring - offsets.weight, ring];
+        // (An extension adds 32 bits at most.)
+        let least = [offsets.bits + 1, self.least_product_bits()];
+        let narrow = [0, 1].map(|sum| least[sum].max(wide[sum].saturating_sub(32)).min(wide[sum]));
+        let fewer = [0, 1].map(|sum| wide[sum] - narrow[sum]);
+        let carries = self.carry_bits(wide[1]) - self.carry_bits(narrow[1]);
+        let gains = [offsets.bits * fewer[0], 2 * slopes.bits * fewer[1] + carries];
         // (What an extension takes: its answer, its choice, and as much for its COT.)
-        let carries = self.carry_bits(ring) - self.carry_bits(narrow);
-        let bits = u64::from(both * fewer + carries).saturating_sub(u64::from(fewer + 2));
-        if bits * count as u64 / 8 >= FLIGHT_BYTES { narrow } else { ring }
+        let saved = [0, 1].map(|sum| u64::from(gains[sum].saturating_sub(fewer[sum] + 2)));
+        let enough = (saved[0] + saved[1]) * count as u64 / 8 >= FLIGHT_BYTES;
+        [0, 1].map(|sum| if enough && saved[sum] > 0 { narrow[sum] } else { wide[sum] })
     }
 
-    /// The least ring of slope·u whose top bit is known: 2^bits is at least twice as much as they can be, none being below zero. (An
-    /// extension adds 32 bits at most.)
-    fn narrow_bits(&self) -> u32 {
+    /// In the least ring of slope·u whose top bit is known, none being below zero: twice as much as they can be fits in.
+    fn least_product_bits(&self) -> u32 {
         let [least, most] = self.products();
         let bits = u128::BITS - (most - least).unsigned_abs().leading_zeros();
-        (bits + 1).max(self.pieces.low + 1).max(self.ring_bits().saturating_sub(32))
+        (bits + 1).max(self.pieces.low + 1)
     }
 
     /// The least and the largest that slope·u may be, zero among them.
@@ -209,8 +212,8 @@ impl CurveParams {
     }
 }
 
-/// So many bytes a layer saves at least where slopes are multiplied in a ring of their own, for which it takes a flight more: what a link of
-/// 100 Mbit/s carries in a millisecond or two.
+/// So many bytes a layer saves at least where it has sums in rings of their own, for which it takes a flight more: what a link of 100 Mbit/s
+/// carries in a millisecond or two.
 const FLIGHT_BYTES: u64 = 1 << 14;
 
 /// What is looked up: numbers, as far as they differ.
@@ -236,10 +239,9 @@ impl Table {
         Self { least, weight, bits: widest.clamp(1, ring - weight), rest }
     }
 
-    /// In how many bits each of its bits is wanted.
-    fn widths(&self, ring: u32) -> impl Iterator<Item = u32> {
-        let whole = ring - self.weight;
-        (0..self.bits).map(move |j| whole - j)
+    /// In how many bits each of its bits is wanted, of a sum of so many.
+    fn widths(&self, sum: u32) -> impl Iterator<Item = u32> {
+        (0..self.bits).map(move |j| sum - j)
     }
 
     /// For each bit the places −w that have it, w as a bit of a word.
@@ -362,8 +364,8 @@ impl Curve {
     /// message may still be in the channel's buffer.
     ///
     /// 1. The comparison of κ; 2. κ is opened, masked, and made a number; 3. both open δ and send what the multiplications by u need,
-    ///    and look the coefficients up; 4. both open these, masked; 5. the sum of
-    ///    products is extended, if its ring is narrower; 6. each party shifts.
+    ///    and look the coefficients up; 4. both open these, masked; 5. sums in
+    ///    narrower rings are extended; 6. each party shifts.
     ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
@@ -375,8 +377,8 @@ impl Curve {
 /// The parameters, with what follows from them.
 struct Public {
     params: CurveParams,
-    /// Modulo 2^`products` slopes are multiplied by u: L bits, or [fewer](CurveParams::product_bits).
-    products: u32,
+    /// In how many bits offsets are added up, and slopes' products: those of L, or [fewer](CurveParams::sum_bits).
+    sums: [u32; 2],
     offsets: Table,
     slopes: Table,
     /// Of the offsets' bits, then the slopes'.
@@ -388,24 +390,30 @@ impl Public {
     fn new(params: &CurveParams, count: usize) -> Self {
         let [offsets, slopes] = params.tables();
         let planes = offsets.planes().into_iter().chain(slopes.planes()).collect();
-        Self { params: params.clone(), products: params.product_bits(count), offsets, slopes, planes }
+        Self { params: params.clone(), sums: params.sum_bits(count), offsets, slopes, planes }
     }
 
     /// Modulo what the carry is shared.
     fn carry(&self) -> Modulus {
-        Modulus::power_of_two(self.params.carry_bits(self.products))
+        Modulus::power_of_two(self.params.carry_bits(self.sums[1]))
     }
 
-    /// From which ring the slopes' products lead to which, if it is another.
-    fn extension(&self) -> Option<Rings> {
+    /// From which ring the offsets' sum and that of the slopes' products lead to which, if it is another.
+    fn extensions(&self) -> [Option<Rings>; 2] {
         let ring = self.params.ring_bits();
-        (self.products < ring).then(|| Rings::new(self.products, Modulus::power_of_two(ring)))
+        let wide = [ring - self.offsets.weight, ring];
+        let extension = |sum: u32, wide| (sum < wide).then(|| Rings::new(sum, Modulus::power_of_two(wide)));
+        [0, 1].map(|sum| extension(self.sums[sum], wide[sum]))
     }
 
-    /// What is added to the slopes' products where they are extended, so that none is below zero.
+    fn extends(&self) -> bool {
+        self.extensions().iter().any(Option::is_some)
+    }
+
+    /// What is added to the slopes' products, so that none is below zero.
     fn lift(&self) -> u64 {
         let [least, _] = self.params.products();
-        if self.products < self.params.ring_bits() { (-least) as u64 } else { 0 }
+        (-least) as u64
     }
 
     fn turns(&self) -> usize {
@@ -414,15 +422,15 @@ impl Public {
 
     /// What so many of the layer's values take.
     fn cost(&self, count: usize) -> Cost {
-        let Self { params, products, offsets, slopes, planes } = self;
+        let Self { params, sums, offsets, slopes, planes } = self;
         let k = params.pieces.log2();
         let mut all = evaluate::cost(count, &params.formula())
             + bit::cost(count, self.carry())
             + one_hot::cost(count, k);
-        for width in offsets.widths(params.ring_bits()) {
+        for width in offsets.widths(sums[0]) {
             all = all + bit::cost(count, Modulus::power_of_two(width));
         }
-        for width in slopes.widths(*products) {
+        for width in slopes.widths(sums[1]) {
             all = all + mux::cost(count, &[width]);
         }
         if let Some((within, tail)) = params.outside() {
@@ -434,11 +442,13 @@ impl Public {
                 all = all + mux::cost(count, &[tail]);
             }
         }
-        // (The server's choices begin an extension: behind its half of the last turn, or behind the client's, in a flight of its own. The
+        // (The server's choices begin extensions: behind its half of the last turn, or behind the client's, in a flight of its own. The
         // client's answer is the last message.)
         let mut turns = self.turns();
-        if let Some(rings) = self.extension() {
-            all = all + extend::cost(count, 1, &rings);
+        for rings in self.extensions().iter().flatten() {
+            all = all + extend::cost(count, 1, rings);
+        }
+        if self.extends() {
             turns = (turns + 1) | 1;
         }
         let planes = 1 + params.opened_outside() + planes.len();
@@ -455,7 +465,7 @@ struct Material {
     place: OneHot,
     offsets: Vec<BitMaterial>,
     slopes: Vec<MuxMaterial>,
-    extension: Option<ExtendMaterial>,
+    extensions: [Option<ExtendMaterial>; 2],
 }
 
 /// Where lines go on or all is level: for what is multiplied by "within"; for "above" as a number, and for what is multiplied by "above".
@@ -591,7 +601,6 @@ impl Run {
         public: &Arc<Public>,
     ) -> Result<Self, MpcError> {
         let params = &public.params;
-        let ring = params.ring_bits();
         // What all parts take is drawn at one go, kind by kind.
         if count <= BLOCK_ELEMENTS {
             let cost = public.cost(count);
@@ -604,24 +613,26 @@ impl Run {
         let outside = Outside::new(party, chan, count, params)?;
         let place = OneHot::new(party, chan, count, params.pieces.log2())?;
         let mut offsets = Vec::new();
-        for width in public.offsets.widths(ring) {
+        for width in public.offsets.widths(public.sums[0]) {
             offsets.push(BitMaterial::new(party, chan, count, Modulus::power_of_two(width))?);
         }
         let mut slopes = Vec::new();
-        for width in public.slopes.widths(public.products) {
+        for width in public.slopes.widths(public.sums[1]) {
             slopes.push(MuxMaterial::new(party, chan, count, &[width])?);
         }
-        let extension = match public.extension() {
-            Some(rings) => Some(ExtendMaterial::new(party, chan, count, 1, rings)?),
-            None => None,
-        };
+        let mut extensions = [None, None];
+        for (extension, rings) in extensions.iter_mut().zip(public.extensions()) {
+            if let Some(rings) = rings {
+                *extension = Some(ExtendMaterial::new(party, chan, count, 1, rings)?);
+            }
+        }
         Ok(Self {
             role: party.role(),
             level: party.level,
             count,
             public: Arc::clone(public),
             compare: Some(compare),
-            material: Some(Material { carry, outside, place, offsets, slopes, extension }),
+            material: Some(Material { carry, outside, place, offsets, slopes, extensions }),
             corrections: Corrections::Online,
             corrected: false,
             x: Zeroizing::default(),
@@ -686,7 +697,7 @@ impl Run {
             turns.close(chan, theirs)?;
         }
         if last {
-            turns.answer(chan)?;
+            turns.extend(chan)?;
         }
         if 2 * step <= all { turns.send(chan) } else { Ok(()) }
     }
@@ -720,7 +731,7 @@ impl Run {
             turns.choose(chan)?;
         }
         if last {
-            turns.take_answer(chan)?;
+            turns.extend(chan)?;
         }
         // It has nothing more to say by itself.
         Ok(chan.flush()?)
@@ -728,10 +739,10 @@ impl Run {
 }
 
 impl Flights for Run {
-    /// (An extension begins when the server has closed the last turn.)
+    /// (Extensions begin when the server has closed the last turn.)
     fn steps(&self) -> usize {
         let turns = self.public.turns();
-        2 + if self.public.extension().is_some() { turns.div_ceil(2) } else { turns / 2 }
+        2 + if self.public.extends() { turns.div_ceil(2) } else { turns / 2 }
     }
 
     fn start(&mut self, x: &[u64]) {
@@ -786,8 +797,8 @@ impl Flights for Run {
     }
 }
 
-/// The turns: of the comparison's gates, of κ, of δ and of the coefficients. Both parties send as many bytes in each. Behind them the slopes'
-/// products may have to be extended.
+/// The turns: of the comparison's gates, of κ, of δ and of the coefficients. Both parties send as many bytes in each. Behind them sums may have
+/// to be extended.
 struct Turns {
     role: Role,
     level: Level,
@@ -810,7 +821,7 @@ enum State {
     Placed(Box<Placed>),
     /// The coefficients' bits, looked up, and the slopes' products with u to choose from.
     LookedUp(Box<LookedUp>),
-    /// Slopes' products with u in a ring of their own, and the rest of the sum.
+    /// The sums, of which one at least is to be extended.
     Added(Box<Added>),
     Done(Zeroizing<Vec<u64>>),
     /// While it changes.
@@ -821,7 +832,7 @@ struct Placed {
     place: OneHot,
     offsets: Vec<BitMaterial>,
     slopes: Vec<MuxMaterial>,
-    extension: Option<ExtendMaterial>,
+    extensions: [Option<ExtendMaterial>; 2],
     u: Zeroizing<Vec<u64>>,
     delta: Vec<u64>,
     /// What is added to the result where lines go on.
@@ -831,7 +842,7 @@ struct Placed {
 struct LookedUp {
     offsets: Vec<BitMaterial>,
     slopes: Vec<[Zeroizing<Vec<u64>>; 2]>,
-    extension: Option<ExtendMaterial>,
+    extensions: [Option<ExtendMaterial>; 2],
     u: Zeroizing<Vec<u64>>,
     /// Shares of c by bit, the offsets' first.
     opened: Vec<Vec<Lanes>>,
@@ -839,11 +850,9 @@ struct LookedUp {
 }
 
 struct Added {
-    extension: ExtendMaterial,
-    /// Shares of slope·u, lifted, mod 2^products.
-    products: Zeroizing<Vec<u64>>,
-    /// Shares of the line without it, mod 2^L.
-    sum: Zeroizing<Vec<u64>>,
+    extensions: [Option<ExtendMaterial>; 2],
+    /// Shares of the offset, without its lowest bits, and of slope·u, lifted: in their rings.
+    sums: [Zeroizing<Vec<u64>>; 2],
     tail: Option<Zeroizing<Vec<u64>>>,
 }
 
@@ -895,7 +904,7 @@ impl Turns {
         let bytes = match self.left {
             1 => plane_bytes(count, public.planes.len()),
             2 => {
-                let widths = public.slopes.widths(public.products);
+                let widths = public.slopes.widths(public.sums[1]);
                 let corrections = widths.map(|width| pack::packed_len(count, width));
                 pack::packed_len(count, public.params.pieces.log2()) + corrections.sum::<usize>()
             }
@@ -945,10 +954,10 @@ impl Turns {
         opened: &[Vec<Lanes>],
         corrections: &mut Corrections,
     ) -> Result<Placed, MpcError> {
-        let Material { carry, outside, place, offsets, slopes, extension } = material;
+        let Material { carry, outside, place, offsets, slopes, extensions } = material;
         let Pieces { low, .. } = *self.public.params.pieces;
         let [ring, places] =
-            [self.public.products, self.public.params.pieces.log2()].map(|bits| u64::MAX >> (64 - bits));
+            [self.public.sums[1], self.public.params.pieces.log2()].map(|bits| u64::MAX >> (64 - bits));
         let carry = Zeroizing::new(carry.finish(&opened[0]));
         let lowest = u64::MAX >> (64 - low);
         let shares = self.x.iter().zip(carry.iter());
@@ -962,12 +971,12 @@ impl Turns {
         let delta = delta
             .map(|((place, carry), r)| place.wrapping_add(*carry).wrapping_add((*r).into()) & places)
             .collect();
-        Ok(Placed { place, offsets, slopes, extension, u: Zeroizing::new(u), delta, tail: outer.tail })
+        Ok(Placed { place, offsets, slopes, extensions, u: Zeroizing::new(u), delta, tail: outer.tail })
     }
 
     /// 3. The coefficients' bits, and what the slopes' bits choose from.
     fn look_up(&self, chan: &mut Channel, placed: Placed, theirs: Vec<u8>) -> Result<LookedUp, MpcError> {
-        let Placed { place, offsets, slopes, extension, u, mut delta, tail } = placed;
+        let Placed { place, offsets, slopes, extensions, u, mut delta, tail } = placed;
         let k = self.public.params.pieces.log2();
         let opened = pack::packed_len(self.count, k);
         let places = u64::MAX >> (64 - k);
@@ -987,7 +996,7 @@ impl Turns {
             Some(j) => slopes[j].opening(bits),
         });
         let opened = opened.collect();
-        Ok(LookedUp { offsets, slopes: candidates, extension, u, opened, tail })
+        Ok(LookedUp { offsets, slopes: candidates, extensions, u, opened, tail })
     }
 
     /// This party's shares of every bit of the coefficients.
@@ -1010,86 +1019,80 @@ impl Turns {
 
     /// 4., and 6. unless there is an extension before it.
     fn lines(&self, looked_up: LookedUp, mut theirs: &[u8]) -> State {
-        let LookedUp { offsets, slopes, extension, u, mut opened, tail } = looked_up;
-        let Public { offsets: first, slopes: second, products: ring, .. } = &*self.public;
+        let LookedUp { offsets, slopes, extensions, u, mut opened, tail } = looked_up;
+        let public = &*self.public;
         opened.iter_mut().for_each(|c| add_plane(c, self.count, &mut theirs));
         // (Constants are the server's to add.)
-        let server = self.role == Role::Server;
-        let (least, lift) =
-            if server { ((first.least as u64) << first.weight, self.public.lift()) } else { (0, 0) };
-        let mut sum = Zeroizing::new(vec![least.wrapping_sub(lift); self.count]);
-        let slope = second.least as u64;
-        let mut products: Zeroizing<Vec<u64>> =
-            Zeroizing::new(u.iter().map(|u| slope.wrapping_mul(*u).wrapping_add(lift)).collect());
+        let lift = if self.role == Role::Server { public.lift() } else { 0 };
+        let slope = public.slopes.least as u64;
+        let products = u.iter().map(|u| slope.wrapping_mul(*u).wrapping_add(lift)).collect();
+        let mut sums = [vec![0; self.count], products].map(Zeroizing::new);
+        let [offset, product] = &mut sums;
         let mut opened = opened.iter();
         for (j, (bit, c)) in offsets.into_iter().zip(opened.by_ref()).enumerate() {
-            add_weighed(&mut sum, &Zeroizing::new(bit.finish(c)), first.weight + j as u32);
+            add_weighed(offset, &Zeroizing::new(bit.finish(c)), j as u32);
         }
         for (j, (candidates, c)) in slopes.into_iter().zip(opened).enumerate() {
-            let chosen = Zeroizing::new(choose(self.level, candidates, c));
-            add_weighed(&mut products, &chosen, second.weight + j as u32);
+            add_weighed(product, &Zeroizing::new(choose(self.level, candidates, c)), j as u32);
         }
-        match extension {
-            Some(extension) => {
-                let mask = u64::MAX >> (64 - ring);
-                products.iter_mut().for_each(|product| *product &= mask);
-                State::Added(Box::new(Added { extension, products, sum, tail }))
-            }
-            None => {
-                add_weighed(&mut sum, &products, 0);
-                State::Done(self.shifted(sum, tail))
-            }
+        if !public.extends() {
+            return State::Done(self.shifted(sums, tail));
         }
+        for (sum, bits) in sums.iter_mut().zip(public.sums) {
+            let mask = u64::MAX >> (64 - bits);
+            sum.iter_mut().for_each(|sum| *sum &= mask);
+        }
+        State::Added(Box::new(Added { extensions, sums, tail }))
     }
 
-    /// 5. The server's choices of an extension, if there is one.
+    /// 5. The server's choices of the extensions, if there are any.
     fn choose(&self, chan: &mut Channel) -> Result<(), MpcError> {
-        match &self.state {
-            State::Added(added) => added.extension.server_send(chan, &[&*added.products]),
-            _ => Ok(()),
-        }
+        let State::Added(added) = &self.state else { return Ok(()) };
+        let Added { extensions, sums, .. } = &**added;
+        let each = extensions.iter().zip(sums);
+        each.filter_map(|(extension, sum)| Some((extension.as_ref()?, sum)))
+            .try_for_each(|(extension, sum)| extension.server_send(chan, &[&**sum]))
     }
 
-    /// The client's answer to them, and 6.
-    fn answer(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
-        self.extend(chan, |mut extension, chan, products| {
-            extension.client_recv(chan)?;
-            extension.client_answer(chan, products)
-        })
-    }
-
-    /// The server's end of it, and 6.
-    fn take_answer(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
-        self.extend(chan, |extension, chan, products| extension.server_finish(chan, products))
-    }
-
-    fn extend(
-        &mut self,
-        chan: &mut Channel,
-        extend: impl Fn(ExtendMaterial, &mut Channel, &[u64]) -> Result<Zeroizing<Vec<u64>>, MpcError>,
-    ) -> Result<(), MpcError> {
-        self.state = match std::mem::replace(&mut self.state, State::None) {
-            State::Added(added) => {
-                let Added { extension, products, mut sum, tail } = *added;
-                add_weighed(&mut sum, &extend(extension, chan, &products)?, 0);
-                State::Done(self.shifted(sum, tail))
+    /// The client's answers to them, or the server's end; and 6.
+    fn extend(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        let added = match std::mem::replace(&mut self.state, State::None) {
+            State::Added(added) => *added,
+            other => {
+                self.state = other;
+                return Ok(());
             }
-            other => other,
         };
+        let Added { mut extensions, mut sums, tail } = added;
+        if self.role == Role::Client {
+            extensions.iter_mut().flatten().try_for_each(|extension| extension.client_recv(chan))?;
+        }
+        for (extension, sum) in extensions.into_iter().zip(&mut sums) {
+            let Some(extension) = extension else { continue };
+            *sum = match self.role {
+                Role::Client => extension.client_answer(chan, sum)?,
+                Role::Server => extension.server_finish(chan, sum)?,
+            };
+        }
+        self.state = State::Done(self.shifted(sums, tail));
         Ok(())
     }
 
     /// 6.
     fn shifted(
         &self,
-        mut sum: Zeroizing<Vec<u64>>,
+        [offsets, mut sum]: [Zeroizing<Vec<u64>>; 2],
         tail: Option<Zeroizing<Vec<u64>>>,
     ) -> Zeroizing<Vec<u64>> {
-        let params = &self.public.params;
+        let Public { params, offsets: Table { least, weight, .. }, .. } = &*self.public;
+        add_weighed(&mut sum, &offsets, *weight);
         let (shift, ring, out) = (params.pieces.shift, params.mask(), u64::MAX >> (64 - params.out_bits));
-        // ⌈z / 2^s⌉ = ⌊(z + 2^s − 1) / 2^s⌋, and shares of at most 63 bits leave room for the sum.
-        let up = if self.role == Role::Server { (1 << shift) - 1 } else { 0 };
-        sum.iter_mut().for_each(|y| *y = ((*y & ring) + up) >> shift & out);
+        // ⌈z / 2^s⌉ = ⌊(z + 2^s − 1) / 2^s⌋, and shares of at most 63 bits leave room for the sum. (Constants are the server's.)
+        let (least, up) = match self.role {
+            Role::Server => (((*least as u64) << weight).wrapping_sub(self.public.lift()), (1 << shift) - 1),
+            Role::Client => (0, 0),
+        };
+        sum.iter_mut().for_each(|y| *y = ((y.wrapping_add(least) & ring) + up) >> shift & out);
         if let Some(tail) = tail {
             sum.iter_mut().zip(tail.iter()).for_each(|(y, tail)| *y = y.wrapping_add(*tail) & out);
         }
