@@ -1285,6 +1285,98 @@ fn curves_at_real_widths() {
     }
 }
 
+/// The least ring of slope·u whose top bit says that it wrapped, of all slopes and all u: none is below zero, and twice the largest fits.
+fn ring_of_products(pieces: &Pieces) -> u32 {
+    let products = || pieces.slopes.iter().flat_map(|slope| (0..1i64 << pieces.low).map(move |u| slope * u));
+    let (least, most) = (products().min().unwrap().min(0), products().max().unwrap().max(0));
+    (1..).find(|bits| most - least < 1 << (bits - 1)).unwrap().max(pieces.low + 1)
+}
+
+/// A curve whose slopes are multiplied in a ring of their own, the least: right on all shares, at its cost. Of a few values they are not.
+/// How much longer each party waits.
+fn check_narrow(params: &CurveParams) -> [u64; 2] {
+    let (shares, whole) = (all_shares(params.bits), params.out_bits + params.pieces.shift);
+    let least = ring_of_products(&params.pieces).max(whole.saturating_sub(32));
+    // Offsets: what they differ by, and a bit more, above those that all have.
+    let (offsets, units) = (&params.pieces.offsets, whole - params.pieces.offset_shift);
+    let differ = offsets.iter().max().unwrap() - offsets.iter().min().unwrap();
+    let bits = (1..).find(|bits| differ < 1 << bits).unwrap();
+    let narrow = (bits + 1).max(units.saturating_sub(32));
+    let pays = narrow < units && bits * (units - narrow) > units - narrow + 2;
+    let [offsets, products] = params.sum_bits(shares[0].len());
+    assert_eq!((offsets, products), (if pays { narrow } else { units }, least), "{params:?}");
+    assert!(least < whole && params.sum_bits(20) == [units, whole], "{params:?}");
+    check_curve(&shares, params);
+    check_curve(&shares.each_ref().map(|x| x[x.len() - 20..].to_vec()), params);
+    let costs = [shares[0].len(), 20].map(|count| priced(count, params.clone()));
+    let waits = costs.map(|cost| [cost.client_rounds, cost.server_rounds]);
+    [0, 1].map(|party| waits[0][party] - waits[1][party])
+}
+
+#[test]
+fn slopes_are_multiplied_in_a_ring_of_their_own() {
+    // Slopes of either sign, none below zero, and none above.
+    let signs: [fn(i64) -> i64; 3] = [|slope| slope, i64::abs, |slope| -slope.abs()];
+    let mut waits = Vec::new();
+    for (bits, low, log2, out_bits, shift, digit) in
+        [(6, 3, 3, 24, 2, 2), (7, 1, 6, 17, 1, 3), (7, 4, 3, 12, 9, 3), (7, 3, 2, 54, 8, 4)]
+    {
+        for sign in signs {
+            let mut pieces = pieces(low, log2, shift, [9, 4], 11);
+            pieces.slopes.iter_mut().for_each(|slope| *slope = sign(*slope));
+            waits.push(check_narrow(&CurveParams { bits, out_bits, digit, pieces: Arc::new(pieces) }));
+        }
+    }
+    for (bits, low, log2, out_bits, shift, digit, tail) in
+        [(6, 1, 3, 22, 2, 2, 0), (7, 2, 3, 7, 15, 4, 1), (7, 3, 2, 7, 13, 1, -1)]
+    {
+        let pieces = Arc::new(straight(pieces(low, log2, shift, [12, 5], 11), tail));
+        waits.push(check_narrow(&CurveParams { bits, out_bits, digit, pieces }));
+    }
+    for (bits, low, log2, out_bits, shift, digit, begin) in
+        [(6, 1, 3, 21, 3, 3, -3), (7, 3, 2, 17, 2, 1, -16), (7, 2, 3, 19, 3, 4, 15)]
+    {
+        let pieces = Arc::new(level(pieces(low, log2, shift, [12, 5], 11), begin));
+        waits.push(check_narrow(&CurveParams { bits, out_bits, digit, pieces }));
+    }
+    // After an even number of turns the client waits no longer.
+    assert!([[0, 1], [1, 1]].iter().all(|some| waits.contains(some)), "{waits:?}");
+    assert!(waits.iter().all(|[client, server]| *client <= 1 && *server == 1), "{waits:?}");
+}
+
+/// What a ring of their own saves: of an exponential's slopes, seven bits of them, in L = 29 bits and in 23, of nine bits of its offsets in 14 and in 10; and of few values nothing, where a flight
+/// is dearer.
+#[test]
+fn narrow_slopes_save_bytes() {
+    let slopes = (0..64).map(|j| if j < 2 { 0 } else { 2 * j });
+    let pieces = Pieces {
+        low: 15,
+        offset_shift: 15,
+        shift: 3,
+        offsets: (0..64).map(|j| if j < 2 { 0 } else { 8 * j }).collect(),
+        slopes: slopes.collect(),
+        beyond: Beyond::Level { begin: -1 << 20 },
+    };
+    let params = CurveParams { bits: 26, out_bits: 26, digit: 4, pieces: Arc::new(pieces) };
+    const FEW: usize = 1 << 10;
+    let (few, many) = (priced(FEW, params.clone()), priced(FEW << 8, params.clone()));
+    assert_eq!([FEW, FEW << 8].map(|count| params.sum_bits(count)), [[14, 29], [10, 23]]);
+    let bits = |fewer: u64, more: u64| (FEW as u64 / 8) * fewer - (FEW as u64 / 8) * more;
+    // Conversions of the carry and of nine bits; corrections both ways; of extensions answers up, and choices down.
+    assert_eq!(few.prepare_down - (many.prepare_down >> 8), bits(6 + 9 * 4, 0));
+    assert_eq!(few.up - (many.up >> 8), bits(7 * 6, 6 + 4));
+    assert_eq!(few.down - (many.down >> 8), bits(7 * 6, 2));
+    assert_eq!((many.bits_from_client >> 8) - few.bits_from_client, 2 * FEW as u64);
+    assert_eq!(
+        (many.bits_from_server >> 8, many.vectors_from_server >> 8),
+        (few.bits_from_server, few.vectors_from_server)
+    );
+    // Where it begins to pay.
+    let saved = |count: usize| (6 + 2 * 7 * 6 - 6 - 2 + 9 * 4 - 4 - 2) * count as u64 / 8;
+    let first = (1..).find(|&count| params.sum_bits(count)[1] == 23).unwrap();
+    assert!(saved(first) >= 1 << 14 && saved(first - 1) < 1 << 14, "{first}");
+}
+
 /// More than one block, its first message early.
 #[test]
 fn curves_of_many_blocks() {

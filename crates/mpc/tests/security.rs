@@ -258,6 +258,14 @@ fn level_params() -> CurveParams {
     CurveParams { pieces: Arc::new(Pieces { beyond, ..Pieces::clone(&straight.pieces) }), ..straight }
 }
 
+/// The same in so wide a ring that slopes are multiplied in one of their own, whatever the number of values.
+fn narrow_params() -> CurveParams {
+    let params = CurveParams { out_bits: 40, ..level_params() };
+    let [offsets, products] = params.sum_bits(400);
+    assert!(products < 40 && offsets < 40 - 6, "both sums are extended");
+    params
+}
+
 fn square_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     let n = shares[0].len();
     let params = SquareParams(PRODUCT);
@@ -274,6 +282,10 @@ fn straight_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
 
 fn level_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
     one_curve(seed, shares, &level_params())
+}
+
+fn narrow_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    one_curve(seed, shares, &narrow_params())
 }
 
 fn one_curve(seed: u64, shares: &[Vec<u64>; 2], params: &CurveParams) -> Transcript {
@@ -328,6 +340,7 @@ fn messages_look_uniform_and_depend_on_the_material() {
         curve_transcript,
         straight_transcript,
         level_transcript,
+        narrow_transcript,
     ] {
         let zeros = [vec![0; n], vec![0; n]];
         let ones_in = [vec![0xffff; n], vec![0x8000; n]];
@@ -487,6 +500,7 @@ fn the_wire_format_is_as_recorded() {
         ("curve prepared", curve_preparation(1, 700)),
         ("straight curve", straight_transcript(1, &shares)),
         ("level curve", level_transcript(1, &shares)),
+        ("narrow curve", narrow_transcript(1, &shares)),
         ("odd relu", odd_relu_transcript(1, &shares)),
         ("odd relu6", odd_relu6_transcript(1, &shares)),
         ("odd extend", odd_extend_transcript(1, &shares, Range::Signed)),
@@ -558,7 +572,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 26] = [
+const RECORDED: [&str; 27] = [
     "relu e01ef2a3d1fdd9a3",
     "relu6 b656816741e7702b",
     "extend 6643fcf405373417",
@@ -581,6 +595,7 @@ const RECORDED: [&str; 26] = [
     "curve prepared 83e0730df1a85d83",
     "straight curve d4886eae26658d68",
     "level curve 1ce7c51f8115e889",
+    "narrow curve 5716bab585f24587",
     "odd relu 86e653d57973d4cb",
     "odd relu6 2257d99750da1687",
     "odd extend d58ca288435f2b2f",
@@ -731,6 +746,12 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
         {
             let c = &mut connect();
             alone(role, |p, c| Curve::prepare(p, c, n, &level_params()), c)
+                .and_then(|p| p.run(c, &x))
+                .map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| Curve::prepare(p, c, n, &narrow_params()), c)
                 .and_then(|p| p.run(c, &x))
                 .map(drop)
         },

@@ -217,8 +217,8 @@ fn curves_of_many_blocks_come_to_their_end() {
     };
     assert_eq!(
         service(many()).plan().promise(),
-        14 * 2 * (height * width) as u64,
-        "13 bits of the client's for the curve, and one behind it"
+        15 * 2 * (height * width) as u64,
+        "14 bits of the client's for the curve, and one behind it"
     );
     let choices = Choices::standard(&many().model.network, Kit::JAGUAR);
     let x = input(0, 3 * height * width);

@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "c18de025a44a24a7414b8e03299b6cd703c904b54b9cf830509b27d33933bfd2",
-            "f0968e428a9f93cbb08f60871ff1d29e6d13e4bcbedc6e0c905037d2c8602347",
+            "ec334efd6b5bfb4144af77b05ceb33bfbb01489d8f8f9d4aa7b293d6bd0c0217",
+            "9dc7b19059319cbb6cd644d56aa7815ab97c89b583f8044ff12fe38e094756d9",
         ],
     ),
     (
         "cheetah",
         [
-            "233479c1869bb4fc21b32372e0e9efed6b235889d77e190ed8804acce883eafa",
-            "6d41623af9c0bc57bbfd6eda47fd53602ec0da99f1cb6633a7f6ebf745f1450b",
+            "b29bb3cbe6ef7a5aec8f7fc3141ed9bdf204721b9b92fac0889e7f29811487dc",
+            "9156073bf6c6f0416c28dcb8ef74d0a66d3f65fa1190e80f68cb1c2e588be8f8",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "03141451dd33f53bc4a0d367207edaa52169f0168775780be9ae9daab6b49dce",
-            "de4858be3597a547c76f5b5d16f2595c03d2f0f762a88360465b6e4fb80b0b44",
+            "ca17ec30b5183429e0143203a5a32149db570827cb2655ab0494f7adeb997585",
+            "e5274847f9b07a6b63749eb65b2b57574d0112bca5a79843fbe2212cb4d6472c",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "f43eda8b9ac0b8801c9ac761e8af91e93a364fcc25f8585ef10574ca48c6d7e2",
-            "d2ae01298b56682a8843de02fe99a78357f0148e7040ade875342d2e6625e401",
+            "775b14bcbca22aaf1779b926d04725591c0366cd202a9afdb1e203709f65874d",
+            "854bb87fd5091ebc360eb7b9acb3ead1457c6df3f67738c5d45864f1cb7d85a2",
         ],
     ),
     (
         "fregata-hme",
         [
-            "795086b0ce22c04537838cde352ba48ccda7437b6b6d7143c7b4f26ba27a226b",
-            "8290de0cba673f13c1228c9639a333369f10186553035ae99febfa0718263c17",
+            "f82d4f01b2870c7b167d4acbb1e3247ded723fdf243be0c45c0d384848981a91",
+            "c0bc1fbbaa9d9752bef0e632a0c9a8b796c66c32d469051af9d551d39c7e3d61",
         ],
     ),
     (
         "hyena",
         [
-            "031bb2849cf014c731fedae133d35b62d6e7861f453d13543a92a04d1e5a14aa",
-            "c6f5d2f8d30a57f4fd8f3bc546a53679c4a623235bd6503970cc3ec91d15e31a",
+            "22ac91a47e17d2078336192911b02e2d2df5c488d21e7403b426c1662aae27b5",
+            "fd1097a955880cd9c105bb637df4f26d2a91d4047d8b6da7a4519173bfc369d3",
         ],
     ),
     (
         "hyena-padded",
         [
-            "409575e62cdbf8beb2d5eabe959fe12f577a84e4da353b3edc20034c45848efc",
-            "bc3cda179cff39bc975d66ba678c326f4d9a07194f56fa1c54711b008d8af144",
+            "357a5fc17721547ca24baa8d84a41000a9910c4b55b3914f91b5a6f5e2178831",
+            "579d51b1a18c8bc6b178cf96f70e784f8228a567f7051ad14f6cc28c1437bb48",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "6f1a5776aec874d37ffa65edd136a52a40f32c0e325c5cc8d1e87b4b6d013da2",
-            "50bdb9e75b7f1f79e57e033a4df1bfea84c53e4f1076a885d5efba8d45e96f07",
+            "340d5e328405501078c4434a53f1eabe7da02a335bde5ff4f5bfc60edbd2dc3b",
+            "8c8528e46a037efae5e32025bad3a373ac4d0aec78bedebc94791a12c16b69ca",
         ],
     ),
     (
         "cirencode",
         [
-            "ff1557c9e953c21dc6e42201c5665eb9f93f85033095f0ce2de7f116926f9dfe",
-            "b27f213c4a0d41d7c617af4d9a0539cc91aa3bcc5378bf16200c822ffff8b207",
+            "e36306cbb0c891c11d10d25c98fb82712fe65c83033bc16d60c86de001c9c401",
+            "97ccd56635e8f5ed1eeb04158dbcfc0dc2f7658f5b596c21208d8c91db6ac541",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "cbdb17d6f54a9b85df4128bc226641916c6d9144710ff87cea2063e3a805cc73",
-            "8968e8807009e62d4e882a76cf74d9d349c9fdbd447922abd548733a1d64ba94",
+            "df25212b09a0fb668f616184d3154827d87d28b5c20420eb765b1d338c458ef7",
+            "f549b24bc1a3b99612fe97df725570d095d27227df6fde83d9a69a39baf65105",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "fe9fda773317b1f865fec0f0dbe5886363fb118685541f769784f82f940d4ef4",
-            "6945942ee042fdff403f6e7c3e2e86714289d3dc647e1f842c6b08ae265773e5",
+            "e1182ba3811cddf8b9ae89725235f7b2d6c6fbc9a30c0461c5b43b686a27ac82",
+            "9eeef13dbd26320b0ea829e54ca599922e16cc7c94a776291c5c42ceb00fbf85",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "4156fd8cda48458fb07a87a0e8966187222aea2f5545571d97b2d4be05dba077",
-            "85dd95aadb2f123cacc50b7a40fa10fd1dda4e2e09764e42e806afedbe288840",
+            "18e6c1b6a5e746bc66c3c3a27dd3e626e470b9e687a8e87f923bb56656913f4f",
+            "5d7370e592fe94373734a69c225746bcf6c0b2768e2cb17b5eae9e03ebd114fc",
         ],
     ),
     (
         "guard bits",
         [
-            "23ab8a56abe8c9d3f001678ba564ed2d8e4a84213443b3f1ca2d576579f5ae05",
-            "d46f9080bb82795631ff5e057d4b842b879c5057f841ef66b5574393787fe8d2",
+            "4cdba9ff19cea050f1541e663969e9671923cb2ac74f8b647e735c493510c2e7",
+            "34ada56c993f23c290aaef40af924d6823e79c61ede1835c233285467a29a3d7",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "7e6d778f70e3c046057d735a7c54e5e8045ef4ba093c17b2d5f2265635fad71b",
-            "68668737b558236333f720cc806888469996f85837a7b945e99f625abbe79851",
+            "612dba5a59da329ed88d23125d8c2712ef850b5d54f9b7349be8aa7add7eacc1",
+            "469c2751b39451651cd996bfc738de514fe494a863efaeb54ee020dd5b2c1850",
         ],
     ),
     (
         "other LPN instances",
         [
-            "ab0423c23b87dab03eb5053a74858b97ee312733e889d15ef99d90420a7df020",
-            "b51276ae0fe04982656326bbe9be3e7d2aac970fdbf90610c00a7c43b965c65a",
+            "4534f99bf1429e76bb064cbbf740f33022caa2184983d8fc3fdd488581e8a8b1",
+            "262373b50f977d25b1dcf41b01654b89c51acad8411680c182eb9f994615041f",
         ],
     ),
     (
         "stationary noise",
         [
-            "69322cc1a03619dbbd44d5ac5a35dcc7f72f99f96128429b38af3b8fbf290dac",
-            "547e9010ce2260cafe28c4c3c36aea44801478872f7fad80e04e4df34b8e8644",
+            "612e2231e3d99226121eec18ae7c6332cfd69aff279516e6f517bb5373880364",
+            "81c0b7080a84ebc1cbbb3c2dce852e8938bec960364ac7e4cb66eddb7ce3c4c5",
         ],
     ),
 ];

@@ -1,18 +1,27 @@
 //! \[f(x)\] mod 2^out <- Curve(\[x\] mod 2^n), f a public curve in pieces ([`Pieces`]), rounded up or down.
 //!
 //! x has d = low + k bits that count: k for the piece i, `low` for the place u in it. y = (offset_i·2^a + slope_i·u) / 2^shift.
-//! Let L = out + shift; everything is computed mod 2^L and shifted by each party alone at the end.
+//! Let L = out + shift; y is added up mod 2^L and shifted by each party alone at the end. Slopes are multiplied by u mod 2^p: p is L, or
+//! less where that saves enough ([`CurveParams::sum_bits`]); offsets are added up in units of 2^a, in as many bits as L has above these or in fewer.
 //!
 //! 1. *Carry.* κ, the carry out of the lowest `low` bits of the shares, is ¬x_c < x_s there: a comparison (`compare.rs`).
-//! 2. *Into both rings.* κ becomes shares mod 2^(L − low) (`bit.rs`). So u = u_c + u_s − 2^low·κ is shared mod 2^L,
-//!    and i = i_c + i_s + κ mod 2^k.
+//! 2. *Into both rings.* κ becomes shares mod 2^(p − low), or mod 2^k if that is more (`bit.rs`). So u = u_c + u_s − 2^low·κ is shared
+//!    mod 2^p, and i = i_c + i_s + κ mod 2^k.
 //! 3. *Look-up.* With a prepared place r (`one_hot.rs`) both open δ = i + r mod 2^k. Then each party adds up its shares of
 //!    the coefficients of piece i, bit by bit, by itself.
 //! 4. *Line.* Each bit of an offset becomes a number (`bit.rs`), each bit of a slope is multiplied by u (`mux.rs`), all with one
 //!    opening. What all pieces have in common, the least offset and slope, is public.
-//! 5. *Shift.* As in a truncation: the client takes ⌊z_c / 2^shift⌋, the server ⌈z_s / 2^shift⌉.
+//! 5. *Extension*, of each sum whose ring is narrower, to L bits (`extend.rs`).
+//! 6. *Shift.* As in a truncation: the client takes ⌊z_c / 2^shift⌋, the server ⌈z_s / 2^shift⌉.
 //!
 //! The corrections of the slopes' multiplications need u, and no coefficient: they go with δ.
+//!
+//! **Slopes in a ring of their own.** Let m be the largest |slope·u| of a slope below zero, or 0. All slope·u + m lie from 0 to a public
+//! bound, which is below 2^(p − 1). So their shares mod 2^p wrap exactly where one of them has its top bit, as those of a value that is not
+//! negative: one COT, the server's masked top bit and an answer of L − p bits make of them shares mod 2^L, and m is taken off there. Exact. Of each bit
+//! of a slope both ways take L − p bits less. Likewise, an offset less the least one has as many bits as are looked up, and a ring of one more is enough for it:
+//! conversions are as much narrower. Extensions begin when the last turn is closed: with the server's half of it or, where the client's half
+//! comes last, in a flight more.
 //!
 //! **Error.** Less than one ulp from the line, and no bias, as of a truncation; exact on multiples of 2^shift. How far the lines
 //! are from f is for who makes them. Which piece is taken does not depend on how the shares fall: the comparison takes all bits.
@@ -63,6 +72,7 @@ use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::Party;
 use crate::protocols::bit::{self, BitMaterial};
 use crate::protocols::compare::check_digit;
+use crate::protocols::extend::{self, ExtendMaterial, Rings};
 use crate::protocols::mux::{self, MuxMaterial, PACKED_AT_ONCE, choose};
 use crate::protocols::one_hot::{self, OneHot};
 use crate::semantics::{Beyond, Pieces};
@@ -156,9 +166,43 @@ impl CurveParams {
         (self.pieces.beyond == Beyond::Straight).then(twice)
     }
 
-    /// Modulo what the carry is shared.
-    fn carry(&self) -> Modulus {
-        Modulus::power_of_two(self.ring_bits() - self.pieces.low)
+    /// In how many bits a layer of `count` values adds up the bits of offsets, above the lowest `offset_shift`, and slopes' products with u.
+    /// In fewer than y has, where that saves [`FLIGHT_BYTES`]. Both parties and whoever asks for the cost decide so, by public sizes.
+    pub fn sum_bits(&self, count: usize) -> [u32; 2] {
+        let ring = self.ring_bits();
+        let [offsets, slopes] = self.tables();
+        let wide = [ring - offsets.weight, ring];
+        // (An extension adds 32 bits at most.)
+        let least = [offsets.bits + 1, self.least_product_bits()];
+        let narrow = [0, 1].map(|sum| least[sum].max(wide[sum].saturating_sub(32)).min(wide[sum]));
+        let fewer = [0, 1].map(|sum| wide[sum] - narrow[sum]);
+        let carries = self.carry_bits(wide[1]) - self.carry_bits(narrow[1]);
+        let gains = [offsets.bits * fewer[0], 2 * slopes.bits * fewer[1] + carries];
+        // (What an extension takes: its answer, its choice, and as much for its COT.)
+        let saved = [0, 1].map(|sum| u64::from(gains[sum].saturating_sub(fewer[sum] + 2)));
+        let enough = (saved[0] + saved[1]) * count as u64 / 8 >= FLIGHT_BYTES;
+        [0, 1].map(|sum| if enough && saved[sum] > 0 { narrow[sum] } else { wide[sum] })
+    }
+
+    /// In the least ring of slope·u whose top bit is known, none being below zero: twice as much as they can be fits in.
+    fn least_product_bits(&self) -> u32 {
+        let [least, most] = self.products();
+        let bits = u128::BITS - (most - least).unsigned_abs().leading_zeros();
+        (bits + 1).max(self.pieces.low + 1)
+    }
+
+    /// The least and the largest that slope·u may be, zero among them.
+    fn products(&self) -> [i128; 2] {
+        let Pieces { low, slopes, .. } = &*self.pieces;
+        let most_u = (1i128 << low) - 1;
+        let ends = [slopes.iter().min(), slopes.iter().max()];
+        let [least, most] = ends.map(|end| i128::from(end.copied().unwrap_or_default()) * most_u);
+        [least.min(0), most.max(0)]
+    }
+
+    /// In how many bits the carry is shared where slopes' products have so many: it is part of u, and of the place.
+    fn carry_bits(&self, products: u32) -> u32 {
+        (products - self.pieces.low).max(self.pieces.log2())
     }
 
     /// The bits that tell the pieces' coefficients apart.
@@ -167,6 +211,10 @@ impl CurveParams {
         [Table::new(offsets, *offset_shift, self.ring_bits()), Table::new(slopes, 0, self.ring_bits())]
     }
 }
+
+/// So many bytes a layer saves at least where it has sums in rings of their own, for which it takes a flight more: what a link of 100 Mbit/s
+/// carries in a millisecond or two.
+const FLIGHT_BYTES: u64 = 1 << 14;
 
 /// What is looked up: numbers, as far as they differ.
 struct Table {
@@ -191,10 +239,9 @@ impl Table {
         Self { least, weight, bits: widest.clamp(1, ring - weight), rest }
     }
 
-    /// In how many bits each of its bits is wanted.
-    fn widths(&self, ring: u32) -> impl Iterator<Item = u32> {
-        let whole = ring - self.weight;
-        (0..self.bits).map(move |j| whole - j)
+    /// In how many bits each of its bits is wanted, of a sum of so many.
+    fn widths(&self, sum: u32) -> impl Iterator<Item = u32> {
+        (0..self.bits).map(move |j| sum - j)
     }
 
     /// For each bit the places −w that have it, w as a bit of a word.
@@ -221,31 +268,7 @@ impl Nonlinear for Elementwise<CurveParams> {
     }
 
     fn cost(&self) -> Cost {
-        let (count, params) = (self.count, &self.params);
-        let (formula, ring) = (params.formula(), params.ring_bits());
-        let [offsets, slopes] = params.tables();
-        let k = params.pieces.log2();
-        let mut all =
-            evaluate::cost(count, &formula) + bit::cost(count, params.carry()) + one_hot::cost(count, k);
-        for width in offsets.widths(ring) {
-            all = all + bit::cost(count, Modulus::power_of_two(width));
-        }
-        for width in slopes.widths(ring) {
-            all = all + mux::cost(count, &[width]);
-        }
-        if let Some((within, tail)) = params.outside() {
-            all = all + mux::cost(count, &[within]);
-            if let Some(above) = params.above() {
-                all = all + bit::cost(count, above);
-            }
-            if let Some(tail) = tail {
-                all = all + mux::cost(count, &[tail]);
-            }
-        }
-        let planes = 1 + params.opened_outside() + (offsets.bits + slopes.bits) as usize;
-        let opened = (plane_bytes(count, planes) + pack::packed_len(count, k)) as u64;
-        let (client_rounds, server_rounds) = cost::rounds(count, formula.depth() + Turns::MORE);
-        Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
+        Public::new(&self.params, self.count).cost(self.count)
     }
 
     /// Rounding.
@@ -333,7 +356,7 @@ impl Curve {
         params: &CurveParams,
     ) -> Result<Vec<Block>, MpcError> {
         params.check()?;
-        let public = Arc::new(Public::new(params));
+        let public = Arc::new(Public::new(params, count));
         Block::each(count, |count| Run::new(party, chan, count, &public))
     }
 
@@ -341,7 +364,8 @@ impl Curve {
     /// message may still be in the channel's buffer.
     ///
     /// 1. The comparison of κ; 2. κ is opened, masked, and made a number; 3. both open δ and send what the multiplications by u need,
-    ///    and look the coefficients up; 4. both open these, masked; 5. each party shifts.
+    ///    and look the coefficients up; 4. both open these, masked; 5. sums in
+    ///    narrower rings are extended; 6. each party shifts.
     ///
     /// # Errors
     /// When the count differs from the prepared one, the connection fails or the peer breaks the protocol.
@@ -353,6 +377,8 @@ impl Curve {
 /// The parameters, with what follows from them.
 struct Public {
     params: CurveParams,
+    /// In how many bits offsets are added up, and slopes' products: those of L, or [fewer](CurveParams::sum_bits).
+    sums: [u32; 2],
     offsets: Table,
     slopes: Table,
     /// Of the offsets' bits, then the slopes'.
@@ -360,10 +386,75 @@ struct Public {
 }
 
 impl Public {
-    fn new(params: &CurveParams) -> Self {
+    /// Of a layer of `count` values.
+    fn new(params: &CurveParams, count: usize) -> Self {
         let [offsets, slopes] = params.tables();
         let planes = offsets.planes().into_iter().chain(slopes.planes()).collect();
-        Self { params: params.clone(), offsets, slopes, planes }
+        Self { params: params.clone(), sums: params.sum_bits(count), offsets, slopes, planes }
+    }
+
+    /// Modulo what the carry is shared.
+    fn carry(&self) -> Modulus {
+        Modulus::power_of_two(self.params.carry_bits(self.sums[1]))
+    }
+
+    /// From which ring the offsets' sum and that of the slopes' products lead to which, if it is another.
+    fn extensions(&self) -> [Option<Rings>; 2] {
+        let ring = self.params.ring_bits();
+        let wide = [ring - self.offsets.weight, ring];
+        let extension = |sum: u32, wide| (sum < wide).then(|| Rings::new(sum, Modulus::power_of_two(wide)));
+        [0, 1].map(|sum| extension(self.sums[sum], wide[sum]))
+    }
+
+    fn extends(&self) -> bool {
+        self.extensions().iter().any(Option::is_some)
+    }
+
+    /// What is added to the slopes' products, so that none is below zero.
+    fn lift(&self) -> u64 {
+        let [least, _] = self.params.products();
+        (-least) as u64
+    }
+
+    fn turns(&self) -> usize {
+        self.params.formula().depth() + Turns::MORE
+    }
+
+    /// What so many of the layer's values take.
+    fn cost(&self, count: usize) -> Cost {
+        let Self { params, sums, offsets, slopes, planes } = self;
+        let k = params.pieces.log2();
+        let mut all = evaluate::cost(count, &params.formula())
+            + bit::cost(count, self.carry())
+            + one_hot::cost(count, k);
+        for width in offsets.widths(sums[0]) {
+            all = all + bit::cost(count, Modulus::power_of_two(width));
+        }
+        for width in slopes.widths(sums[1]) {
+            all = all + mux::cost(count, &[width]);
+        }
+        if let Some((within, tail)) = params.outside() {
+            all = all + mux::cost(count, &[within]);
+            if let Some(above) = params.above() {
+                all = all + bit::cost(count, above);
+            }
+            if let Some(tail) = tail {
+                all = all + mux::cost(count, &[tail]);
+            }
+        }
+        // (The server's choices begin extensions: behind its half of the last turn, or behind the client's, in a flight of its own. The
+        // client's answer is the last message.)
+        let mut turns = self.turns();
+        for rings in self.extensions().iter().flatten() {
+            all = all + extend::cost(count, 1, rings);
+        }
+        if self.extends() {
+            turns = (turns + 1) | 1;
+        }
+        let planes = 1 + params.opened_outside() + planes.len();
+        let opened = (plane_bytes(count, planes) + pack::packed_len(count, k)) as u64;
+        let (client_rounds, server_rounds) = cost::rounds(count, turns);
+        Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
     }
 }
 
@@ -374,6 +465,7 @@ struct Material {
     place: OneHot,
     offsets: Vec<BitMaterial>,
     slopes: Vec<MuxMaterial>,
+    extensions: [Option<ExtendMaterial>; 2],
 }
 
 /// Where lines go on or all is level: for what is multiplied by "within"; for "above" as a number, and for what is multiplied by "above".
@@ -509,25 +601,30 @@ impl Run {
         public: &Arc<Public>,
     ) -> Result<Self, MpcError> {
         let params = &public.params;
-        let ring = params.ring_bits();
         // What all parts take is drawn at one go, kind by kind.
         if count <= BLOCK_ELEMENTS {
-            let cost = Elementwise { count, params: params.clone() }.cost();
+            let cost = public.cost(count);
             party.stock(chan, Role::Server, Width::Vector, cost.from_server().vectors as usize)?;
             party.stock(chan, Role::Server, Width::Bit, cost.from_server().bits as usize)?;
             party.stock(chan, Role::Client, Width::Bit, cost.from_client().bits as usize)?;
         }
         let compare = FormulaMaterial::new(party, chan, count, params.formula())?;
-        let carry = BitMaterial::new(party, chan, count, params.carry())?;
+        let carry = BitMaterial::new(party, chan, count, public.carry())?;
         let outside = Outside::new(party, chan, count, params)?;
         let place = OneHot::new(party, chan, count, params.pieces.log2())?;
         let mut offsets = Vec::new();
-        for width in public.offsets.widths(ring) {
+        for width in public.offsets.widths(public.sums[0]) {
             offsets.push(BitMaterial::new(party, chan, count, Modulus::power_of_two(width))?);
         }
         let mut slopes = Vec::new();
-        for width in public.slopes.widths(ring) {
+        for width in public.slopes.widths(public.sums[1]) {
             slopes.push(MuxMaterial::new(party, chan, count, &[width])?);
+        }
+        let mut extensions = [None, None];
+        for (extension, rings) in extensions.iter_mut().zip(public.extensions()) {
+            if let Some(rings) = rings {
+                *extension = Some(ExtendMaterial::new(party, chan, count, 1, rings)?);
+            }
         }
         Ok(Self {
             role: party.role(),
@@ -535,16 +632,12 @@ impl Run {
             count,
             public: Arc::clone(public),
             compare: Some(compare),
-            material: Some(Material { carry, outside, place, offsets, slopes }),
+            material: Some(Material { carry, outside, place, offsets, slopes, extensions }),
             corrections: Corrections::Online,
             corrected: false,
             x: Zeroizing::default(),
             turns: None,
         })
-    }
-
-    fn turn_count(&self) -> usize {
-        self.public.params.formula().depth() + Turns::MORE
     }
 
     /// What this party puts into the comparison: the client's operand of ¬x_c < x_s. (Where lines go on, the formula has it so.)
@@ -568,7 +661,7 @@ impl Run {
             running,
             state: State::Comparing(Box::new(material)),
             x: std::mem::take(&mut self.x),
-            left: self.turn_count(),
+            left: self.public.turns(),
         });
     }
 
@@ -578,7 +671,7 @@ impl Run {
 
     /// 1. Corrections; then the tables, and the turns: an odd one begins with the server.
     fn client(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
-        let all = self.turn_count();
+        let (all, last) = (self.public.turns(), step + 1 == self.steps());
         if step == 0 {
             let compare = self.compare.as_ref().expect("at the start");
             return if self.corrected {
@@ -603,12 +696,15 @@ impl Run {
             turns.send(chan)?;
             turns.close(chan, theirs)?;
         }
+        if last {
+            turns.extend(chan)?;
+        }
         if 2 * step <= all { turns.send(chan) } else { Ok(()) }
     }
 
     /// 1. Takes the client's corrections, answers with tables; then the turns.
     fn server(&mut self, chan: &mut Channel, step: usize) -> Result<(), MpcError> {
-        let all = self.turn_count();
+        let (all, last) = (self.public.turns(), step + 1 == self.steps());
         if step == 0 {
             let compare = self.compare.take().expect("at the start");
             let mut corrections = std::mem::replace(&mut self.corrections, Corrections::Online);
@@ -631,14 +727,22 @@ impl Run {
         if 2 * step < all {
             turns.send(chan)?;
         }
+        if step == all.div_ceil(2) {
+            turns.choose(chan)?;
+        }
+        if last {
+            turns.extend(chan)?;
+        }
         // It has nothing more to say by itself.
         Ok(chan.flush()?)
     }
 }
 
 impl Flights for Run {
+    /// (Extensions begin when the server has closed the last turn.)
     fn steps(&self) -> usize {
-        self.turn_count() / 2 + 2
+        let turns = self.public.turns();
+        2 + if self.public.extends() { turns.div_ceil(2) } else { turns / 2 }
     }
 
     fn start(&mut self, x: &[u64]) {
@@ -693,7 +797,8 @@ impl Flights for Run {
     }
 }
 
-/// The turns: of the comparison's gates, of κ, of δ and of the coefficients. Both parties send as many bytes in each.
+/// The turns: of the comparison's gates, of κ, of δ and of the coefficients. Both parties send as many bytes in each. Behind them sums may have
+/// to be extended.
 struct Turns {
     role: Role,
     level: Level,
@@ -712,10 +817,12 @@ enum State {
     Comparing(Box<Material>),
     /// c = κ ⊕ β, this party's share; and of what else is opened with it.
     Carry(Box<Material>, Vec<Vec<Lanes>>),
-    /// u mod 2^L, and i + r.
+    /// u in the ring of its products, and i + r.
     Placed(Box<Placed>),
     /// The coefficients' bits, looked up, and the slopes' products with u to choose from.
     LookedUp(Box<LookedUp>),
+    /// The sums, of which one at least is to be extended.
+    Added(Box<Added>),
     Done(Zeroizing<Vec<u64>>),
     /// While it changes.
     None,
@@ -725,6 +832,7 @@ struct Placed {
     place: OneHot,
     offsets: Vec<BitMaterial>,
     slopes: Vec<MuxMaterial>,
+    extensions: [Option<ExtendMaterial>; 2],
     u: Zeroizing<Vec<u64>>,
     delta: Vec<u64>,
     /// What is added to the result where lines go on.
@@ -734,9 +842,17 @@ struct Placed {
 struct LookedUp {
     offsets: Vec<BitMaterial>,
     slopes: Vec<[Zeroizing<Vec<u64>>; 2]>,
+    extensions: [Option<ExtendMaterial>; 2],
     u: Zeroizing<Vec<u64>>,
     /// Shares of c by bit, the offsets' first.
     opened: Vec<Vec<Lanes>>,
+    tail: Option<Zeroizing<Vec<u64>>>,
+}
+
+struct Added {
+    extensions: [Option<ExtendMaterial>; 2],
+    /// Shares of the offset, without its lowest bits, and of slope·u, lifted: in their rings.
+    sums: [Zeroizing<Vec<u64>>; 2],
     tail: Option<Zeroizing<Vec<u64>>>,
 }
 
@@ -777,7 +893,7 @@ impl Turns {
                 }
                 State::LookedUp(looked_up)
             }
-            other @ (State::Carry(..) | State::Done(_) | State::None) => other,
+            other @ (State::Carry(..) | State::Added(_) | State::Done(_) | State::None) => other,
         };
         Ok(())
     }
@@ -785,11 +901,11 @@ impl Turns {
     /// The peer's half of the next turn, as it came.
     fn receive(&mut self, chan: &mut Channel) -> Result<Vec<u8>, MpcError> {
         let (count, public) = (self.count, &self.public);
-        let ring = public.params.ring_bits();
         let bytes = match self.left {
             1 => plane_bytes(count, public.planes.len()),
             2 => {
-                let corrections = public.slopes.widths(ring).map(|width| pack::packed_len(count, width));
+                let widths = public.slopes.widths(public.sums[1]);
+                let corrections = widths.map(|width| pack::packed_len(count, width));
                 pack::packed_len(count, public.params.pieces.log2()) + corrections.sum::<usize>()
             }
             3 => {
@@ -824,8 +940,8 @@ impl Turns {
                 State::Placed(Box::new(self.place(chan, *material, &opened, &mut corrections)?))
             }
             State::Placed(placed) => State::LookedUp(Box::new(self.look_up(chan, *placed, theirs)?)),
-            State::LookedUp(looked_up) => State::Done(self.lines(*looked_up, &theirs)),
-            other @ (State::Comparing(_) | State::Done(_) | State::None) => other,
+            State::LookedUp(looked_up) => self.lines(*looked_up, &theirs),
+            other @ (State::Comparing(_) | State::Added(_) | State::Done(_) | State::None) => other,
         };
         Ok(())
     }
@@ -838,9 +954,10 @@ impl Turns {
         opened: &[Vec<Lanes>],
         corrections: &mut Corrections,
     ) -> Result<Placed, MpcError> {
-        let Material { carry, outside, place, offsets, slopes } = material;
+        let Material { carry, outside, place, offsets, slopes, extensions } = material;
         let Pieces { low, .. } = *self.public.params.pieces;
-        let (ring, places) = (self.public.params.mask(), u64::MAX >> (64 - self.public.params.pieces.log2()));
+        let [ring, places] =
+            [self.public.sums[1], self.public.params.pieces.log2()].map(|bits| u64::MAX >> (64 - bits));
         let carry = Zeroizing::new(carry.finish(&opened[0]));
         let lowest = u64::MAX >> (64 - low);
         let shares = self.x.iter().zip(carry.iter());
@@ -854,12 +971,12 @@ impl Turns {
         let delta = delta
             .map(|((place, carry), r)| place.wrapping_add(*carry).wrapping_add((*r).into()) & places)
             .collect();
-        Ok(Placed { place, offsets, slopes, u: Zeroizing::new(u), delta, tail: outer.tail })
+        Ok(Placed { place, offsets, slopes, extensions, u: Zeroizing::new(u), delta, tail: outer.tail })
     }
 
     /// 3. The coefficients' bits, and what the slopes' bits choose from.
     fn look_up(&self, chan: &mut Channel, placed: Placed, theirs: Vec<u8>) -> Result<LookedUp, MpcError> {
-        let Placed { place, offsets, slopes, u, mut delta, tail } = placed;
+        let Placed { place, offsets, slopes, extensions, u, mut delta, tail } = placed;
         let k = self.public.params.pieces.log2();
         let opened = pack::packed_len(self.count, k);
         let places = u64::MAX >> (64 - k);
@@ -879,7 +996,7 @@ impl Turns {
             Some(j) => slopes[j].opening(bits),
         });
         let opened = opened.collect();
-        Ok(LookedUp { offsets, slopes: candidates, u, opened, tail })
+        Ok(LookedUp { offsets, slopes: candidates, extensions, u, opened, tail })
     }
 
     /// This party's shares of every bit of the coefficients.
@@ -900,32 +1017,82 @@ impl Turns {
         lanes.into_iter().map(|mut lanes| Bits::from_lanes(self.count, std::mem::take(&mut lanes))).collect()
     }
 
-    /// 4. and 5.
-    fn lines(&self, looked_up: LookedUp, mut theirs: &[u8]) -> Zeroizing<Vec<u64>> {
-        let LookedUp { offsets, slopes, u, mut opened, tail } = looked_up;
-        let Public { params, offsets: first, slopes: second, .. } = &*self.public;
+    /// 4., and 6. unless there is an extension before it.
+    fn lines(&self, looked_up: LookedUp, mut theirs: &[u8]) -> State {
+        let LookedUp { offsets, slopes, extensions, u, mut opened, tail } = looked_up;
+        let public = &*self.public;
         opened.iter_mut().for_each(|c| add_plane(c, self.count, &mut theirs));
-        let server = self.role == Role::Server;
-        let mut sum = Zeroizing::new(vec![0u64; self.count]);
         // (Constants are the server's to add.)
-        let least = if server { (first.least as u64) << first.weight } else { 0 };
-        let slope = second.least as u64;
-        sum.iter_mut().zip(u.iter()).for_each(|(y, u)| *y = slope.wrapping_mul(*u).wrapping_add(least));
+        let lift = if self.role == Role::Server { public.lift() } else { 0 };
+        let slope = public.slopes.least as u64;
+        let products = u.iter().map(|u| slope.wrapping_mul(*u).wrapping_add(lift)).collect();
+        let mut sums = [vec![0; self.count], products].map(Zeroizing::new);
+        let [offset, product] = &mut sums;
         let mut opened = opened.iter();
-        let mut add = |values: Vec<u64>, weight: u32| {
-            let values = Zeroizing::new(values);
-            sum.iter_mut().zip(values.iter()).for_each(|(y, v)| *y = y.wrapping_add(v << weight));
-        };
         for (j, (bit, c)) in offsets.into_iter().zip(opened.by_ref()).enumerate() {
-            add(bit.finish(c), first.weight + j as u32);
+            add_weighed(offset, &Zeroizing::new(bit.finish(c)), j as u32);
         }
         for (j, (candidates, c)) in slopes.into_iter().zip(opened).enumerate() {
-            add(choose(self.level, candidates, c), second.weight + j as u32);
+            add_weighed(product, &Zeroizing::new(choose(self.level, candidates, c)), j as u32);
         }
+        if !public.extends() {
+            return State::Done(self.shifted(sums, tail));
+        }
+        for (sum, bits) in sums.iter_mut().zip(public.sums) {
+            let mask = u64::MAX >> (64 - bits);
+            sum.iter_mut().for_each(|sum| *sum &= mask);
+        }
+        State::Added(Box::new(Added { extensions, sums, tail }))
+    }
+
+    /// 5. The server's choices of the extensions, if there are any.
+    fn choose(&self, chan: &mut Channel) -> Result<(), MpcError> {
+        let State::Added(added) = &self.state else { return Ok(()) };
+        let Added { extensions, sums, .. } = &**added;
+        let each = extensions.iter().zip(sums);
+        each.filter_map(|(extension, sum)| Some((extension.as_ref()?, sum)))
+            .try_for_each(|(extension, sum)| extension.server_send(chan, &[&**sum]))
+    }
+
+    /// The client's answers to them, or the server's end; and 6.
+    fn extend(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
+        let added = match std::mem::replace(&mut self.state, State::None) {
+            State::Added(added) => *added,
+            other => {
+                self.state = other;
+                return Ok(());
+            }
+        };
+        let Added { mut extensions, mut sums, tail } = added;
+        if self.role == Role::Client {
+            extensions.iter_mut().flatten().try_for_each(|extension| extension.client_recv(chan))?;
+        }
+        for (extension, sum) in extensions.into_iter().zip(&mut sums) {
+            let Some(extension) = extension else { continue };
+            *sum = match self.role {
+                Role::Client => extension.client_answer(chan, sum)?,
+                Role::Server => extension.server_finish(chan, sum)?,
+            };
+        }
+        self.state = State::Done(self.shifted(sums, tail));
+        Ok(())
+    }
+
+    /// 6.
+    fn shifted(
+        &self,
+        [offsets, mut sum]: [Zeroizing<Vec<u64>>; 2],
+        tail: Option<Zeroizing<Vec<u64>>>,
+    ) -> Zeroizing<Vec<u64>> {
+        let Public { params, offsets: Table { least, weight, .. }, .. } = &*self.public;
+        add_weighed(&mut sum, &offsets, *weight);
         let (shift, ring, out) = (params.pieces.shift, params.mask(), u64::MAX >> (64 - params.out_bits));
-        // ⌈z / 2^s⌉ = ⌊(z + 2^s − 1) / 2^s⌋, and shares of at most 63 bits leave room for the sum.
-        let up = if server { (1 << shift) - 1 } else { 0 };
-        sum.iter_mut().for_each(|y| *y = ((*y & ring) + up) >> shift & out);
+        // ⌈z / 2^s⌉ = ⌊(z + 2^s − 1) / 2^s⌋, and shares of at most 63 bits leave room for the sum. (Constants are the server's.)
+        let (least, up) = match self.role {
+            Role::Server => (((*least as u64) << weight).wrapping_sub(self.public.lift()), (1 << shift) - 1),
+            Role::Client => (0, 0),
+        };
+        sum.iter_mut().for_each(|y| *y = ((y.wrapping_add(least) & ring) + up) >> shift & out);
         if let Some(tail) = tail {
             sum.iter_mut().zip(tail.iter()).for_each(|(y, tail)| *y = y.wrapping_add(*tail) & out);
         }
@@ -936,4 +1103,9 @@ impl Turns {
         let State::Done(mut results) = self.state else { unreachable!("all turns are closed") };
         std::mem::take(&mut results)
     }
+}
+
+/// Adds 2^`weight` times `values`.
+fn add_weighed(sum: &mut [u64], values: &[u64], weight: u32) {
+    sum.iter_mut().zip(values).for_each(|(y, v)| *y = y.wrapping_add(v << weight));
 }
