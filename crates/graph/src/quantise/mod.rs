@@ -65,7 +65,7 @@ pub struct Options {
     /// By node: how many bits fewer than others its value may have where it is a factor of products and nothing else; none where there is
     /// no number.
     pub spare: Vec<u32>,
-    /// Whether what goes into curves, and what these make that is small, may have as many bits fewer too ([`narrow`]).
+    /// Whether what goes into curves, and what these make that is small, may have as many bits fewer too.
     pub narrow: bool,
     /// Significant bits of a weight, for each output channel apart; 2 to 16.
     pub weight_bits: u32,
