@@ -34,8 +34,8 @@ use crate::ops::operator::Numbered;
 /// Bytes that making a correlation takes, about.
 const CORRELATION: f64 = 0.11;
 
-/// So many curves are counted together: no plane of bits is filled up.
-const COUNTED: usize = 512;
+/// So many curves are counted together, as a large layer has: no plane of bits is filled up, and sums are in rings of their own.
+const COUNTED: usize = 1 << 16;
 
 /// What of the units that lines may be off by is for those that go on.
 const BEYOND: f64 = 0.6;
