@@ -167,7 +167,7 @@ impl CurveParams {
     }
 
     /// In how many bits a layer of `count` values adds up the bits of offsets, above the lowest `offset_shift`, and slopes' products with u.
-    /// In fewer than y has, where that saves [`FLIGHT_BYTES`]. Both parties and whoever asks for the cost decide so, by public sizes.
+    /// In fewer than y has, where that saves 16 KiB (a flight more). Both parties and whoever asks for the cost decide so, by public sizes.
     pub fn sum_bits(&self, count: usize) -> [u32; 2] {
         let ring = self.ring_bits();
         let [offsets, slopes] = self.tables();
