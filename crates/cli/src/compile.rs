@@ -394,7 +394,9 @@ pub fn run(args: &Args) -> Result<()> {
                 if found.overflows > 0 {
                     let values = found.overflows;
                     let warning = format!(
-                        "reduced-precision signs make {values} values too large in imitated private runs on the {inputs} inputs: they wrap around, and answers may be far off (--signs exact; --headroom gives more room)"
+                        "reduced-precision signs make {values} values too large in imitated private runs on the \
+                         {inputs} inputs: they wrap around, and answers may be far off (--signs exact; --headroom \
+                         gives more room)"
                     );
                     eprintln!("warning: {warning}");
                     warnings.push(warning);

@@ -325,6 +325,11 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// So many of a list's nodes are named in words.
+    const NAMED: usize = 3;
+}
+
 impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let half =
@@ -390,11 +395,15 @@ impl std::fmt::Display for Warning {
             Self::Coarse(curves) => {
                 let most = curves.first().map_or(0.0, |(_, units)| *units);
                 let each = curves.iter().map(|(node, units)| format!("{node} ({units:.1})"));
+                let more = match curves.len().saturating_sub(Self::NAMED) {
+                    0 => String::new(),
+                    more => format!(", and {more} more"),
+                };
                 write!(
                     f,
-                    "the lines of {} curves are up to {most:.1} units from them, since values go far beyond where they bend: {}",
+                    "the lines of {} curves are up to {most:.1} units from them, since values go far beyond where they bend: {}{more}",
                     curves.len(),
-                    each.collect::<Vec<_>>().join(", ")
+                    each.take(Self::NAMED).collect::<Vec<_>>().join(", ")
                 )
             }
             Self::Tail(found) => found.fmt(f),
@@ -735,6 +744,12 @@ mod tests {
         assert_eq!(told[0], Warning::Layer(dead));
         let all = "the lines of 3 curves are up to 7.2 units from them, since values go far beyond where they bend: b (7.2), a (3.0), c (2.5)";
         assert_eq!(words[1..], [all]);
+        // Of many the farthest are named.
+        let many: Vec<_> = (0..9).map(|i| coarse("many", f64::from(i))).collect();
+        let [Warning::Coarse(curves)] = &of_layers(&many)[..] else { panic!("one warning") };
+        assert_eq!(curves.len(), 9);
+        let words = Warning::Coarse(curves.clone()).to_string();
+        assert!(words.ends_with("many (8.0), many (7.0), many (6.0), and 6 more"), "{words}");
     }
 
     /// Values that take the last bit of their range are told, unless some leave it.

@@ -8,7 +8,8 @@
 //! **The bound.** With the bits that [`choose`] returns, on every input and in each of several imitated runs, the
 //! class is that of exact signs, and the logits differ by at most [`Options::bound`], relative to their spread, each part of the
 //! output by itself ([`Heads::worst_error`]). No more values are out of range than with exact signs: a private run wraps these around,
-//! which an imitated one does not. (A softmax that takes too small a value for the largest sums up exponentials beyond all that calibration saw.) This was measured in just those runs, jointly for all layers; it promises nothing for other
+//! which an imitated one does not. (A softmax that takes too small a value for the largest sums up exponentials beyond
+//! all that calibration saw.) This was measured in just those runs, jointly for all layers; it promises nothing for other
 //! inputs, which is why whoever reports the choice should report inputs that had no part in it beside it.
 //!
 //! **The search.** Lost values are many small errors of different layers, nearly independent, so their squares add up:

@@ -381,16 +381,18 @@ struct Public {
     sums: [u32; 2],
     offsets: Table,
     slopes: Table,
-    /// Of the offsets' bits, then the slopes'.
-    planes: Vec<Vec<u64>>,
 }
 
 impl Public {
     /// Of a layer of `count` values.
     fn new(params: &CurveParams, count: usize) -> Self {
         let [offsets, slopes] = params.tables();
-        let planes = offsets.planes().into_iter().chain(slopes.planes()).collect();
-        Self { params: params.clone(), sums: params.sum_bits(count), offsets, slopes, planes }
+        Self { params: params.clone(), sums: params.sum_bits(count), offsets, slopes }
+    }
+
+    /// How many bits of coefficients are looked up, the offsets' first.
+    fn looked_up(&self) -> usize {
+        (self.offsets.bits + self.slopes.bits) as usize
     }
 
     /// Modulo what the carry is shared.
@@ -422,7 +424,7 @@ impl Public {
 
     /// What so many of the layer's values take.
     fn cost(&self, count: usize) -> Cost {
-        let Self { params, sums, offsets, slopes, planes } = self;
+        let Self { params, sums, offsets, slopes } = self;
         let k = params.pieces.log2();
         let mut all = evaluate::cost(count, &params.formula())
             + bit::cost(count, self.carry())
@@ -451,7 +453,7 @@ impl Public {
         if self.extends() {
             turns = (turns + 1) | 1;
         }
-        let planes = 1 + params.opened_outside() + planes.len();
+        let planes = 1 + params.opened_outside() + self.looked_up();
         let opened = (plane_bytes(count, planes) + pack::packed_len(count, k)) as u64;
         let (client_rounds, server_rounds) = cost::rounds(count, turns);
         Cost { up: all.up + opened, down: all.down + opened, client_rounds, server_rounds, ..all }
@@ -902,7 +904,7 @@ impl Turns {
     fn receive(&mut self, chan: &mut Channel) -> Result<Vec<u8>, MpcError> {
         let (count, public) = (self.count, &self.public);
         let bytes = match self.left {
-            1 => plane_bytes(count, public.planes.len()),
+            1 => plane_bytes(count, public.looked_up()),
             2 => {
                 let widths = public.slopes.widths(public.sums[1]);
                 let corrections = widths.map(|width| pack::packed_len(count, width));
@@ -1001,14 +1003,15 @@ impl Turns {
 
     /// This party's shares of every bit of the coefficients.
     fn bits(&self, place: &OneHot, delta: &[u64]) -> Vec<Bits> {
-        let planes = &self.public.planes;
+        let Public { offsets, slopes, .. } = &*self.public;
+        let planes = [offsets.planes(), slopes.planes()].concat();
         let mut lanes = vec![Zeroizing::new(vec![Lanes::ZERO; groups(self.count)]); planes.len()];
         let mut moved = Zeroizing::new(vec![0; one_hot::words(self.public.params.pieces.log2())]);
         for g in 0..groups(self.count) {
             for e in 0..group_len(self.count, g) {
                 let element = g * GROUP + e;
                 place.moved_into(element, delta[element], &mut moved);
-                for (lanes, plane) in lanes.iter_mut().zip(planes) {
+                for (lanes, plane) in lanes.iter_mut().zip(&planes) {
                     let sum = moved.iter().zip(plane).fold(0, |sum, (moved, plane)| sum ^ (moved & plane));
                     lanes[g].0[e % 8] |= u64::from(sum.count_ones() & 1) << (e / 8);
                 }

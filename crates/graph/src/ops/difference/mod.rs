@@ -1,6 +1,6 @@
 //! The difference of two values of the same scale and shape. Calibration keeps it within the width of activations.
 //!
-//! Each party subtracts its own shares. (A layer of the weight −1 before a sum would be computed under encryption, value by value.)
+//! Each party subtracts its own shares. What it takes and how large it may be is as of a sum. (A layer of the weight −1 before a sum would be computed under encryption, value by value.)
 
 pub(crate) mod float;
 pub(crate) mod onnx;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ir::error::NodeError;
 use crate::ir::shape::Shape;
+use crate::ops::integer::Add;
 use crate::ops::operator::{
     Effort, Excess, Local, Numbered, Operands, Operator, Scale, Sign, Source, Value, Work,
 };
@@ -33,20 +34,19 @@ impl Operator for Difference {
     }
 
     fn arity(&self) -> (RangeInclusive<usize>, &'static str) {
-        (2..=2, "two")
+        Add.arity()
     }
 
-    fn shape(&self, inputs: &[Shape], _: Shape) -> Result<Shape, NodeError> {
-        if inputs[0] == inputs[1] { Ok(inputs[0]) } else { Err(NodeError::Mismatch(inputs[0], inputs[1])) }
+    fn shape(&self, inputs: &[Shape], declared: Shape) -> Result<Shape, NodeError> {
+        Add.shape(inputs, declared)
     }
 
     fn check(&self, _: u32) -> Result<(), NodeError> {
         Ok(())
     }
 
-    /// As many as any activation has, as a sum.
     fn value_bits(&self, widest: u32, activation_bits: u32) -> u32 {
-        widest.max(activation_bits)
+        Add.value_bits(widest, activation_bits)
     }
 
     fn value(&self) -> Value {
