@@ -49,7 +49,7 @@
 //! **Level beyond** ([`Beyond::Level`]), with t = x − begin: the same without "above", i = within·(a_c + a_s) + κ mod 2^k. All that is outside
 //! becomes one of the first two pieces, which have one line without a slope.
 //!
-//! From 128 pieces on the client has a message of the preparation's, too, which comes last ([`Block::complete`]).
+//! From 64 pieces on the client has a message of the preparation's, too, which comes last ([`Block::complete`]).
 //!
 //! Costs: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`.
 

@@ -3,7 +3,7 @@
 //! With it a **public table is looked up at a shared place** i for the opening of δ = i + r: entry i is the sum of e_v·T\[δ − v\],
 //! which each party adds up by itself, and as many tables as there are bits to an entry cost nothing more.
 //!
-//! r = ρ_c ⊕ ρ_s bit by bit. Up to 64 places are made by moving ([`moved`]), for N·k/2 bits of the server's. More of them are an outer product of a
+//! r = ρ_c ⊕ ρ_s bit by bit. Up to 32 places are made by moving ([`moved`]), for N·k/2 bits of the server's. More of them are an outer product of a
 //! quarter as many with four ([`outer`]): N·(k − 2)/8 bits, and 3·N/4 more from either party.
 //!
 //! The OTs whose choice is ρ_c,t share the products of ρ_c,t and ρ_s,t mod 2^(k−t−1), too, and so r = Σ 2^t·(ρ_c,t + ρ_s,t − 2·ρ_c,t·ρ_s,t) mod 2^k: as in
@@ -14,7 +14,8 @@
 //! | N | COTs from the server | from the client | bytes down | up |
 //! |---|---|---|---|---|
 //! | 16 | 4 | 0 | 4.75 | 0 |
-//! | 64 | 6 | 0 | 25.875 | 0 |
+//! | 32 | 5 | 0 | 11.25 | 0 |
+//! | 64 | 7 | 3 | 12.25 | 6.125 |
 //! | 128 | 8 | 3 | 25 | 12.125 |
 //! | 256 | 9 | 3 | 51.875 | 24.125 |
 //! | 512 | 10 | 3 | 108.875 | 48.125 |
@@ -37,8 +38,8 @@ mod halves;
 mod moved;
 mod outer;
 
-/// Places from 2^`OUTER` on are an outer product. (Of 2^6 it would save 7.5 bytes for four COTs.)
-const OUTER: u32 = 7;
+/// Places from 2^`OUTER` on are an outer product. (Of 2^6 it saves 7.5 bytes for four COTs; of 2^5 it would save less than two.)
+const OUTER: u32 = 6;
 
 /// How 2^`k` places are made: what is moved, and the outer product, if there is one.
 const fn forms(k: u32) -> (moved::Form, Option<outer::Form>) {
@@ -193,7 +194,8 @@ mod tests {
             (cots, [cost.prepare_down, cost.prepare_up].map(|bytes| bytes as f64 / N as f64))
         };
         assert_eq!(told(4), ([4, 0], [4.75, 0.0]));
-        assert_eq!(told(6), ([6, 0], [25.875, 0.0]));
+        assert_eq!(told(5), ([5, 0], [11.25, 0.0]));
+        assert_eq!(told(6), ([7, 3], [12.25, 6.125]));
         assert_eq!(told(7), ([8, 3], [25.0, 12.125]));
         assert_eq!(told(8), ([9, 3], [51.875, 24.125]));
         assert_eq!(told(9), ([10, 3], [108.875, 48.125]));

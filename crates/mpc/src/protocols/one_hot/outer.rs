@@ -40,7 +40,7 @@ const SAID: usize = 3;
 /// Of V, which has 2^`low` places: strings of as many bits.
 #[derive(Clone, Copy)]
 pub(super) struct Form {
-    /// 5 to 7 (and smaller, where tests take a word of few bits).
+    /// 4 to 7 (and smaller, where tests take a word of few bits).
     pub(super) low: u32,
 }
 
