@@ -487,6 +487,10 @@ impl Shown<'_> {
                 "curves of {bits} bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
                 100.0 * found.worst_relative_error
             ),
+            Event::ExponentialsChosen(bits, found) => say!(
+                "exponentials of {bits} bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
+                100.0 * found.worst_relative_error
+            ),
             Event::FactorsChosen(bits, found) => say!(
                 "factors of products of {bits} bits or more: logits off by up to {:.2} % of their spread on inputs left out of calibration",
                 100.0 * found.worst_relative_error

@@ -15,7 +15,7 @@ use jaguar_graph::network::{
 };
 use jaguar_graph::quantise::{
     self, Chosen, MOST_COARSE, QuantiseError, Report, Samples, Trial, Width, fewest_curve_bits,
-    fewest_factor_bits, narrowest,
+    fewest_exponential_bits, fewest_factor_bits, narrowest,
 };
 
 use crate::{CompileError, Event, Options, Widths};
@@ -58,7 +58,7 @@ pub(crate) fn chosen(
     let mut tried = |trial: Trial<'_>| match trial {
         Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
         Trial::Width(width, found) if searches => tell(Event::Tried(width, found)),
-        Trial::Width(..) | Trial::Curves(..) | Trial::Factors(..) => (),
+        Trial::Width(..) | Trial::Curves(..) | Trial::Exponentials(..) | Trial::Factors(..) => (),
     };
     let mut chosen = narrowest(calibrated, but_for_width, &widths, options.bound, &mut tried)?;
     // Answers come first: what hides less is told.
@@ -75,7 +75,7 @@ pub(crate) fn chosen(
     Ok((leverage, chosen))
 }
 
-/// Curves as coarse as answers allow, and then factors of products. Both make hidden units weigh something else: where that is so much
+/// Curves as coarse as answers allow, then a softmax's exponentials, and then factors of products. All make hidden units weigh something else: where that is so much
 /// that they stay hidden for fewer queries than were asked for, and without them do not, they stay as they were. Where narrow values do not do beside
 /// factors, factors are tried alone.
 pub(crate) fn with_coarse_values(
@@ -91,6 +91,7 @@ pub(crate) fn with_coarse_values(
     let heard = &mut |trial: Trial<'_>, tell: &mut dyn FnMut(Event<'_>)| match trial {
         Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
         Trial::Curves(bits, found) => tell(Event::TriedCurves(bits, found)),
+        Trial::Exponentials(bits, found) => tell(Event::TriedExponentials(bits, found)),
         Trial::Factors(bits, found) => tell(Event::TriedFactors(bits, found)),
         Trial::Width(..) => (),
     };
@@ -100,6 +101,14 @@ pub(crate) fn with_coarse_values(
     {
         tell(Event::CurvesChosen(bits, &coarse.held_out));
         (leverage, chosen, of.curve_bits) = (with_them, coarse, Some(bits));
+    }
+    let found =
+        fewest_exponential_bits(calibrated, &of, &chosen, options.bound, &mut |trial| heard(trial, tell))?;
+    if let Some((bits, coarse)) = found
+        && let Some(with_them) = hides_as_long(options, &leverage, &coarse, samples, tell)?
+    {
+        tell(Event::ExponentialsChosen(bits, &coarse.held_out));
+        (leverage, chosen, of.exponential_bits) = (with_them, coarse, Some(bits));
     }
     of.spare = spare(options, &leverage, &chosen);
     for narrow in [true, false] {

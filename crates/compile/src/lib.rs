@@ -236,6 +236,10 @@ pub enum Event<'a> {
     TriedCurves(u32, &'a Agreement),
     /// Curves have so many bits, fewer than other values; and how that agreed.
     CurvesChosen(u32, &'a Agreement),
+    /// A softmax's exponentials of so many bits were tried: how an imitated private run agreed on inputs left out of calibration.
+    TriedExponentials(u32, &'a Agreement),
+    /// A softmax's exponentials have so many bits, fewer than other curves; and how that agreed.
+    ExponentialsChosen(u32, &'a Agreement),
     /// Factors of products of so many bits were tried: how an imitated private run agreed on inputs left out of calibration.
     TriedFactors(u32, &'a Agreement),
     /// Factors of products have so many bits at least, fewer than other values; and how that agreed.

@@ -153,26 +153,27 @@ fn the_fewest_bits_that_keep_the_loss_are_taken() {
     assert!(others.iter().any(|c| c.pictures < 200));
 }
 
-/// Curves get coarser lines where answers allow it, and factors fewer bits; not where labelled pictures chose, which were counted with fine ones.
+/// Curves get coarser lines where answers allow it, a softmax's exponentials coarser ones still, and factors fewer bits; not where labelled pictures chose, which were counted with fine ones.
 #[test]
 fn values_stay_fine_where_classes_chose() {
     let (graph, folder) = (graph("vision_transformer_17.onnx"), Folder::new("curves"));
     let samples: Vec<Vec<f32>> = (0..10).map(|i| input(&graph, i)).collect();
     let chosen = |by_class: Option<ByClass>| {
-        let mut bits = [None; 2];
+        let mut bits = [None; 3];
         let options = Options { by_class, widths: Widths::Bits(20), ..Options::default() };
         let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| match event {
             Event::CurvesChosen(found, _) => bits[0] = Some(found),
-            Event::FactorsChosen(found, _) => bits[1] = Some(found),
+            Event::ExponentialsChosen(found, _) => bits[1] = Some(found),
+            Event::FactorsChosen(found, _) => bits[2] = Some(found),
             _ => (),
         });
         (bits, compiled.expect("it compiles").bundle.model.hidden_for().expect("measured"))
     };
     let (bits, hidden_for) = chosen(None);
     let fewer = bits.iter().all(|bits| bits.is_some_and(|bits| bits < 20));
-    assert!(fewer && hidden_for >= 1e6, "{bits:?}, {hidden_for}");
+    assert!(fewer && bits[1] < bits[0] && hidden_for >= 1e6, "{bits:?}, {hidden_for}");
     let pictures = labelled(&graph, &folder, 20, 21);
-    assert_eq!(chosen(Some(ByClass { pictures, loss: 0.2 })).0, [None; 2]);
+    assert_eq!(chosen(Some(ByClass { pictures, loss: 0.2 })).0, [None; 3]);
 }
 
 /// With coarse lines and coarse factors hidden values stay hidden for as many queries as were asked for, or that is told. (What is turned down for that:
@@ -183,18 +184,19 @@ fn coarse_values_hide_for_what_was_asked() {
     let samples: Vec<Vec<f32>> = (0..10).map(|i| input(&graph, i)).collect();
     // (Four times as many queries take one bit of noise more.)
     for asked in [1e6, 1.5e6, 2.2e6, 3.3e6] {
-        let mut coarse = [false; 2];
+        let mut coarse = [false; 3];
         let options = Options { hide: Hide::For(asked), widths: Widths::Bits(20), ..Options::default() };
         let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| match event {
             Event::CurvesChosen(..) => coarse[0] = true,
-            Event::FactorsChosen(..) => coarse[1] = true,
+            Event::ExponentialsChosen(..) => coarse[1] = true,
+            Event::FactorsChosen(..) => coarse[2] = true,
             _ => (),
         });
         let compiled = compiled.expect("it compiles");
         let hidden_for = compiled.bundle.model.hidden_for().expect("measured");
         let told = compiled.warnings.iter().any(|warning| matches!(warning, Warning::HiddenFor { .. }));
         assert_eq!(told, hidden_for < asked, "{hidden_for} of {asked}: {coarse:?}");
-        assert!(asked > 1e6 || coarse == [true; 2] && !told, "{hidden_for} of {asked}: {coarse:?}");
+        assert!(asked > 1e6 || coarse == [true; 3] && !told, "{hidden_for} of {asked}: {coarse:?}");
     }
 }
 

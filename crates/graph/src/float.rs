@@ -203,6 +203,12 @@ pub trait FloatOperator: Instance {
         false
     }
 
+    /// Whether its values are weights of a sum that is divided by the sum of them, as a softmax's exponentials are: what lines of one are off by, others
+    /// make up for ([`Options::exponential_bits`](crate::quantise::Options::exponential_bits)).
+    fn is_weight(&self) -> bool {
+        false
+    }
+
     /// What it demands of the scale of its value.
     fn demands(&self) -> Demand;
 

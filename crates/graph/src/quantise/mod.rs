@@ -31,7 +31,8 @@ use thiserror::Error;
 pub use ranges::ChannelRanges;
 pub use samples::Oddity;
 pub use width::{
-    Chosen, MOST_COARSE, Samples, Trial, Width, fewest_curve_bits, fewest_factor_bits, narrowest,
+    Chosen, MOST_COARSE, Samples, Trial, Width, fewest_curve_bits, fewest_exponential_bits,
+    fewest_factor_bits, narrowest,
 };
 
 use self::factors::Factors;
@@ -62,6 +63,8 @@ pub struct Options {
     /// Lines of curves are as near to them as if activations had so many bits; `None`, or no fewer than these, for as near as
     /// activations can tell.
     pub curve_bits: Option<u32>,
+    /// The same of a softmax's exponentials; `None` for as many as other curves have. Whatever this says, they are within an 80th of the largest.
+    pub exponential_bits: Option<u32>,
     /// By node: how many bits fewer than others its value may have where it is a factor of products and nothing else; none where there is
     /// no number.
     pub spare: Vec<u32>,
@@ -90,6 +93,7 @@ impl Default for Options {
         Options {
             activation_bits: 16,
             curve_bits: None,
+            exponential_bits: None,
             spare: Vec::new(),
             narrow: true,
             weight_bits: 15,
@@ -104,9 +108,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// [`Known::coarse`].
-    fn coarse(&self) -> u32 {
-        self.activation_bits.saturating_sub(self.curve_bits.unwrap_or(self.activation_bits))
+    /// [`Known::coarse`] of this operator.
+    fn coarse(&self, op: &float::Op) -> u32 {
+        let curves = self.curve_bits.unwrap_or(self.activation_bits);
+        let bits = if op.is_weight() { self.exponential_bits.unwrap_or(curves) } else { curves };
+        self.activation_bits.saturating_sub(bits)
     }
 }
 
@@ -409,7 +415,7 @@ pub fn quantise(
         let own: Vec<f64> = node.inputs.iter().map(|&input| scales[input]).collect();
         let input = node.inputs.first().map(|&input| graph.nodes[input].shape);
         // (Units that are coarser themselves.)
-        let coarse = options.coarse().saturating_sub(fewer[id]);
+        let coarse = options.coarse(&node.op).saturating_sub(fewer[id]);
         let taken = node.inputs.first().map_or(0, |&input| narrow[input]);
         let known = Known { bits: n, coarse, fewer: taken, input, scales: Some((&own, scales[id])) };
         network.nodes[id].op = integer(node, &known)?;
@@ -632,11 +638,11 @@ fn choose_scales(
     anchor_products(graph, network, &class, &mut scale, &clip)?;
     let bits = [n, options.hiding.guard_bits];
     let factors = Factors { graph, network, class: &class, range: &range, clip: &clip, bits };
-    let coarse = options.coarse();
+    let coarse: Vec<u32> = graph.nodes.iter().map(|node| options.coarse(&node.op)).collect();
     let mut fewer = factors::coarsen(&factors, &mut scale, &options.spare);
     let spare = if options.narrow { &options.spare[..] } else { &[] };
-    narrow::small(&factors, &mut scale, spare, coarse, &mut fewer);
-    let narrow = narrow::narrow(&factors, &mut scale, spare, coarse, &fewer);
+    narrow::small(&factors, &mut scale, spare, &coarse, &mut fewer);
+    let narrow = narrow::narrow(&factors, &mut scale, spare, &coarse, &fewer);
 
     // A layer whose weights would not fit at shift 1 takes a lower output scale, and so does a product that would not be
     // shifted at all; a product that would be shifted too far takes a lower scale of a factor. That raises the shifts before

@@ -66,9 +66,9 @@ fn lower(scale: &[f64], own: NodeId, fewer: u32) -> Vec<f64> {
     scale
 }
 
-/// Lowers the scales of what curves make that is small whatever they take, as exponentials are: by less than lines may be coarser (`coarse` bits). Adds to
+/// Lowers the scales of what curves make that is small whatever they take, as exponentials are: by less than lines may be coarser (`coarse` bits, by node). Adds to
 /// `fewer` by how many bits. What goes into these curves may become [`narrow`] then.
-pub(super) fn small(of: &Factors<'_>, scale: &mut [f64], spare: &[u32], coarse: u32, fewer: &mut [u32]) {
+pub(super) fn small(of: &Factors<'_>, scale: &mut [f64], spare: &[u32], coarse: &[u32], fewer: &mut [u32]) {
     let &Factors { graph, network, class, range, clip, bits: [bits, _] } = of;
     if spare.iter().all(|&spare| spare == 0) {
         return;
@@ -82,7 +82,8 @@ pub(super) fn small(of: &Factors<'_>, scale: &mut [f64], spare: &[u32], coarse: 
             let curve = Some(&graph.nodes[id]).filter(|node| node.op.heeds_coarse());
             curve.is_some_and(|node| {
                 let own = scales[node.inputs[0]];
-                let known = Known { bits, coarse, scales: Some((&[own], scales[id])), ..Known::default() };
+                let scales = Some((&[own][..], scales[id]));
+                let known = Known { bits, coarse: coarse[id], scales, ..Known::default() };
                 node.op.integer(&known).is_some_and(|op| op.value_bits(bits, bits) < bits)
             })
         };
@@ -91,7 +92,8 @@ pub(super) fn small(of: &Factors<'_>, scale: &mut [f64], spare: &[u32], coarse: 
             continue;
         }
         let curves: Vec<NodeId> = members().filter(|&id| !moved(id)).collect();
-        let mut most = left(of, own, scale, spare).min(coarse.saturating_sub(1));
+        let least = curves.iter().map(|&id| coarse[id]).min().unwrap_or(0);
+        let mut most = left(of, own, scale, spare).min(least.saturating_sub(1));
         let mut touched = curves.clone();
         for (id, node) in nodes.iter().enumerate() {
             let Demand::Shifted { gain, .. } = graph.nodes[id].op.demands() else { continue };
@@ -112,7 +114,11 @@ pub(super) fn small(of: &Factors<'_>, scale: &mut [f64], spare: &[u32], coarse: 
         let trials = each.map(|(less, before)| Trial {
             scale: from.map_or_else(|| scale.to_vec(), |from| lower(&lower(scale, own, less), from, before)),
             narrow: governed.iter().map(|&at| if Some(at) == from { before } else { 0 }).collect(),
-            coarse: class.iter().map(|&at| if at == own { coarse - less } else { coarse }).collect(),
+            coarse: class
+                .iter()
+                .zip(coarse)
+                .map(|(&at, c)| if at == own { c.saturating_sub(less) } else { *c })
+                .collect(),
             name: less,
         });
         let best = cheapest(of, &touched, trials).unwrap_or(0);
@@ -167,12 +173,12 @@ fn comparisons<'a>(
 }
 
 /// Lowers the scales of what goes into curves and nowhere else. Says by node how many bits fewer its value has. Lines may be coarser by `coarse` bits, less by
-/// what their values are (`coarser`).
+/// what their values are (`coarser`): both by node.
 pub(super) fn narrow(
     of: &Factors<'_>,
     scale: &mut [f64],
     spare: &[u32],
-    coarse: u32,
+    coarse: &[u32],
     coarser: &[u32],
 ) -> Vec<u32> {
     let &Factors { graph, network, class, .. } = of;
@@ -182,7 +188,8 @@ pub(super) fn narrow(
     if spare.iter().all(|&spare| spare == 0) {
         return fewer;
     }
-    let coarse: Vec<u32> = coarser.iter().map(|&coarser| coarse.saturating_sub(coarser)).collect();
+    let coarse: Vec<u32> =
+        coarse.iter().zip(coarser).map(|(&coarse, &coarser)| coarse.saturating_sub(coarser)).collect();
     for own in (0..nodes.len()).filter(|&id| class[id] == id) {
         let most = most_narrow(of, &governed, own, scale, spare);
         if most == 0 {

@@ -185,6 +185,8 @@ pub enum Trial<'a> {
     Width(Width, Option<&'a Agreement>),
     /// How so many bits of curves did.
     Curves(u32, &'a Agreement),
+    /// How so many bits of a softmax's exponentials did.
+    Exponentials(u32, &'a Agreement),
     /// How so many bits of factors did.
     Factors(u32, &'a Agreement),
 }
@@ -240,6 +242,9 @@ pub const MOST_COARSE: u32 = 8;
 /// Which part of the bound is for curves, and which for factors.
 const OF_BOUND: f64 = 0.5;
 
+/// And which for exponentials, beyond what curves take.
+const OF_EXPONENTIALS: f64 = 0.15;
+
 /// The fewest bits of curves ([`Options::curve_bits`]) with which the network of the width that was `chosen` is off by `bound` at most, of which
 /// curves take no more than half: squares of what answers are off by add up. If it is farther off already, curves add nothing. No more
 /// values are out of range, and no fewer inputs have the float network's class; and the network. `None` where no fewer are enough, or none
@@ -258,7 +263,30 @@ pub fn fewest_curve_bits(
         return Ok(None);
     }
     let with = |bits: u32| Options { curve_bits: Some(bits), ..chosen.width.of(options) };
-    fewest(samples, &with, chosen, bound, &|bits, found| Trial::Curves(bits, found), tried)
+    let sought = Sought { bound, part: OF_BOUND, enough: chosen.width.activation_bits };
+    fewest(samples, &with, chosen, sought, &|bits, found| Trial::Curves(bits, found), tried)
+}
+
+/// The same of a softmax's exponentials ([`Options::exponential_bits`]), which may take a little of the bound only: what a weight is off by, others make up
+/// for, so these may be coarser than other curves.
+///
+/// # Errors
+/// As [`super::calibrate`].
+pub fn fewest_exponential_bits(
+    samples: &Samples<'_>,
+    options: &Options,
+    chosen: &Chosen,
+    bound: f64,
+    tried: &mut dyn FnMut(Trial<'_>),
+) -> Result<Option<(u32, Chosen)>, QuantiseError> {
+    if !samples.graph.nodes.iter().any(|node| node.op.is_weight()) {
+        return Ok(None);
+    }
+    let with = |bits: u32| Options { exponential_bits: Some(bits), ..chosen.width.of(options) };
+    // (As many as other curves have are what there is.)
+    let enough = options.curve_bits.unwrap_or(chosen.width.activation_bits);
+    let sought = Sought { bound, part: OF_EXPONENTIALS, enough };
+    fewest(samples, &with, chosen, sought, &|bits, found| Trial::Exponentials(bits, found), tried)
 }
 
 /// The same of factors of products: by so many bits fewer than activations have they may be coarser, and by no more than [`Options::spare`]
@@ -274,7 +302,8 @@ pub fn fewest_factor_bits(
     tried: &mut dyn FnMut(Trial<'_>),
 ) -> Result<Option<(u32, Chosen)>, QuantiseError> {
     let with = |bits: u32| options.with_factor_bits(chosen.width, bits);
-    fewest(samples, &with, chosen, bound, &|bits, found| Trial::Factors(bits, found), tried)
+    let sought = Sought { bound, part: OF_BOUND, enough: chosen.width.activation_bits };
+    fewest(samples, &with, chosen, sought, &|bits, found| Trial::Factors(bits, found), tried)
 }
 
 impl Options {
@@ -285,26 +314,38 @@ impl Options {
     }
 }
 
-/// The fewest bits of what `with` makes the options of, as [`fewest_curve_bits`] says; a trial of so many is `told` so.
+/// What is sought.
+struct Sought {
+    bound: f64,
+    /// Which part of the bound is for them.
+    part: f64,
+    /// Fewer bits than so many.
+    enough: u32,
+}
+
+/// The fewest bits of what `with` makes the options of, as [`fewest_curve_bits`] says. A trial of so many is `told` so.
 fn fewest(
     samples: &Samples<'_>,
     with: &dyn Fn(u32) -> Options,
     chosen: &Chosen,
-    bound: f64,
+    Sought { bound, part, mut enough }: Sought,
     told: &dyn Fn(u32, &Agreement) -> Trial<'_>,
     tried: &mut dyn FnMut(Trial<'_>),
 ) -> Result<Option<(u32, Chosen)>, QuantiseError> {
     let bits = chosen.width.activation_bits;
-    let (mut fewest, mut enough) = (bits - MOST_COARSE.min(bits), bits);
+    let mut fewest = bits - MOST_COARSE.min(bits);
     // (What cannot be made is another one.)
     if samples.quantise(&with(fewest)).is_ok_and(|(model, _)| model == chosen.model) {
         return Ok(None);
     }
     let fine = chosen.held_out.worst_relative_error;
-    let most = fine.hypot(OF_BOUND * bound).min(bound).max(fine);
+    let most = fine.hypot(part * bound).min(bound).max(fine);
     let mut best = None;
+    // (The fewest first: what is off by as much as that may be is so by chance.)
+    let mut first = true;
     while fewest < enough {
-        let middle = (fewest + enough) / 2;
+        let middle = if first { fewest } else { (fewest + enough) / 2 };
+        first = false;
         // (What cannot be made does not hold.)
         let heard = &mut |done, of| tried(Trial::Samples(done, of));
         let Ok(found) = samples.held_out_heard(&with(middle), heard) else {

@@ -1,7 +1,7 @@
 //! e^(−t) of what is not negative, as a softmax has it: one curve of x = t − 7.25, of which all pieces but three are where t is from zero on.
 //!
 //! *How far.* From some t on it is level: where e^(−t) is at most a twelfth of what lines may be off by, or three quarters of a unit. So fine lines end at t = 7.6 to 16, and coarse ones
-//! from 7.5 on. What is left out of a sum of k weights is then less than k·e^(−7.6) of the largest: a tenth of it for 197 weights if all others were just beyond,
+//! from 6.9 on. What is left out of a sum of k weights is then less than k·e^(−6.9) of the largest: a fifth of it for 197 weights if all others were just beyond,
 //! and next to nothing where t is spread as it is in networks. Below zero no t is; there it stays 1 for a piece, in case that a maximum was
 //! off by some units.
 //!
@@ -25,8 +25,8 @@ const NEAR: f64 = 1.0 / 4096.0;
 /// weights most of what they are off by adds up to nothing.
 const MORE: u32 = 2;
 
-/// But no farther than this, of which e^0 is one.
-const LEAST_NEAR: f64 = 1.0 / 160.0;
+/// But no farther than this, of which e^0 is one; so far where calibration found that answers bear it.
+const LEAST_NEAR: f64 = 1.0 / 80.0;
 
 /// Which part of that steps are at most, and which what is level.
 const PARTS: [f64; 2] = [1.0 / 3.0, 1.0 / 12.0];
@@ -102,6 +102,10 @@ impl FloatOperator for Decay {
     }
 
     fn heeds_coarse(&self) -> bool {
+        true
+    }
+
+    fn is_weight(&self) -> bool {
         true
     }
 
@@ -203,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Coarse lines of 20 bits: as near as is asked for, but never farther than a 160th, where t is; and no more pieces, 64 at most from six bits on.
+    /// Coarse lines of 20 bits: as near as is asked for, but never farther than an 80th, where t is; and no more pieces, 64 at most from six bits on.
     #[test]
     fn a_coarse_decay_is_near_enough() {
         let (bits, one) = (20, f64::from(1 << 16));
@@ -215,7 +219,7 @@ mod tests {
             for coarse in 1..=8 {
                 let (op, error) = Decay::fitted(&Known { coarse, ..known }).unwrap();
                 let pieces = pieces_of(&op, bits);
-                let most = (5.0 * f64::from(1 << coarse)).min(one / 160.0).max(one / 4096.0);
+                let most = (5.0 * f64::from(1 << coarse)).min(one / 80.0).max(one / 4096.0);
                 let count = pieces.offsets.len();
                 let few = if coarse < 6 { fine } else { 64 };
                 assert!(error <= most && count <= few, "{coarse}: {count} of {fine}");
@@ -259,7 +263,7 @@ mod tests {
             let [flat, wide, masked] =
                 [(0.0, 0.5), (0.0, 6.0), (50.0, 60.0)].map(|(a, b)| moved(&spread(a, b)));
             println!("{input}: flat {flat:.5}, wide {wide:.5}, far {far:.4?}, beyond all pieces {masked:.5}");
-            assert!(flat < 0.002 && wide < 0.01 && worst < 0.06 && masked < 1e-3, "{input}");
+            assert!(flat < 0.004 && wide < 0.01 && worst < 0.12 && masked < 1e-3, "{input}");
         }
     }
 
