@@ -72,7 +72,7 @@ use crate::nonlinear::{Elementwise, Nonlinear, NonlinearKind};
 use crate::party::Party;
 use crate::protocols::bit::{self, BitMaterial};
 use crate::protocols::compare::check_digit;
-use crate::protocols::extend::{self, ExtendMaterial, Rings};
+use crate::protocols::extend::{self, ExtendMaterial, ExtendParams, Rings};
 use crate::protocols::mux::{self, MuxMaterial, PACKED_AT_ONCE, choose};
 use crate::protocols::one_hot::{self, OneHot};
 use crate::semantics::{Beyond, Pieces};
@@ -172,9 +172,9 @@ impl CurveParams {
         let ring = self.ring_bits();
         let [offsets, slopes] = self.tables();
         let wide = [ring - offsets.weight, ring];
-        // (An extension adds 32 bits at most.)
         let least = [offsets.bits + 1, self.least_product_bits()];
-        let narrow = [0, 1].map(|sum| least[sum].max(wide[sum].saturating_sub(32)).min(wide[sum]));
+        let narrow = [0, 1]
+            .map(|sum| least[sum].max(wide[sum].saturating_sub(ExtendParams::MOST_ADDED)).min(wide[sum]));
         let fewer = [0, 1].map(|sum| wide[sum] - narrow[sum]);
         let carries = self.carry_bits(wide[1]) - self.carry_bits(narrow[1]);
         let gains = [offsets.bits * fewer[0], 2 * slopes.bits * fewer[1] + carries];
@@ -895,7 +895,9 @@ impl Turns {
                 }
                 State::LookedUp(looked_up)
             }
-            other @ (State::Carry(..) | State::Added(_) | State::Done(_) | State::None) => other,
+            State::Carry(..) | State::Added(_) | State::Done(_) | State::None => {
+                unreachable!("a half is sent while turns are left, and after the one before was closed")
+            }
         };
         Ok(())
     }
@@ -943,7 +945,9 @@ impl Turns {
             }
             State::Placed(placed) => State::LookedUp(Box::new(self.look_up(chan, *placed, theirs)?)),
             State::LookedUp(looked_up) => self.lines(*looked_up, &theirs),
-            other @ (State::Comparing(_) | State::Added(_) | State::Done(_) | State::None) => other,
+            State::Comparing(_) | State::Added(_) | State::Done(_) | State::None => {
+                unreachable!("a turn is closed after its half was sent")
+            }
         };
         Ok(())
     }
@@ -1050,7 +1054,13 @@ impl Turns {
 
     /// 5. The server's choices of the extensions, if there are any.
     fn choose(&self, chan: &mut Channel) -> Result<(), MpcError> {
-        let State::Added(added) = &self.state else { return Ok(()) };
+        let added = match &self.state {
+            State::Added(added) => added,
+            State::Done(_) => return Ok(()),
+            State::Comparing(_) | State::Carry(..) | State::Placed(_) | State::LookedUp(_) | State::None => {
+                unreachable!("all turns are closed")
+            }
+        };
         let Added { extensions, sums, .. } = &**added;
         let each = extensions.iter().zip(sums);
         each.filter_map(|(extension, sum)| Some((extension.as_ref()?, sum)))
@@ -1061,9 +1071,12 @@ impl Turns {
     fn extend(&mut self, chan: &mut Channel) -> Result<(), MpcError> {
         let added = match std::mem::replace(&mut self.state, State::None) {
             State::Added(added) => *added,
-            other => {
-                self.state = other;
+            done @ State::Done(_) => {
+                self.state = done;
                 return Ok(());
+            }
+            State::Comparing(_) | State::Carry(..) | State::Placed(_) | State::LookedUp(_) | State::None => {
+                unreachable!("all turns are closed")
             }
         };
         let Added { mut extensions, mut sums, tail } = added;

@@ -65,14 +65,17 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// From shares mod 2^`bits` to `output`, which is odd or a larger power of two.
+    /// From shares mod 2^`bits` to `output`, which is odd or a power of two that is larger by [`ExtendParams::MOST_ADDED`] bits at most.
     ///
     /// # Panics
-    /// When it is neither.
+    /// When it is neither: a pad has no more bits for a power of two, and what went beyond them would be sent without a mask.
     pub fn new(bits: u32, output: Modulus) -> Self {
         let masks = BitMasks::new();
         match output.log2() {
-            Some(out) => Self { bits, output, wrap: Modulus::power_of_two(out - bits), weight: 1, masks },
+            Some(out) => {
+                assert!(out - bits <= ExtendParams::MOST_ADDED, "an extension adds {} bits", out - bits);
+                Self { bits, output, wrap: Modulus::power_of_two(out - bits), weight: 1, masks }
+            }
             None => Self { bits, output, wrap: output, weight: output.power(bits), masks },
         }
     }
