@@ -8,7 +8,7 @@ use jaguar_graph::onnx::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
-use jaguar_graph::quantise::{Options, calibrate};
+use jaguar_graph::quantise::{Options, Warning, calibrate};
 use jaguar_graph::reference;
 use jaguar_ring::cpu::Cpu;
 
@@ -310,6 +310,35 @@ fn curves_tell_nothing_of_factors_or_epsilon() {
     }
     assert_eq!(curves(&model).len(), 5);
     assert_eq!(curves(&model), curves(&other));
+}
+
+/// The largest of a softmax's values may be near zero where others are far below: it is repeated and goes into differences alone.
+#[test]
+fn the_largest_of_a_softmax_may_be_small() {
+    let softmax = Norm {
+        operator: "Softmax",
+        opset: 13,
+        attributes: &[("axis", Is::Int(1))],
+        parameters: 0,
+        of: |x| x.to_vec(),
+    };
+    let mut model = softmax.model();
+    let graph = model.graph.as_mut().expect("a graph");
+    let [input, output] = [vec!["y".into(), "same".into()], vec!["z".into()]];
+    let last = NodeProto { input, output, name: Some("last".into()), ..graph.node[0].clone() };
+    graph.node.push(last);
+    graph.output[0].name = Some("z".into());
+    let imported = import_model(&model, "softmax", &ImportOptions::new(&Operators::standard()));
+    let graph = imported.expect("imports");
+    let sample = |seed: usize| -> Vec<f32> {
+        let values = uniform(seed).take(CHANNELS * PLACES).enumerate();
+        values.map(|(i, v)| if i < PLACES { 0.01 * v as f32 } else { -60.0 - (i / PLACES) as f32 }).collect()
+    };
+    let samples: Vec<Vec<f32>> = (0..4).map(sample).collect();
+    let options = Options { activation_bits: 14, ..Options::default() };
+    let (_, report) = calibrate(Cpu::detect(), &graph, &samples, &options).expect("quantises");
+    let small = |warning: &Warning| matches!(warning, Warning::Small { .. });
+    assert!(!report.warnings.iter().any(small), "{:?}", report.warnings);
 }
 
 #[test]

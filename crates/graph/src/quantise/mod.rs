@@ -761,8 +761,8 @@ fn anchor_products(
     Ok(())
 }
 
-/// Whether a value is repeated and then goes nowhere but into sums, as a mean that is taken away from what it is of: there it may be
-/// small.
+/// Whether a value is repeated and then goes nowhere but into sums and differences, as a mean that is taken away from what it is of, or the largest of
+/// a softmax: there it may be small. (A layer of one weight a value may be on the way.)
 fn repeated_addend(network: &Network, id: NodeId) -> bool {
     let count = |id: NodeId| network.nodes[id].shape.iter().product::<usize>();
     let moved = |id: NodeId| network.nodes[id].op.value().source == Source::Moved;
@@ -774,15 +774,29 @@ fn repeated_addend(network: &Network, id: NodeId) -> bool {
     while let Some(at) = open.pop() {
         let takes: Vec<NodeId> =
             (0..network.nodes.len()).filter(|&next| network.nodes[next].inputs.contains(&at)).collect();
-        let sum = |next: NodeId| matches!(network.nodes[next].op.work(), Work::Local(local) if local.adds);
+        let sum = |next: NodeId| {
+            let op = &network.nodes[next].op;
+            op.is::<crate::network::Difference>() || matches!(op.work(), Work::Local(local) if local.adds)
+        };
+        let passes = |next: NodeId| moved(next) || value_by_value(network, next);
         if takes.is_empty()
-            || !takes.iter().all(|&next| moved(next) || sum(next) && count(next) > count(origin))
+            || !takes.iter().all(|&next| passes(next) || sum(next) && count(next) > count(origin))
         {
             return false;
         }
-        open.extend(takes.into_iter().filter(|&next| moved(next)));
+        open.extend(takes.into_iter().filter(|&next| passes(next)));
     }
     true
+}
+
+/// Whether it is a layer that makes each of its values of one.
+fn value_by_value(network: &Network, id: NodeId) -> bool {
+    let node = &network.nodes[id];
+    let one_of_one = |spec: &crate::network::Linear| {
+        let channels = network.nodes[node.inputs[0]].shape[0];
+        spec.kernel == [1, 1] && spec.groups == channels && spec.out_channels == channels
+    };
+    node.op.linear().is_some_and(one_of_one)
 }
 
 fn largest_weight(linear: &float::Linear) -> f64 {

@@ -157,7 +157,7 @@ impl Falling<'_> {
     /// In 2^`log2` pieces of the smallest width with which they reach as far as the function is more than nothing.
     fn in_pieces(&self, log2: u32) -> Option<Found> {
         let (farthest, least) = (f64::from(self.bits - 2).exp2(), self.least.floor());
-        (1..self.bits - 1 - log2).find_map(|low| {
+        (1..(self.bits - 1).saturating_sub(log2)).find_map(|low| {
             let width = f64::from(low).exp2();
             let begin = least - width * Self::BELOW as f64;
             let end = begin + f64::from(low + log2).exp2();
