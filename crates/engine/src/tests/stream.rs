@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use jaguar_graph::network::Difference;
 use jaguar_graph::reference;
 use jaguar_linear::backend::{self, BackendError, Online, Output};
 use jaguar_mpc::Party;
@@ -442,7 +443,9 @@ fn branches() -> (Builder, Vec<usize>, usize) {
     let second = relu(&mut b, left);
     // Read by layers only, through a sum.
     let both = b.add(Op::new(Add), &[first, second], shape);
-    let third = conv(&mut b, both);
+    // Nowhere above zero.
+    let below = b.add(Op::new(Difference), &[second, both], shape);
+    let third = conv(&mut b, below);
     let fourth = relu(&mut b, third);
     let fifth = conv(&mut b, fourth);
     // `fourth` is also read by a sum that is compared.
@@ -451,7 +454,7 @@ fn branches() -> (Builder, Vec<usize>, usize) {
     let window = Window { kernel: [4; 2], stride: [4; 2], pads: [0; 4] };
     let pooled = b.add(Op::new(SumPool { window, count_real_places: None }), &[sixth], [4, 2, 2]);
     b.conv_shifted(pooled, 3, 2, 1, 0, 1, 12);
-    (b, vec![0, first, second, both, sixth, pooled], fifth)
+    (b, vec![0, first, second, both, below, sixth, pooled], fifth)
 }
 
 /// Neither a server nor a client takes correlations with stationary noise unless it says so; where both do, answers are right.
