@@ -113,6 +113,26 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
         None
     }
 
+    /// Where `before` takes the same values first, and this layer waits for what is made of its results: both as layers that
+    /// have material in common, if they can and it pays. The second is prepared by [`Nonlinear::prepare_behind`].
+    fn behind(&self, _before: &dyn Nonlinear) -> Option<[Arc<dyn Nonlinear>; 2]> {
+        None
+    }
+
+    /// As [`Nonlinear::prepare`], of the second of such layers: `before` are the blocks of the first, which were prepared
+    /// and not completed.
+    ///
+    /// # Errors
+    /// As there, and when these are other blocks.
+    fn prepare_behind(
+        &self,
+        _before: &mut [Block],
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        self.prepare(party, chan)
+    }
+
     /// Uses up the COTs and makes this party's material, block by block. Both parties call it at the same point of
     /// their session. What the client has to say besides its draws it should say when both call
     /// [`Block::complete`], for it could promise none of them otherwise ([`Nonlinear::promise`]). The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see
