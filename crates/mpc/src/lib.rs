@@ -74,7 +74,7 @@ pub use protocols::curve::{Curve, CurveParams};
 pub use protocols::extend::{Extend, ExtendParams, Range};
 pub use protocols::matrix_product::rows::{RowProduct, RowProductParams};
 pub use protocols::matrix_product::squares::{SquaredRows, SquaredRowsParams};
-pub use protocols::matrix_product::twice::{OpenedRows, RowsTwice, RowsTwiceParams};
+pub use protocols::matrix_product::twice::{OpenedRows, RowsTwice, RowsTwiceParams, opened_once};
 pub use protocols::matrix_product::{MatrixProduct, MatrixProductParams, SentKeys};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;

@@ -113,14 +113,8 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
         None
     }
 
-    /// Where `before` takes the same values first, and this layer waits for what is made of its results: both as layers that
-    /// have material in common, if they can and it pays. The second is prepared by [`Nonlinear::prepare_behind`].
-    fn behind(&self, _before: &dyn Nonlinear) -> Option<[Arc<dyn Nonlinear>; 2]> {
-        None
-    }
-
-    /// As [`Nonlinear::prepare`], of the second of such layers: `before` are the blocks of the first, which were prepared
-    /// and not completed.
+    /// As [`Nonlinear::prepare`], of a layer that has material in common with one before it
+    /// ([`opened_once`](crate::opened_once)): `before` are that one's blocks, which were prepared and not completed.
     ///
     /// # Errors
     /// As there, and when these are other blocks.

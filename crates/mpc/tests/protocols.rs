@@ -1021,13 +1021,22 @@ fn rows_taken_twice_take_what_the_page_says() {
     let [first, second] = params.layers();
     assert_eq!(without_keys(&*first), ["0.00", "0.00", "0.22", "0.00"]);
     assert_eq!(without_keys(&*second), ["0.88", "0.19", "0.00", "1.45"]);
+    // Each by itself.
+    let alone: [&dyn Nonlinear; 2] = [&squares, &params.product];
+    let keys = |layer: &dyn Nonlinear| {
+        let mut sent = SentKeys::default();
+        (0..2).map(|_| layer.known(&mut sent)).max().unwrap_or(0)
+    };
+    let both = alone.iter().fold(Cost::default(), |sum, layer| sum + layer.cost());
+    let up = both.prepare_up - alone.map(keys).iter().sum::<u64>();
+    assert_eq!(mib(&Cost { prepare_up: up, ..both }), ["1.09", "0.19", "0.43", "0.43"]);
     for layer in [first, second] {
         let cost = layer.cost();
         assert_eq!((cost.client_rounds, cost.server_rounds, cost.bits_from_server), (1, 1, 0));
     }
     // By themselves, and joined only with the same rows before.
     let product = &params.product;
-    assert!(product.behind(&squares).is_some() && squares.behind(product).is_none());
+    assert!(opened_once(&squares, product).is_some() && opened_once(product, &squares).is_none());
     for other in [
         SquaredRowsParams { rows: 196, ..squares },
         // Products in the wider ring; shares made of other bits; rows that are taken value by value.
@@ -1035,9 +1044,9 @@ fn rows_taken_twice_take_what_the_page_says() {
         SquaredRowsParams { out_bits: 29, ..squares },
         SquaredRowsParams { rows: 2, columns: 4, ..squares },
     ] {
-        assert!(product.behind(&other).is_none(), "{other:?}");
+        assert!(opened_once(&other, product).is_none(), "{other:?}");
     }
-    assert!(product.behind(product).is_none());
+    assert!(opened_once(product, product).is_none());
 }
 
 #[test]

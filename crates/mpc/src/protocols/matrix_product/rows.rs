@@ -23,13 +23,12 @@
 //! Exact figures: [`Nonlinear::cost`].
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use jaguar_ot::{CotSource, Role};
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use super::{MatrixProduct, MatrixProductParams, Run, SentKeys, prepared, twice};
+use super::{MatrixProduct, MatrixProductParams, Run, SentKeys, prepared};
 use crate::block::{self, Block, Flights};
 use crate::cost::Cost;
 use crate::error::MpcError;
@@ -95,11 +94,6 @@ impl Nonlinear for RowProductParams {
 
     fn error(&self) -> f64 {
         self.matrices().error()
-    }
-
-    /// The same rows by themselves, before it, open them for both.
-    fn behind(&self, before: &dyn Nonlinear) -> Option<[Arc<dyn Nonlinear>; 2]> {
-        twice::joined(*self, before)
     }
 
     /// All of it is one block.

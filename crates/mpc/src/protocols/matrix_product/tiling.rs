@@ -55,6 +55,8 @@ pub(super) const RINGS: [(usize, usize, u32); 4] =
 /// The first ring that has room is taken, and where shares are made of no more than so many bits: of more bits packs have
 /// few responses, for noise of key switches. (The second may take somewhat fewer bytes below, too; the first is faster.)
 const MADE: [u32; 4] = [39, 39, 43, u64::BITS];
+/// Primes of up to so many bits are about as fast.
+const FAST: u32 = 51;
 /// A key switch takes as long as so many bytes take on a link of some 20 MB/s, modulo each prime, for each transform of 8192 words: back,
 /// and of each digit; and for two more, which is what all else takes.
 const SWITCH: u64 = 256;
@@ -314,11 +316,19 @@ impl Layout {
 
     /// The same, anew.
     fn search(sought: &Sought) -> Option<Self> {
-        RINGS.into_iter().zip(MADE).filter(|&(_, most)| sought.made_bits <= most).find_map(|(ring, _)| {
+        let rings = RINGS.into_iter().zip(MADE).filter(|&(_, most)| sought.made_bits <= most);
+        let mut found = rings.filter_map(|((n, primes, bits), _)| {
             let kinds = DIGITS.into_iter().flat_map(|digits| SECRETS.map(|secrets| (digits, secrets)));
-            let layouts = kinds.filter_map(|kind| Self::of(sought, ring, kind));
+            let layouts = kinds.filter_map(|kind| Self::of(sought, (n, primes, bits), kind));
             layouts.min_by_key(Self::price)
-        })
+        });
+        if sought.squared.is_none() {
+            return found.next();
+        }
+        // Of two products that share a ring the wider one of the fast rings may take half the packs.
+        let first = found.next()?;
+        let fast = found.take_while(|layout| layout.prime_bits <= FAST).chain([first]);
+        fast.min_by_key(Self::price)
     }
 
     /// The same in one ring, with so many digits for a prime and so many secrets.
@@ -733,18 +743,20 @@ mod tests {
     /// eighth of a unit with the fewest bits that both take.
     #[test]
     fn rows_lie_so_that_both_products_take_them() {
-        for (rows, columns, ring, squared, made) in [
-            (197, 192, 45, 49, 39),
-            (197, 192, 48, 48, 40),
-            (40, 768, 50, 58, 40),
-            (300, 64, 38, 38, 38),
-            (3, 5000, 40, 44, 36),
+        for (rows, columns, ring, squared, made, own_ring) in [
+            // (It would have room in the ring of 50 bits, with twice the packs.)
+            (197, 192, 45, 49, 39, (4096, 51)),
+            (197, 192, 48, 48, 40, (4096, 53)),
+            (40, 768, 50, 58, 40, (8192, 42)),
+            (300, 64, 38, 38, 38, (4096, 51)),
+            (3, 5000, 40, 44, 36, (4096, 50)),
         ] {
             let layout = Layout::of_rows(rows, columns, ring, squared, made).unwrap();
             let ([numbers, own], Some(squares)) = (&layout.terms[..], &layout.squares) else {
                 panic!("{layout:?}")
             };
             assert!(numbers.joins(own) && layout.groups().count() == 2, "{layout:?}");
+            assert_eq!(layout.ring(), own_ring, "{layout:?}");
             assert!(layout.parameters.is_secure() && layout.deviation() <= 0.125, "{}", layout.deviation());
             assert_eq!((own.dropped, own.bits, own.product_bits()), (squares.dropped, squared, ring));
             assert_eq!((numbers.product_bits(), squares.product_bits()), (ring, squared));

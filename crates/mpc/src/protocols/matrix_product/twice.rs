@@ -14,7 +14,7 @@
 //! places. It is the products' preparation, and theirs alone: the squares' layer prepares nothing, and takes what was made.
 //!
 //! *Beside both by themselves* this spares the squares' ciphertexts and the opening of rows. The ciphertexts of rows have
-//! some bits more. Layers are joined where they come to fewer bytes ([`Nonlinear::behind`]); the shares of both must be made
+//! some bits more. Layers are joined where they come to fewer bytes ([`opened_once`]); the shares of both must be made
 //! of as many bits.
 //!
 //! **Error**, of each as by itself.
@@ -41,7 +41,7 @@ use super::squares::{SquaredRowsParams, doubled, summed};
 use super::tiling::Layout;
 use super::tools::Words;
 use super::triple::{Triple, making_bytes};
-use super::{Material, SLACK, SentKeys, completed};
+use super::{Material, MatrixProductParams, SLACK, SentKeys, completed};
 use crate::block::{self, Block, Flights};
 use crate::cost::{self, Cost};
 use crate::error::MpcError;
@@ -70,6 +70,7 @@ impl RowsTwiceParams {
         let bits = made(squares.out_bits, squares.shift);
         let fits = (squares.rows, squares.columns) == (rows, columns)
             && product.ring_bits() <= ring
+            && ring <= MatrixProductParams::WIDEST
             && bits == made(product.out_bits, product.shift);
         if !fits {
             let expected = "the same rows, in a ring no wider, with shares made of as many bits";
@@ -171,6 +172,7 @@ impl Nonlinear for SquaredFirst {
 
     /// (α is kept for the products, which count it.)
     fn cost(&self) -> Cost {
+        let Ok(Some(_)) = self.0.layout() else { return Cost::default() };
         let squares = &self.0.squares;
         opened(self.0.count(), squares.rounding().ring_bits(), squares.rows, Cost::default())
     }
@@ -234,9 +236,12 @@ impl Nonlinear for MultipliedBehind {
     }
 }
 
-/// Of `product` what joins it with `before`, if that is rows by themselves and it pays.
-pub(super) fn joined(product: RowProductParams, before: &dyn Nonlinear) -> Option<[Arc<dyn Nonlinear>; 2]> {
-    let squares = *(before as &dyn Any).downcast_ref::<SquaredRowsParams>()?;
+/// Where `first` is rows by themselves, and `second` the same rows by numbers, which are made of what it makes: both as layers
+/// that open the rows once, if they can and it pays. The second one's blocks are made of the first one's
+/// ([`Nonlinear::prepare_behind`]).
+pub fn opened_once(first: &dyn Nonlinear, second: &dyn Nonlinear) -> Option<[Arc<dyn Nonlinear>; 2]> {
+    let squares = *(first as &dyn Any).downcast_ref::<SquaredRowsParams>()?;
+    let product = *(second as &dyn Any).downcast_ref::<RowProductParams>()?;
     let both = RowsTwiceParams { squares, product };
     both.pays().then(|| both.layers())
 }
