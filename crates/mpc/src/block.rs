@@ -26,6 +26,7 @@
 //! direction), and what may be under way is far less: behind step 0, which sends a few bytes an element, a party
 //! can be no more than a window ahead of the other.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -93,12 +94,24 @@ pub struct Block {
     flights: Box<dyn Flights>,
     /// Its operand, until the first step begins with it.
     operand: Option<Zeroizing<Vec<u64>>>,
+    /// What it has in common with a block of a layer behind it, until that takes it.
+    left: Option<Box<dyn Any + Send>>,
     done: usize,
 }
 
 impl Block {
     pub(crate) fn new(inputs: Range<usize>, outputs: Range<usize>, flights: impl Flights + 'static) -> Self {
-        Self { inputs, outputs, flights: Box::new(flights), operand: None, done: 0 }
+        Self { inputs, outputs, flights: Box::new(flights), operand: None, left: None, done: 0 }
+    }
+
+    /// The same block, with something for a layer behind it.
+    pub(crate) fn leaving(self, left: impl Any + Send) -> Self {
+        Self { left: Some(Box::new(left)), ..self }
+    }
+
+    /// What it leaves, once.
+    pub(crate) fn take_left<T: 'static>(&mut self) -> Option<T> {
+        self.left.take()?.downcast().ok().map(|left| *left)
     }
 
     /// The blocks of a layer of `count` elements that have nothing to do with each other: `make` prepares one of so many.

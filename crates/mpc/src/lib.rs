@@ -20,6 +20,7 @@
 //! | [`MatrixProduct`] | A·B / 2^s of two shared matrices | `matrix_product` |
 //! | [`RowProduct`] | x_ij·s_i / 2^s, rows by a number of each | `matrix_product/rows.rs` |
 //! | [`SquaredRows`] | Σ_j x_ij² / 2^s, rows by themselves | `matrix_product/squares.rs` |
+//! | [`RowsTwice`] | both of the same rows, opened once | `matrix_product/twice.rs` |
 //! | [`Curve`] | f(x), a public curve in pieces | `curve.rs` |
 //! | [`LessThan`], [`NonNegative`] | comparisons, to shared bits | `compare.rs` |
 //! | [`Mux`], [`BitToArithmetic`] | shared bits into arithmetic | `mux.rs`, `bit.rs` |
@@ -73,6 +74,7 @@ pub use protocols::curve::{Curve, CurveParams};
 pub use protocols::extend::{Extend, ExtendParams, Range};
 pub use protocols::matrix_product::rows::{RowProduct, RowProductParams};
 pub use protocols::matrix_product::squares::{SquaredRows, SquaredRowsParams};
+pub use protocols::matrix_product::twice::{OpenedRows, RowsTwice, RowsTwiceParams, opened_once};
 pub use protocols::matrix_product::{MatrixProduct, MatrixProductParams, SentKeys};
 pub use protocols::max_pool::{MaxPool, PoolParams, PoolShape, Pooling};
 pub use protocols::mux::Mux;

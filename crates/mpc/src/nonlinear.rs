@@ -113,6 +113,20 @@ pub trait Nonlinear: Any + Debug + Send + Sync {
         None
     }
 
+    /// As [`Nonlinear::prepare`], of a layer that has material in common with one before it
+    /// ([`opened_once`](crate::opened_once)): `before` are that one's blocks, which were prepared and not completed.
+    ///
+    /// # Errors
+    /// As there, and when these are other blocks.
+    fn prepare_behind(
+        &self,
+        _before: &mut [Block],
+        party: &mut Party<dyn CotSource + '_>,
+        chan: &mut Channel,
+    ) -> Result<Vec<Block>, MpcError> {
+        self.prepare(party, chan)
+    }
+
     /// Uses up the COTs and makes this party's material, block by block. Both parties call it at the same point of
     /// their session. What the client has to say besides its draws it should say when both call
     /// [`Block::complete`], for it could promise none of them otherwise ([`Nonlinear::promise`]). The blocks cover the layer's inputs and outputs in order, and all take equally many steps; see

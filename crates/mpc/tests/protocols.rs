@@ -892,6 +892,77 @@ fn sums_of_squares_are_rounded_once() {
     assert_eq!(SquaredRowsParams { out_bits: 16, shift: 4, rows: 0, columns: 7 }.cost(), Cost::default());
 }
 
+/// Rows by themselves and by numbers, of which the server's are larger by constants.
+fn rows_twice(params: RowsTwiceParams, bits: u32, extreme: bool) {
+    let RowsTwiceParams { squares, product: RowProductParams { product, rows, columns } } = params;
+    let bound = 1i64 << (bits - 1);
+    let signed = |w: u64| {
+        let v = (w >> 9) as i64 % bound;
+        if extreme { [bound - 1, -bound, 0][v.unsigned_abs() as usize % 3] } else { v }
+    };
+    let of = |seed: u64, count: usize| words(seed, count).into_iter().map(signed).collect::<Vec<i64>>();
+    let (values, numbers) = (of(1 + rows as u64, rows * columns), of(2 + columns as u64, rows));
+    let of_numbers: Vec<i64> = numbers.iter().flat_map(|&number| vec![number; columns]).collect();
+    let mut shares = share(&values, squares.out_bits + squares.shift, 5);
+    // (Higher bits are ignored.)
+    shares[1][0] |= 1 << 63;
+    let number_shares = share(&of_numbers, product.ring_bits(), 6);
+    // (Shares of a row's number are the same in all of its pairs, and nothing is read of values.)
+    let number = |role, i: usize| self::of(role, &number_shares)[i / columns * columns];
+    let pairs = |role| (0..rows * columns).flat_map(|i| [i as u64, number(role, i)]).collect::<Vec<_>>();
+    let [first, second] = params.layers();
+    let [(client, seen_c), (server, seen_s)] = both(
+        9,
+        |p, c| RowsTwice::prepare(p, c, params),
+        |rows: RowsTwice, role, chan| {
+            let (squares, opened) = rows.squares(chan, self::of(role, &shares))?;
+            chan.flush()?;
+            Ok((squares, opened.multiply(chan, &pairs(role))?))
+        },
+    );
+    assert_cost([seen_c, seen_s], first.cost() + second.cost());
+    let near = |found: i64, exact: i128, (out, shift): (u32, u32), parts: u64| {
+        let slack = (parts * (2u64 << (shift - shift.min(12)))) as i128 - 1;
+        let least = (exact - slack).div_euclid(1 << shift);
+        let most = -(-exact - slack).div_euclid(1 << shift);
+        let above = (i128::from(found) - least).rem_euclid(1 << out);
+        assert!(above <= most - least, "{params:?}: {found} for {exact}");
+    };
+    assert_eq!((client.0.len(), client.1.len()), (rows, rows * columns));
+    for (i, row) in values.chunks(columns).enumerate() {
+        let exact: i128 = row.iter().map(|&x| i128::from(x) * i128::from(x)).sum();
+        let found = open(client.0[i], server.0[i], squares.out_bits);
+        near(found, exact, (squares.out_bits, squares.shift), 1);
+    }
+    for (i, (&x, &number)) in values.iter().zip(&of_numbers).enumerate() {
+        let [x, number] =
+            [(x, 0), (number, 1)].map(|(v, at)| i128::from(v) + i128::from(product.offsets[at]));
+        let found = open(client.1[i], server.1[i], product.out_bits);
+        near(found, x * number, (product.out_bits, product.shift), 2);
+    }
+}
+
+#[test]
+fn rows_taken_twice_are_opened_once() {
+    for (pays, rows, columns, out_bits, [first, second], bits) in [
+        (true, 197, 192, 27, [22, 18], 20),
+        (true, 197, 192, 28, [20, 20], 20),
+        (true, 300, 64, 26, [14, 12], 15),
+        (true, 40, 768, 28, [30, 22], 22),
+        (false, 3, 9, 20, [9, 9], 12),
+        (true, 5, 4100, 16, [14, 12], 13),
+    ] {
+        let squares = SquaredRowsParams { out_bits, shift: first, rows, columns };
+        for offsets in [[0; 2], [-77, 1000]] {
+            let product = ProductParams { out_bits, shift: second, offsets };
+            let params = RowsTwiceParams { squares, product: RowProductParams { product, rows, columns } };
+            assert_eq!(params.pays(), pays, "{params:?}");
+            rows_twice(params, bits, false);
+            rows_twice(params, bits, true);
+        }
+    }
+}
+
 /// MiB as pages have them: before the input up and down, then online.
 fn mib(cost: &Cost) -> [String; 4] {
     [cost.prepare_up, cost.prepare_down, cost.up, cost.down]
@@ -937,6 +1008,45 @@ fn products_of_rows_take_what_the_page_says() {
     ] {
         assert_eq!(params.pays(), pays, "{params:?}");
     }
+}
+
+/// What the page says of both in a norm of ViT-Tiny: of the second alone what is prepared, and of the first alone what is
+/// opened of rows.
+#[test]
+fn rows_taken_twice_take_what_the_page_says() {
+    let (rows, columns, out_bits) = (197, 192, 28);
+    let squares = SquaredRowsParams { out_bits, shift: 20, rows, columns };
+    let product = ProductParams { out_bits, shift: 20, offsets: [0; 2] };
+    let params = RowsTwiceParams { squares, product: RowProductParams { product, rows, columns } };
+    let [first, second] = params.layers();
+    assert_eq!(without_keys(&*first), ["0.00", "0.00", "0.22", "0.00"]);
+    assert_eq!(without_keys(&*second), ["0.88", "0.19", "0.00", "1.45"]);
+    // Each by itself.
+    let alone: [&dyn Nonlinear; 2] = [&squares, &params.product];
+    let keys = |layer: &dyn Nonlinear| {
+        let mut sent = SentKeys::default();
+        (0..2).map(|_| layer.known(&mut sent)).max().unwrap_or(0)
+    };
+    let both = alone.iter().fold(Cost::default(), |sum, layer| sum + layer.cost());
+    let up = both.prepare_up - alone.map(keys).iter().sum::<u64>();
+    assert_eq!(mib(&Cost { prepare_up: up, ..both }), ["1.09", "0.19", "0.43", "0.43"]);
+    for layer in [first, second] {
+        let cost = layer.cost();
+        assert_eq!((cost.client_rounds, cost.server_rounds, cost.bits_from_server), (1, 1, 0));
+    }
+    // By themselves, and joined only with the same rows before.
+    let product = &params.product;
+    assert!(opened_once(&squares, product).is_some() && opened_once(product, &squares).is_none());
+    for other in [
+        SquaredRowsParams { rows: 196, ..squares },
+        // Products in the wider ring; shares made of other bits; rows that are taken value by value.
+        SquaredRowsParams { shift: 19, ..squares },
+        SquaredRowsParams { out_bits: 29, ..squares },
+        SquaredRowsParams { rows: 2, columns: 4, ..squares },
+    ] {
+        assert!(opened_once(&other, product).is_none(), "{other:?}");
+    }
+    assert!(opened_once(product, product).is_none());
 }
 
 #[test]

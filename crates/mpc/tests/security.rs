@@ -221,6 +221,44 @@ fn squares_preparation(seed: u64, n: usize) -> Transcript {
     prepared(seed, |p, c| prepare_squares(seed, params, p, c).map(drop))
 }
 
+/// Rows by themselves, and then by numbers: of `rows` rows of `columns`.
+fn twice(rows: usize, columns: usize) -> RowsTwiceParams {
+    let squares = SquaredRowsParams { shift: PRODUCT.shift + 3, rows, columns, ..squared_row(0) };
+    RowsTwiceParams { squares, product: RowProductParams { product: PRODUCT, rows, columns } }
+}
+
+fn prepare_twice(
+    seed: u64,
+    params: RowsTwiceParams,
+    p: &mut TestParty,
+    c: &mut Channel,
+) -> Result<RowsTwice, MpcError> {
+    let own = [seed as u8, 9 + p.role() as u8].repeat(16);
+    with_insecure_fixed_randomness(own.try_into().expect("32 bytes"), || RowsTwice::prepare(p, c, params))
+}
+
+/// Both runs, on these values and numbers out of them.
+fn run_twice(rows: RowsTwice, chan: &mut Channel, x: &[u64]) -> Result<Vec<u64>, MpcError> {
+    let (squares, opened) = rows.squares(chan, x)?;
+    chan.flush()?;
+    let pairs: Vec<u64> = x.iter().flat_map(|&value| [value, value]).collect();
+    Ok([squares, opened.multiply(chan, &pairs)?].concat())
+}
+
+fn twice_transcript(seed: u64, shares: &[Vec<u64>; 2]) -> Transcript {
+    let params = twice(shares[0].len() / 8, 8);
+    recorded(
+        seed,
+        |p, c| prepare_twice(seed, params, p, c),
+        |p, role, chan| run_twice(p, chan, of(role, shares)),
+    )
+}
+
+/// What is sent while it is prepared.
+fn twice_preparation(seed: u64, n: usize) -> Transcript {
+    prepared(seed, |p, c| prepare_twice(seed, twice(3, n / 3), p, c).map(drop))
+}
+
 /// What is sent while it is prepared.
 fn row_preparation(seed: u64, n: usize) -> Transcript {
     prepared(seed, |p, c| prepare_rows(seed, n, p, c).map(drop))
@@ -337,6 +375,7 @@ fn messages_look_uniform_and_depend_on_the_material() {
         row_transcript,
         squares_transcript,
         short_squares_transcript,
+        twice_transcript,
         curve_transcript,
         straight_transcript,
         level_transcript,
@@ -366,9 +405,10 @@ fn what_prepares_curves_and_matrices_looks_uniform() {
     let matrices = [1, 2].map(|seed| matrix_preparation(seed, 1200));
     let rows = [1, 2].map(|seed| row_preparation(seed, 1200));
     let squares = [1, 2].map(|seed| squares_preparation(seed, 8000));
+    let twice = [1, 2].map(|seed| twice_preparation(seed, 1200));
     let both = [Transcript::received, Transcript::sent];
     for (runs, of) in
-        [&curves, &matrices, &rows, &squares].into_iter().flat_map(|runs| both.map(|of| (runs, of)))
+        [&curves, &matrices, &rows, &squares, &twice].into_iter().flat_map(|runs| both.map(|of| (runs, of)))
     {
         let [first, second] = runs.each_ref().map(of);
         // (Deviations are about a thousandth.)
@@ -496,6 +536,8 @@ fn the_wire_format_is_as_recorded() {
         ("rows prepared", row_preparation(1, 600)),
         ("squares prepared", squares_preparation(1, 8000)),
         ("short squares", short_squares_transcript(1, &shares)),
+        ("rows twice", twice_transcript(1, &shares)),
+        ("rows twice prepared", twice_preparation(1, 600)),
         ("curve", curve_transcript(1, &shares)),
         ("curve prepared", curve_preparation(1, 700)),
         ("straight curve", straight_transcript(1, &shares)),
@@ -572,7 +614,7 @@ const CUT: TruncateParams = TruncateParams { bits: 37, out_bits: 37, shift: 12, 
 /// A product as networks run it.
 const PRODUCT: ProductParams = ProductParams { out_bits: 24, shift: 20, offsets: [5, -1] };
 
-const RECORDED: [&str; 27] = [
+const RECORDED: [&str; 29] = [
     "relu e01ef2a3d1fdd9a3",
     "relu6 b656816741e7702b",
     "extend 6643fcf405373417",
@@ -591,6 +633,8 @@ const RECORDED: [&str; 27] = [
     "rows prepared 6bc0bf9be38fc1a6",
     "squares prepared 426cdb9d1fb1afd0",
     "short squares 9daf55bea773e224",
+    "rows twice bccf569ec0e89069",
+    "rows twice prepared 4854ecf326f0de70",
     "curve f09110d6627e34f3",
     "curve prepared 23bbebc7b3792947",
     "straight curve d4886eae26658d68",
@@ -715,6 +759,12 @@ fn every_protocol(role: Role, connect: impl Fn() -> Channel) -> Vec<Result<(), M
             let c = &mut connect();
             let few = SquaredRowsParams { rows: 3, columns: 8, ..squared_row(0) };
             alone(role, |p, c| SquaredRows::prepare(p, c, few), c).and_then(|p| p.run(c, &x[..24])).map(drop)
+        },
+        {
+            let c = &mut connect();
+            alone(role, |p, c| RowsTwice::prepare(p, c, twice(3, 8)), c)
+                .and_then(|p| run_twice(p, c, &x[..24]))
+                .map(drop)
         },
         {
             let c = &mut connect();
@@ -960,6 +1010,36 @@ fn misuse_is_an_error() {
         assert!(refused(SquaredRows::prepare(p, c, bad).map(drop)), "{bad:?}");
         assert_eq!(bad.cost(), Cost::default());
     }
+    let good = twice(3, 40);
+    let of = |change: fn(&mut RowsTwiceParams)| {
+        let mut bad = good;
+        change(&mut bad);
+        bad
+    };
+    for bad in [
+        of(|params| params.squares.out_bits = 40),
+        of(|params| params.product.product.shift = 40),
+        // Other rows, products in the wider ring, and shares made of other bits.
+        of(|params| params.product.rows = 4),
+        of(|params| params.product.product.shift = 24),
+        of(|params| params.squares.out_bits = 25),
+        // Too wide for a ring on record.
+        of(|params| params.squares.shift = 39),
+        of(|params| (params.squares.rows, params.product.rows) = (usize::MAX, usize::MAX)),
+    ] {
+        assert!(!bad.pays() && refused(RowsTwice::prepare(p, c, bad).map(drop)), "{bad:?}");
+        assert!(bad.layers().iter().all(|layer| layer.check().is_err() && layer.cost() == Cost::default()));
+    }
+    // The second is nothing without the first, and takes its blocks once.
+    let [first, second] = good.layers();
+    assert!(refused(second.prepare(p, c).map(drop)));
+    let mut blocks = first.prepare(p, c).unwrap();
+    let behind = second.prepare_behind(&mut blocks, p, c).unwrap();
+    assert!(refused(second.prepare_behind(&mut blocks, p, c).map(drop)));
+    assert!(refused(second.prepare_behind(&mut [], p, c).map(drop)));
+    // Neither runs before it is complete.
+    assert!(refused(run_blocks(blocks, c, &[0; 120]).map(drop)));
+    assert!(refused(run_blocks(behind, c, &[0; 240]).map(drop)));
     let curve = curve_params();
     let low = |low| Arc::new(Pieces { low, ..Pieces::clone(&curve.pieces) });
     for bad in [

@@ -36,7 +36,7 @@ use jaguar_mpc::share::{Domain, Modulus};
 use jaguar_mpc::{Cost, Elementwise, ExtendParams, Range, TruncateParams, WIDEST};
 
 use crate::kit::in_order;
-use crate::{Choices, PlanError, Step, check_ring, known_early, opened, summable};
+use crate::{Choices, PlanError, Step, check_ring, known_early, opened, opened_once, summable};
 
 /// Shares of products that nothing truncated have at least this many bits: fewer no backend takes.
 const NARROWEST: u32 = 8;
@@ -307,6 +307,7 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
                 && known_early(network, &steps, node.inputs[0]),
             replaced: instead.is_some(),
             nonlinear: instead.or(nonlinear),
+            behind: None,
             truncation,
             extension,
             guard_bits: network.guard_bits,
@@ -316,6 +317,7 @@ pub(crate) fn plan(network: &Network, choices: &Choices) -> Result<Planning, Pla
         };
         steps.push(step.finish(node)?);
     }
+    opened_once::join(network, &mut steps)?;
     Ok(Planning { steps, layers })
 }
 

@@ -30,6 +30,7 @@ mod exchange;
 mod kit;
 pub mod machine;
 pub mod memory;
+mod opened_once;
 pub mod planner;
 pub mod predict;
 #[cfg(test)]
@@ -128,6 +129,9 @@ pub struct Step {
     pub layer: Option<Planned>,
     /// A nonlinear layer: its protocol, parameters and size.
     pub nonlinear: Option<Arc<dyn Nonlinear>>,
+    /// The step before that opens this layer's values for both, if one does: its blocks are made of that one's
+    /// ([`Nonlinear::prepare_behind`]).
+    pub behind: Option<NodeId>,
     /// Whether that is by the choices' [`Comparison`], in the place of the operator's own.
     pub replaced: bool,
     /// The truncation that follows the operation, where its backend keeps products as they are.
@@ -399,6 +403,7 @@ fn digest(linear: &[u8; 32], choices: &Choices, steps: &[Step]) -> [u8; 32] {
             hasher.update(&domain.excess.to_le_bytes());
         }
         hasher.update(&[u8::from(step.early)]);
+        hasher.update(&step.behind.map_or(0, |first| first as u64 + 1).to_le_bytes());
         hasher.update(&step.truncation.map_or(0, |t| t.shift).to_le_bytes());
         hasher.update(&step.conversion.map_or(0, |c| c.params.output.value()).to_le_bytes());
     }

@@ -121,7 +121,8 @@ fn prepare_all(
     for (id, node) in network.nodes.iter().enumerate() {
         offline.progress.step(Stage::Offline, id, network.nodes.len(), &node.name);
         offline.transfer_hint(planned, id)?;
-        steps.push(offline.prepare_step(planned, id)?);
+        let step = offline.prepare_step(planned, id, &mut steps)?;
+        steps.push(step);
     }
     let result = match reveal {
         Reveal::Logits => PreparedResult::Logits,
@@ -189,14 +190,19 @@ impl Offline<'_> {
         Ok(())
     }
 
-    /// Prepares the operation of `node`, with the conversions before and behind it.
-    fn prepare_step(&mut self, planned: PlannedNetwork<'_>, id: NodeId) -> Result<PreparedStep, EngineError> {
+    /// Prepares the operation of `node`, with the conversions before and behind it; `before` are the steps before it.
+    fn prepare_step(
+        &mut self,
+        planned: PlannedNetwork<'_>,
+        id: NodeId,
+        before: &mut [PreparedStep],
+    ) -> Result<PreparedStep, EngineError> {
         let Self { channel, party, backends, hints, times, .. } = self;
         let party: &mut Party<Cots> = party;
         let (name, step) = (&planned.network.nodes[id].name, &planned.plan.steps[id]);
         channel.enter(Stage::Offline, &label(id, name));
         let began = times.begin(channel);
-        let before = party.used();
+        let used = party.used();
         let mut prepare = || -> Result<PreparedStep, EngineError> {
             let conversion = match &step.conversion {
                 Some(conversion) => Some(conversion.prepare(party, channel)?),
@@ -211,7 +217,14 @@ impl Offline<'_> {
                     wipe_stack::<{ 64 << 10 }>();
                     PreparedOp::Linear(prepared)
                 }
-                (_, Some(nonlinear)) => PreparedOp::Nonlinear(nonlinear.prepare(party, channel)?),
+                (_, Some(nonlinear)) => {
+                    PreparedOp::Nonlinear(match step.behind.map(|at| &mut before[at].op) {
+                        Some(PreparedOp::Nonlinear(first)) => {
+                            nonlinear.prepare_behind(first, party, channel)?
+                        }
+                        _ => nonlinear.prepare(party, channel)?,
+                    })
+                }
                 (None, None) => PreparedOp::Local,
             };
             let truncation = match step.truncation {
@@ -226,7 +239,7 @@ impl Offline<'_> {
         };
         let prepared = prepare().map_err(|e| e.in_layer(name, "offline"))?;
         let after = party.used();
-        times.cots[id] = (after.0 + after.1).total() - (before.0 + before.1).total();
+        times.cots[id] = (after.0 + after.1).total() - (used.0 + used.1).total();
         times.add(Stage::Offline, id, began, channel);
         Ok(prepared)
     }

@@ -1,6 +1,6 @@
 //! Products of matrices: attention, alone and beside everything that a value may come from or go to.
 
-use jaguar_graph::network::MatrixProduct;
+use jaguar_graph::network::{MatrixProduct, Product};
 use jaguar_graph::reference;
 use jaguar_mpc::{Elementwise, Nonlinear, SentKeys};
 use jaguar_wire::tcp::{Listener, Options, Tcp};
@@ -156,6 +156,102 @@ fn rows_by_themselves_are_summed_and_rounded_once() {
             }
         }
     }
+}
+
+/// Norms' products, of 64 rows of 255: sums of squares, then the rows by numbers that follow from these. Before them the same rows by
+/// numbers that do not, and behind them by others that do: one of those opens nothing anew.
+fn norms() -> Bundle {
+    let mut b = Builder::new([3, 17, 15]);
+    let product = |shift, offsets| Op::new(Product { shift, offsets });
+    let (rows, wide) = ([64, 255, 1], [64, 1, 255]);
+    let values = b.conv(0, 64, 1, 1, 0, 1);
+    let by_row = b.add(Op::new(Rearrange::Reshape), &[values], wide);
+    let squared = Op::new(MatrixProduct { transposed: [false, true], shift: 17 });
+    let sums = b.add(squared, &[by_row, by_row], [64, 1, 1]);
+    let whole = |kernel| {
+        let window = Window { kernel, stride: [1; 2], pads: [0; 4] };
+        Op::new(SumPool { window, count_real_places: None })
+    };
+    let all = b.add(whole([17, 15]), &[values], [64, 1, 1]);
+    // The same as one channel, and again as 64: in batches its numbers stand where they stood.
+    let values = b.add(Op::new(Rearrange::Reshape), &[values], [1, 64, 255]);
+    let values = b.add(Op::new(Rearrange::Reshape), &[values], rows);
+    let others = b.conv_shifted(all, 64, 1, 1, 0, 1, 20);
+    let before = b.add(product(12, [0; 2]), &[values, others], rows);
+    let numbers = b.conv(sums, 64, 1, 1, 0, 1);
+    let again = b.add(Op::new(Rearrange::Reshape), &[by_row], rows);
+    let behind = b.add(product(12, [-7, 2048]), &[again, numbers], rows);
+    let more = b.conv(sums, 64, 1, 1, 0, 1);
+    let last = b.add(product(12, [0; 2]), &[values, more], rows);
+    let sum = b.add(Op::new(Add), &[before, behind], rows);
+    let sum = b.add(Op::new(Add), &[sum, last], rows);
+    let sum = b.conv(sum, 4, 1, 1, 0, 1);
+    b.add(whole([255, 1]), &[sum], [4, 1, 1]);
+    b.bundle()
+}
+
+/// Which steps open a value for another: of the sums of squares and the products that wait for them, in order, the first.
+#[test]
+fn rows_are_opened_once_for_what_waits_for_their_squares() {
+    let network = norms().model.network;
+    let plan = Plan::new(&network, Choices::standard(&network, Kit::JAGUAR)).unwrap();
+    let products: Vec<_> =
+        (0..network.nodes.len()).filter(|&id| network.nodes[id].op.is::<Product>()).collect();
+    let sums = network.nodes.iter().position(|node| node.op.is::<MatrixProduct>());
+    let behind = products.iter().map(|&id| plan.steps[id].behind);
+    assert_eq!(behind.collect::<Vec<_>>(), [None, sums, None]);
+    assert_eq!(plan.steps.iter().filter(|step| step.behind.is_some()).count(), 1);
+    // Of numbers 28 bits each are opened, of rows by themselves 33. (Without what follows: extensions.)
+    let own = |id: usize| plan.steps[id].nonlinear.as_ref().unwrap().cost();
+    let opened = products.iter().map(|&id| own(id)).map(|cost| (cost.up, cost.down));
+    let [numbers, rows] = [64, 64 * 255].map(|count| count * 28 / 8);
+    let [all, numbers] = [numbers + rows, numbers].map(|bytes| (bytes, bytes));
+    assert_eq!(opened.collect::<Vec<_>>(), [all, numbers, all]);
+    let sums = own(sums.unwrap());
+    assert_eq!([sums.prepare_up, sums.prepare_down, sums.up], [0, 0, 64 * 255 * 33 / 8]);
+}
+
+/// Under each backend alone and all in turn each layer is within its bound of the reference and takes the bytes that were planned; in
+/// batches, too, within a rounding and a thousandth; and nothing that passes comes again in another query, on one thread and on several.
+#[test]
+fn rows_that_are_opened_once_agree_with_the_reference() {
+    let all: Vec<BackendId> = kit().backends().to_vec();
+    for &one in &all {
+        alternate(norms, &[one], 0, &format!("norms-once-{one}"));
+    }
+    alternate(norms, &all, 0, "norms-once-all");
+    alternate(|| norms().guarded(8).unwrap(), &[Kit::JAGUAR], 0, "norms-once-guarded");
+    let network = norms().model.network;
+    let images: Vec<Vec<i64>> = (0..3).map(|seed| input(seed, 3 * 17 * 15)).collect();
+    for count in [1, 2] {
+        let choices = Choices::standard(&network, Kit::JAGUAR).of_images(count);
+        let checks = verify(norms(), choices, Reveal::Logits, &images, HintPlace::Memory).unwrap();
+        for (id, node) in network.nodes.iter().enumerate() {
+            for layer in checks.iter().map(|check| &check.layers[id]) {
+                let product = node.op.is::<MatrixProduct>() || node.op.is::<Product>();
+                let most = if product { 1.001 } else { f64::INFINITY };
+                assert!(layer.wrong == 0 && layer.max_ulps <= most, "{layer:?} of {count}, {}", node.name);
+            }
+        }
+    }
+    let service = service(norms());
+    let cache = Scratch::new("norms-once");
+    for threads in [1, 3] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        for report in pool.install(|| queries(&service, &cache, &images[0], 2)) {
+            for (row, step) in report.rows.iter().zip(&service.plan().steps) {
+                if step.nonlinear.is_some() {
+                    let cost = &step.cost;
+                    // (Bits that are made ahead of their use: trees of 13 levels, a block each.)
+                    let trees = row.offline.bytes_up.checked_sub(cost.prepare_up).expect("all is counted");
+                    assert_eq!((trees % (13 * 16), row.offline.bytes_down), (0, cost.prepare_down));
+                    assert_eq!((row.online.bytes_up, row.online.bytes_down), (cost.up, cost.down));
+                    assert!(row.online.rounds <= cost.client_rounds);
+                }
+            }
+        }
+    }
+    nothing_repeats(&service, &cache);
 }
 
 /// ViT-Tiny's attention, three heads of 64 over 197 places, over TCP, for a batch of one and of two: every byte of the

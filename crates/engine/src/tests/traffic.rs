@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "ec334efd6b5bfb4144af77b05ceb33bfbb01489d8f8f9d4aa7b293d6bd0c0217",
-            "9dc7b19059319cbb6cd644d56aa7815ab97c89b583f8044ff12fe38e094756d9",
+            "b41a90b61fe4c50074a3e7ff350c32d4fd7ebfbfb3f1870a669194de79c40a65",
+            "5577246bffd14936b492ca58b01ef3d1256ead8d9190466759153797146dcdb9",
         ],
     ),
     (
         "cheetah",
         [
-            "b29bb3cbe6ef7a5aec8f7fc3141ed9bdf204721b9b92fac0889e7f29811487dc",
-            "9156073bf6c6f0416c28dcb8ef74d0a66d3f65fa1190e80f68cb1c2e588be8f8",
+            "274ff156354af0afaf251ca8c925d1e0f1dd7ef7d5f91e2e6b13403460687e6a",
+            "1ab139a1affe7271ed96b28c1e4c212588fa2a452f2f25c2d23f4f11d8077da0",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "ca17ec30b5183429e0143203a5a32149db570827cb2655ab0494f7adeb997585",
-            "e5274847f9b07a6b63749eb65b2b57574d0112bca5a79843fbe2212cb4d6472c",
+            "e6d504411d3a2d282f37f85cf31d21071e4fbd2e9e15f73b36623da6118b5079",
+            "cde94278100227451708a5660975c8fd55e68f7dd6bfc3df68a2819ec9073b07",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "775b14bcbca22aaf1779b926d04725591c0366cd202a9afdb1e203709f65874d",
-            "854bb87fd5091ebc360eb7b9acb3ead1457c6df3f67738c5d45864f1cb7d85a2",
+            "ca0964c034e86d0dd6e17c1b71c36f770a5e7f8c54248e44eb347bb3b73dc41c",
+            "8e0bb4cb84ff25ec9f3aefd1f56688f884e82ed04d1433b721e13350ab0eadeb",
         ],
     ),
     (
         "fregata-hme",
         [
-            "f82d4f01b2870c7b167d4acbb1e3247ded723fdf243be0c45c0d384848981a91",
-            "c0bc1fbbaa9d9752bef0e632a0c9a8b796c66c32d469051af9d551d39c7e3d61",
+            "076d83bcff23eb5e6136573661c01ceb0c90bd8dafa4cb704bafa64fd26ed878",
+            "04a958c7c96a3ec0afec0f81d63203019db10ebae439c67ddbf8f4e4bf6c89ed",
         ],
     ),
     (
         "hyena",
         [
-            "22ac91a47e17d2078336192911b02e2d2df5c488d21e7403b426c1662aae27b5",
-            "fd1097a955880cd9c105bb637df4f26d2a91d4047d8b6da7a4519173bfc369d3",
+            "46a4e454bd496be9070805e1f20538f06d41e541d49e6b74b6ad2946a66e6460",
+            "3084a9b2a323ad8b6cbc225e82bf473735b4979473588564aa0fcf612fcaa940",
         ],
     ),
     (
         "hyena-padded",
         [
-            "357a5fc17721547ca24baa8d84a41000a9910c4b55b3914f91b5a6f5e2178831",
-            "579d51b1a18c8bc6b178cf96f70e784f8228a567f7051ad14f6cc28c1437bb48",
+            "1cdc5e6ff733d1fc359adcee392abda5fbb372c3c9e63b12e0cab53575c1ed33",
+            "831d3aa27a53015fb75bf52c848ffaec0bba9ae12a2eec8ebd8cd22f4181e364",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "340d5e328405501078c4434a53f1eabe7da02a335bde5ff4f5bfc60edbd2dc3b",
-            "8c8528e46a037efae5e32025bad3a373ac4d0aec78bedebc94791a12c16b69ca",
+            "8e4a9d19127c87ff6ba36d31f1bbd600b3135996ba68a3b51b9eba05101c709d",
+            "fbc9bf394942efb4f3314d2c498277686d0c9d8655595149b21623783efe252e",
         ],
     ),
     (
         "cirencode",
         [
-            "e36306cbb0c891c11d10d25c98fb82712fe65c83033bc16d60c86de001c9c401",
-            "97ccd56635e8f5ed1eeb04158dbcfc0dc2f7658f5b596c21208d8c91db6ac541",
+            "c1a265020651badd05d65d713ca165e6693ded15f3b3cb54033ee635fd04d565",
+            "71df7d7e6e2daafdbecefb9aa10771629ed46ead4c421511f1559dc2db90fc15",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "df25212b09a0fb668f616184d3154827d87d28b5c20420eb765b1d338c458ef7",
-            "f549b24bc1a3b99612fe97df725570d095d27227df6fde83d9a69a39baf65105",
+            "bde12c40cdfe4e982ff559e161c3f0bd9ea28efcae4d0f9de61e4594ebf33908",
+            "89e97ee08e108189e0f742f984967578f8f1eac41251cb6bbf80a8e50c2b5b5e",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "e1182ba3811cddf8b9ae89725235f7b2d6c6fbc9a30c0461c5b43b686a27ac82",
-            "9eeef13dbd26320b0ea829e54ca599922e16cc7c94a776291c5c42ceb00fbf85",
+            "9c649a1ad944801f7a87fac11c9763dfaf155d280a049198c17230061db7dcd1",
+            "59249640f3dad3531e13fa593047e9f6ac8c12b810bdeade1cc29e2f15941d4a",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "18e6c1b6a5e746bc66c3c3a27dd3e626e470b9e687a8e87f923bb56656913f4f",
-            "5d7370e592fe94373734a69c225746bcf6c0b2768e2cb17b5eae9e03ebd114fc",
+            "58bcd6e6e97dc61ad83b49357ffe97669c0e12d1bbb73e2a0540e6ffc37841bb",
+            "62dbb6045caeb410d9e73d106e7dd7c31a14179600ec031aba5bfd16cb940c8a",
         ],
     ),
     (
         "guard bits",
         [
-            "4cdba9ff19cea050f1541e663969e9671923cb2ac74f8b647e735c493510c2e7",
-            "34ada56c993f23c290aaef40af924d6823e79c61ede1835c233285467a29a3d7",
+            "5ff110fa5b2ce1159903ea8d3a93296d8ba04db9ceb83453792bcdeb7e6f25c2",
+            "5d706bb0b8bf2a1ab7cfc678374f2e45ae8e9c2edcf2ca14a12f63860de38685",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "612dba5a59da329ed88d23125d8c2712ef850b5d54f9b7349be8aa7add7eacc1",
-            "469c2751b39451651cd996bfc738de514fe494a863efaeb54ee020dd5b2c1850",
+            "2d1e72221e80cd9475a9bfca3f16efa509cfad57fcd16cab1c38e2ed05b84c28",
+            "065b77cb1d44d0e4a0c25099eedb1ecdbd1a69b12818ff588ea5c237f2f6effe",
         ],
     ),
     (
         "other LPN instances",
         [
-            "4534f99bf1429e76bb064cbbf740f33022caa2184983d8fc3fdd488581e8a8b1",
-            "262373b50f977d25b1dcf41b01654b89c51acad8411680c182eb9f994615041f",
+            "4c0ba6762cd89646b110ac0a81955252270e95cffb2697bfd6465399ab6e1ef2",
+            "6b4a738681815a169e620200f3015719f198e04df0afb18f1d91141a87f3b57b",
         ],
     ),
     (
         "stationary noise",
         [
-            "612e2231e3d99226121eec18ae7c6332cfd69aff279516e6f517bb5373880364",
-            "81c0b7080a84ebc1cbbb3c2dce852e8938bec960364ac7e4cb66eddb7ce3c4c5",
+            "c5f8fc53a0922d2b5fd28b17a52dbe801d0c2920e8562fe9a4ecc7d64f1e0070",
+            "da96e4b65c47012bc22612afd85fffe1343e84c470abcd9086f32cb42299c752",
         ],
     ),
 ];

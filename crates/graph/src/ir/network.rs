@@ -120,6 +120,13 @@ impl Network {
         }
     }
 
+    /// The value that a node only gives another shape: each image's numbers stay in their order.
+    pub fn reshaped(&self, id: NodeId) -> Option<NodeId> {
+        let node = &self.nodes[id];
+        let reshapes = node.op.downcast_ref() == Some(&Rearrange::Reshape);
+        node.inputs.first().copied().filter(|_| reshapes)
+    }
+
     /// How many nodes have signs of reduced precision, and so may err where others do not.
     pub fn reduced_signs(&self) -> usize {
         self.nodes.iter().filter(|n| self.left_out(&n.op).is_some()).count()

@@ -23,6 +23,12 @@ impl Opening {
         if reads { pack::packed_len(count, self.bits) } else { 0 }
     }
 
+    /// Sets this party's shares of values, each without this party's mask.
+    pub(crate) fn mask(&mut self, values: impl Iterator<Item = u64>, masks: &[u64]) {
+        let ring = u64::MAX >> (64 - self.bits);
+        self.values = values.zip(masks).map(|(value, mask)| value.wrapping_sub(*mask) & ring).collect();
+    }
+
     fn send(&self, chan: &mut Channel) -> Result<(), MpcError> {
         for values in self.values.chunks(PACKED_AT_ONCE) {
             chan.send_packed(values, self.bits)?;

@@ -59,7 +59,8 @@
 //!   with the rounding's coin, which the client knows, too. What is opened later moves by 2^-10 of a rounding by ε,
 //!   and by one by the coin: `docs/attacks.md`, *Rounding coins*.
 //!
-//! *Rows by numbers* are such matrices too: `rows.rs`; and rows by themselves: `squares.rs`.
+//! *Rows by numbers* are such matrices too: `rows.rs`; and rows by themselves: `squares.rs`; and both of the same rows:
+//! `twice.rs`.
 //!
 //! Exact figures: [`Nonlinear::cost`], and by example in `docs/protocols/nonlinear.md`. One round trip offline, after
 //! all that draws correlations ([`Block::complete`], [`Block::settle`]), which many layers share; one online.
@@ -71,6 +72,7 @@ pub(crate) mod squares;
 mod tiling;
 mod tools;
 mod triple;
+pub(crate) mod twice;
 
 use std::sync::{Arc, Mutex};
 
@@ -423,7 +425,7 @@ impl Flights for Run {
 
     fn finish(&mut self) -> Vec<u64> {
         let of = Matrices { transposed: [false; 2], ..self.params.matrices };
-        let Material::Made(Triple { a, b, c }) = &mut self.material else { return Vec::new() };
+        let Material::Made(Triple { a, b, c, .. }) = &mut self.material else { return Vec::new() };
         let (d, e) = self.opening.values.split_at(self.counts[0]);
         add_products(&of, a, e, c);
         if self.opening.role == Role::Server {

@@ -64,12 +64,12 @@ const WIDEST: u32 = 63;
 
 impl SquaredRowsParams {
     /// As of a product of two values.
-    const fn rounding(&self) -> ProductParams {
+    pub(super) const fn rounding(&self) -> ProductParams {
         ProductParams { out_bits: self.out_bits, shift: self.shift, offsets: [0; 2] }
     }
 
     /// Rows by themselves, as matrices.
-    const fn matrices(&self) -> Matrices {
+    pub(super) const fn matrices(&self) -> Matrices {
         Matrices { batch: self.rows, rows: 1, inner: self.columns, columns: 1, transposed: [false; 2] }
     }
 
@@ -109,10 +109,16 @@ impl SquaredRowsParams {
 
     /// How the rows lie in ciphertexts, where that is cheaper than to take value by value: in bytes before the input, with
     /// correlations and key switches counted as bytes.
-    fn encrypted(&self) -> Option<Layout> {
+    pub(super) fn encrypted(&self) -> Option<Layout> {
         let other = self.one_by_one(self.count().ok()?);
         let layout = self.layout()?;
         layout.pays(&other).then_some(layout)
+    }
+
+    /// Rounding, and the cross term's error if it is made by ciphertexts.
+    pub(super) fn error_of(&self, encrypted: bool) -> f64 {
+        let below = 2.0 * 2f64.powi(-(self.shift.min(SLACK) as i32));
+        1.0 + if encrypted { below } else { 0.0 }
     }
 
     /// Whether the pairs are made by ciphertexts.
@@ -154,10 +160,8 @@ impl Nonlinear for SquaredRowsParams {
         self.encrypted().map_or([0; 2], |layout| making_bytes(&layout, &self.matrices(), threads))
     }
 
-    /// Rounding, and the cross term's error.
     fn error(&self) -> f64 {
-        let below = 2.0 * 2f64.powi(-(self.shift.min(SLACK) as i32));
-        1.0 + if self.is_encrypted() { below } else { 0.0 }
+        self.error_of(self.is_encrypted())
     }
 
     /// All of it is one block.
@@ -247,7 +251,7 @@ impl SquaredRows {
 fn alone(a: Words, params: &SquaredRowsParams) -> Triple {
     let mut c = Zeroizing::new(vec![0; params.rows]);
     add_products(&params.matrices(), &a, &a, &mut c);
-    Triple { a, b: Zeroizing::default(), c }
+    Triple { a, c, ..Triple::default() }
 }
 
 /// The pairs, by a cross term for each value.
@@ -272,8 +276,23 @@ fn value_by_value<S: CotSource + ?Sized>(
 }
 
 /// What the one cross term takes of the server: 2·α_s. (Of the client it takes α_c.)
-pub(super) fn factor(triple: &Triple, ring: u32) -> Words {
-    Zeroizing::new(triple.a.iter().map(|a| a << 1 & (u64::MAX >> (64 - ring))).collect())
+pub(super) fn doubled(alpha: &[u64], ring: u32) -> Words {
+    Zeroizing::new(alpha.iter().map(|a| a << 1 & (u64::MAX >> (64 - ring))).collect())
+}
+
+/// This party's shares of the rounded sums, of D that was opened, its α, and its γ.
+pub(super) fn summed(
+    params: &SquaredRowsParams,
+    opening: &Opening,
+    mut alpha: Words,
+    mut gamma: Words,
+) -> Vec<u64> {
+    let own = if opening.role == Role::Server { u64::MAX } else { 0 };
+    // 2·α, and d is the server's to add.
+    alpha.iter_mut().zip(&opening.values).for_each(|(a, d)| *a = (*a << 1).wrapping_add(d & own));
+    add_products(&params.matrices(), &opening.values, &alpha, &mut gamma);
+    let rounding = params.rounding();
+    gamma.iter().map(|&share| rounding.shifted(opening.role, share)).collect()
 }
 
 /// The run of all of it.
@@ -297,7 +316,7 @@ impl Flights for Run {
             prg.fill_words(&mut a, ring);
             alone(a, &params)
         };
-        let factors = |triple: &Triple| vec![factor(triple, ring)];
+        let factors = |triple: &Triple| vec![doubled(&triple.a, ring)];
         let of_factors = |mut factors: Vec<Words>| alone(factors.pop().unwrap_or_default(), &params);
         self.material.complete(role, &params.matrices(), drawn, factors, of_factors, chan)
     }
@@ -309,8 +328,7 @@ impl Flights for Run {
     fn start(&mut self, values: &[u64]) {
         // (A step without a triple is refused.)
         let Material::Made(Triple { a, .. }) = &self.material else { return };
-        let mask = u64::MAX >> (64 - self.opening.bits);
-        self.opening.values = values.iter().zip(a.iter()).map(|(x, a)| x.wrapping_sub(*a) & mask).collect();
+        self.opening.mask(values.iter().copied(), a);
     }
 
     fn correct(&mut self, _: &mut Channel, _: Option<&[u64]>) -> Result<(), MpcError> {
@@ -328,11 +346,6 @@ impl Flights for Run {
 
     fn finish(&mut self) -> Vec<u64> {
         let Material::Made(Triple { a, c, .. }) = &mut self.material else { return Vec::new() };
-        let own = if self.opening.role == Role::Server { u64::MAX } else { 0 };
-        // 2·α, and d is the server's to add.
-        a.iter_mut().zip(&self.opening.values).for_each(|(a, d)| *a = (*a << 1).wrapping_add(d & own));
-        add_products(&self.params.matrices(), &self.opening.values, a, c);
-        let rounding = self.params.rounding();
-        c.iter().map(|&share| rounding.shifted(self.opening.role, share)).collect()
+        summed(&self.params, &self.opening, std::mem::take(a), std::mem::take(c))
     }
 }

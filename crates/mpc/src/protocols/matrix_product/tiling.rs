@@ -21,6 +21,15 @@
 //!
 //! for what X_u and W_t have in common lies t·k + j − u·k − j' from a multiple of K, which is less than K and zero only
 //! where u = t. So rows that are each multiplied by a number (n = k = 1, `rows.rs`) fill ciphertexts.
+//!
+//! *The same rows by themselves* (`twice.rs`) need no other ciphertexts than those of rows by numbers, where row t has its
+//! numbers at i·K + t: a polynomial with those of W at the negatives of these places has the sum of their products at 0,
+//!
+//! ```text
+//! x̂[i·K + t] = X_t[i]      ŵ_t[−i·K − t] = W_t[i], X^N = −1      (x̂·ŵ_t)[0] = Σ_i X_t[i]·W_t[i]
+//! ```
+//!
+//! for no two places of a ciphertext differ by a multiple of N. Where a row is cut into blocks, their products are added up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -46,6 +55,8 @@ pub(super) const RINGS: [(usize, usize, u32); 4] =
 /// The first ring that has room is taken, and where shares are made of no more than so many bits: of more bits packs have
 /// few responses, for noise of key switches. (The second may take somewhat fewer bytes below, too; the first is faster.)
 const MADE: [u32; 4] = [39, 39, 43, u64::BITS];
+/// Primes of up to so many bits are about as fast.
+const FAST: u32 = 51;
 /// A key switch takes as long as so many bytes take on a link of some 20 MB/s, modulo each prime, for each transform of 8192 words: back,
 /// and of each digit; and for two more, which is what all else takes.
 const SWITCH: u64 = 256;
@@ -76,6 +87,19 @@ pub(super) struct Tiling {
     pub together: usize,
     /// Lowest bits of a ciphertext's offsets that are not sent: as many as noise has room for.
     pub dropped: u32,
+    /// The client's numbers are modulo 2^`bits`.
+    pub bits: u32,
+    /// The products are modulo 2^(`bits` − `above`): the server's numbers are multiplied by 2^`above`.
+    pub above: u32,
+    /// Of rows by themselves that have no ciphertexts of their own: how they lie in those of rows by numbers.
+    pub lent: Option<Lent>,
+}
+
+/// How rows by numbers lie in the client's ciphertexts ([`Tiling`] of these).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lent {
+    pub gap_log2: u32,
+    pub tile_rows: usize,
 }
 
 impl Tiling {
@@ -109,7 +133,12 @@ impl Tiling {
     }
 
     pub fn inner_blocks(&self) -> usize {
-        self.inner.div_ceil(self.gap())
+        self.inner.div_ceil(self.lent.map_or(self.gap(), |lent| lent.tile_rows))
+    }
+
+    /// The products are modulo 2 to this.
+    pub fn product_bits(&self) -> u32 {
+        self.bits - self.above
     }
 
     pub fn column_blocks(&self) -> usize {
@@ -210,8 +239,16 @@ impl Tiling {
     }
 }
 
-/// What [`Layout::of_terms`] is asked for.
-type Sought = (Vec<[usize; 4]>, u32, u32);
+/// What [`Layout::of_terms`] and [`Layout::of_rows`] are asked for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Sought {
+    /// How many side by side, n, k and m.
+    terms: Vec<[usize; 4]>,
+    ring_bits: u32,
+    made_bits: u32,
+    /// Where the second term's rows are taken by themselves too: modulo 2 to this.
+    squared: Option<u32>,
+}
 
 /// What it found before: a search takes a millisecond, and plans and preparations ask ten times for each of a few.
 static FOUND: Mutex<BTreeMap<Sought, Option<Layout>>> = Mutex::new(BTreeMap::new());
@@ -229,12 +266,12 @@ pub(super) struct Layout {
     pub digit_bits: u32,
     /// How many packs share an a half. If more than one, in the ring without its last prime.
     pub secrets: usize,
-    /// L: what is shared is modulo 2^L.
-    pub ring_bits: u32,
     /// r: of shares of the cross terms the upper r of L bits are made, and zeros below.
     pub made_bits: u32,
     /// The client's A times the server's B, and the client's Bᵀ times the server's Aᵀ; of rows by themselves one alone.
     pub terms: Vec<Tiling>,
+    /// Rows by themselves, for which the ciphertexts of the second term serve again.
+    pub squares: Option<Tiling>,
 }
 
 impl Layout {
@@ -247,12 +284,28 @@ impl Layout {
     /// For cross terms of these sizes, one or two that are each other's transposed: how many side by side, n, k and
     /// m. In the first ring on record that has room ([`MADE`]), the one of the least bytes.
     pub fn of_terms(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
-        let sought = (terms.to_vec(), ring_bits, made_bits);
+        Self::found(Sought { terms: terms.to_vec(), ring_bits, made_bits, squared: None })
+    }
+
+    /// For rows by numbers modulo 2^`ring_bits`, and the same rows by themselves modulo 2^`squared`, which is no less.
+    pub fn of_rows(
+        rows: usize,
+        columns: usize,
+        ring_bits: u32,
+        squared: u32,
+        made_bits: u32,
+    ) -> Option<Self> {
+        let terms = vec![[rows, 1, 1, columns], [rows, columns, 1, 1]];
+        Self::found(Sought { terms, ring_bits, made_bits, squared: Some(squared) })
+    }
+
+    /// What was found before, or is now.
+    fn found(sought: Sought) -> Option<Self> {
         let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = found().get(&sought) {
             return known.clone();
         }
-        let layout = Self::search(terms, ring_bits, made_bits);
+        let layout = Self::search(&sought);
         let mut found = found();
         if found.len() == MOST_FOUND {
             found.clear();
@@ -262,33 +315,56 @@ impl Layout {
     }
 
     /// The same, anew.
-    fn search(terms: &[[usize; 4]], ring_bits: u32, made_bits: u32) -> Option<Self> {
-        RINGS.into_iter().zip(MADE).filter(|&(_, most)| made_bits <= most).find_map(|(ring, _)| {
+    fn search(sought: &Sought) -> Option<Self> {
+        let rings = RINGS.into_iter().zip(MADE).filter(|&(_, most)| sought.made_bits <= most);
+        let mut found = rings.filter_map(|((n, primes, bits), _)| {
             let kinds = DIGITS.into_iter().flat_map(|digits| SECRETS.map(|secrets| (digits, secrets)));
-            let layouts = kinds.filter_map(|kind| Self::of_kind(terms, ring_bits, made_bits, ring, kind));
-            layouts.min_by_key(|layout| layout.weight(&layout.terms))
-        })
+            let layouts = kinds.filter_map(|kind| Self::of(sought, (n, primes, bits), kind));
+            layouts.min_by_key(Self::price)
+        });
+        if sought.squared.is_none() {
+            return found.next();
+        }
+        // Of two products that share a ring the wider one of the fast rings may take half the packs.
+        let first = found.next()?;
+        let fast = found.take_while(|layout| layout.prime_bits <= FAST).chain([first]);
+        fast.min_by_key(Self::price)
     }
 
     /// The same in one ring, with so many digits for a prime and so many secrets.
+    #[cfg(test)]
     pub fn of_kind(
         terms: &[[usize; 4]],
         ring_bits: u32,
         made_bits: u32,
+        ring: (usize, usize, u32),
+        kind: (u32, usize),
+    ) -> Option<Self> {
+        Self::of(&Sought { terms: terms.to_vec(), ring_bits, made_bits, squared: None }, ring, kind)
+    }
+
+    fn of(
+        sought: &Sought,
         (n, primes, prime_bits): (usize, usize, u32),
         (digits, secrets): (u32, usize),
     ) -> Option<Self> {
         let parameters = RnsParameters::search(n, prime_bits, primes).ok()?;
         let digit_bits = prime_bits.div_ceil(digits);
+        let made_bits = sought.made_bits;
         let empty =
-            Self { parameters, prime_bits, digit_bits, secrets, ring_bits, made_bits, terms: Vec::new() };
-        let terms = empty.best(terms)?;
-        Some(Self { terms, ..empty })
+            Self { parameters, prime_bits, digit_bits, secrets, made_bits, terms: Vec::new(), squares: None };
+        let (terms, squares) = empty.best(sought)?;
+        Some(Self { terms, squares, ..empty })
     }
 
     /// All sensible tilings of a term: for each K and R the one of the least bytes, with key switches counted as such
     /// and keys left out. Its noise takes no more than one of `parts` of the room.
-    fn sensible(&self, [batch, rows, inner, columns]: [usize; 4], parts: usize) -> Vec<Tiling> {
+    fn sensible(
+        &self,
+        [batch, rows, inner, columns]: [usize; 4],
+        (bits, above): (u32, u32),
+        parts: usize,
+    ) -> Vec<Tiling> {
         let n = self.n();
         let mut all = Vec::new();
         let largest = inner.saturating_mul(batch).min(n).next_power_of_two().min(n).ilog2();
@@ -318,6 +394,9 @@ impl Layout {
                         pack_log2,
                         together,
                         dropped: 0,
+                        bits,
+                        above,
+                        lent: None,
                     };
                     self.with_fewest_bits(tiling, parts)
                 });
@@ -335,11 +414,19 @@ impl Layout {
         self.offset_bits(&tiling).map(|_| tiling)
     }
 
-    /// Of all sensible tilings of terms of these sizes those of the least weight together.
-    fn best(&self, sizes: &[[usize; 4]]) -> Option<Vec<Tiling>> {
+    /// Of all sensible tilings of the terms those of the least weight together; and of rows by themselves.
+    fn best(&self, sought: &Sought) -> Option<(Vec<Tiling>, Option<Tiling>)> {
+        let Sought { terms: sizes, ring_bits, squared, .. } = sought;
         let vectors = sizes.iter().any(|&[_, rows, _, columns]| rows.min(columns) == 1);
         let parts = if vectors { sizes.len() } else { 1 };
-        let each: Vec<Vec<Tiling>> = sizes.iter().map(|&sizes| self.sensible(sizes, parts)).collect();
+        let each: Vec<Vec<Tiling>> = sizes
+            .iter()
+            .enumerate()
+            .map(|(term, &sizes)| {
+                let bits = squared.filter(|_| term == 1).unwrap_or(*ring_bits);
+                self.sensible(sizes, (bits, bits - ring_bits), parts)
+            })
+            .collect();
         let alone = each[0].iter().map(|&first| vec![first]);
         let all: Vec<Vec<Tiling>> = match each.get(1) {
             None => alone.collect(),
@@ -347,7 +434,42 @@ impl Layout {
                 .flat_map(|first| others.iter().map(move |&second| [&first[..], &[second]].concat()))
                 .collect(),
         };
-        all.into_iter().min_by_key(|terms| self.weight(terms))
+        if squared.is_none() {
+            return all
+                .into_iter()
+                .map(|terms| (terms, None))
+                .min_by_key(|(terms, _)| self.weight(terms, None));
+        }
+        let together = all.into_iter().filter(|terms| terms[0].joins(&terms[1]));
+        let squared = together.flat_map(|terms| {
+            (0..=self.n().ilog2()).filter_map(move |pack_log2| {
+                let [rows, squares] = self.squared(&terms[1], pack_log2)?;
+                Some((vec![terms[0], rows], Some(squares)))
+            })
+        });
+        squared.min_by_key(|(terms, squares)| self.weight(terms, squares.as_ref()))
+    }
+
+    /// Rows by themselves, in the ciphertexts of `rows` by numbers: their numbers with as few bits dropped as both take,
+    /// and the tiling of what is made. Each row has one response, with its result at the first coefficient.
+    fn squared(&self, rows: &Tiling, pack_log2: u32) -> Option<[Tiling; 2]> {
+        let lent = Lent { gap_log2: rows.gap_log2, tile_rows: rows.tile_rows };
+        let squares = self.with_fewest_bits(
+            Tiling {
+                rows: 1,
+                inner: rows.rows,
+                tile_rows: 1,
+                gap_log2: self.n().ilog2(),
+                pack_log2,
+                above: 0,
+                lent: Some(lent),
+                ..*rows
+            },
+            1,
+        )?;
+        let dropped = rows.dropped.min(squares.dropped);
+        let rows = Tiling { dropped, ..*rows };
+        self.offset_bits(&rows).map(|_| [rows, Tiling { dropped, ..squares }])
     }
 
     /// Terms whose products are packed together.
@@ -356,15 +478,16 @@ impl Layout {
         terms.chunks(if joined { 2 } else { 1 })
     }
 
-    /// The terms whose products are packed together: both, or each by itself.
-    pub fn groups(&self) -> std::slice::Chunks<'_, Tiling> {
-        Self::groups_of(&self.terms)
+    /// The terms whose products are packed together: both, or each by itself. Last come rows by themselves that have no
+    /// ciphertexts of their own.
+    pub fn groups(&self) -> impl Iterator<Item = &[Tiling]> {
+        Self::groups_of(&self.terms).chain(self.squares.as_ref().map(std::slice::from_ref))
     }
 
     /// Bytes of a term's ciphertexts.
     fn sent(&self, tiling: &Tiling) -> u64 {
         let bits = self.offset_bits(tiling).unwrap_or(u64::BITS);
-        let zeros = pack::packed_len(tiling.zeros(self.n()), self.ring_bits);
+        let zeros = pack::packed_len(tiling.zeros(self.n()), tiling.bits);
         (tiling.ciphertexts() * (SEED + pack::packed_len(self.n(), bits) + zeros)) as u64
     }
 
@@ -378,10 +501,17 @@ impl Layout {
     }
 
     /// Bytes before the input, key switches counted as bytes, and keys as those of several.
-    fn weight(&self, terms: &[Tiling]) -> u64 {
-        let keys = (Self::automorphisms(terms) * self.level_bytes() + self.joint_bytes()) as u64;
-        let answered = Self::groups_of(terms).map(|group| self.answered(&group[0]));
+    fn weight(&self, terms: &[Tiling], squares: Option<&Tiling>) -> u64 {
+        let levels = Self::automorphisms(terms.iter().chain(squares)).count_ones() as usize;
+        let keys = (levels * self.level_bytes() + self.joint_bytes()) as u64;
+        let answered = Self::groups_of(terms).map(|group| &group[0]).chain(squares);
+        let answered = answered.map(|first| self.answered(first));
         terms.iter().map(|term| self.sent(term)).chain(answered).sum::<u64>() + keys / SHARING
+    }
+
+    /// What it is weighed by beside layouts of other products.
+    pub fn price(&self) -> u64 {
+        self.weight(&self.terms, self.squares.as_ref())
     }
 
     /// What passes before the input.
@@ -416,18 +546,18 @@ impl Layout {
 
     /// Bits of each of a ciphertext's offsets.
     pub fn offset_bits(&self, tiling: &Tiling) -> Option<u32> {
-        DrawnMessages::bits(self.parameters.primes(), self.ring_bits, tiling.dropped)
+        DrawnMessages::bits(self.parameters.primes(), tiling.bits, tiling.dropped)
     }
 
-    /// How many automorphisms packs take.
-    fn automorphisms(terms: &[Tiling]) -> usize {
-        terms.iter().fold(0, |all, term| all | term.automorphisms()).count_ones() as usize
+    /// Automorphisms that packs take, each by log2 h as a bit.
+    fn automorphisms<'t>(tilings: impl Iterator<Item = &'t Tiling>) -> u32 {
+        tilings.fold(0, |all, tiling| all | tiling.automorphisms())
     }
 
     /// Automorphisms that packs take: log2 of the distance h of the two results that one tells apart, and N/h + 1.
     pub fn elements(&self) -> impl Iterator<Item = (u32, usize)> {
         let n = self.n();
-        let all = self.terms.iter().fold(0, |all, term| all | term.automorphisms());
+        let all = Self::automorphisms(self.terms.iter().chain(&self.squares));
         (0..n.ilog2()).filter(move |log2| all >> log2 & 1 == 1).map(move |log2| (log2, (n >> log2) + 1))
     }
 
@@ -441,7 +571,7 @@ impl Layout {
         let n = self.n();
         // (Of the largest numbers that the server may draw.)
         let squares =
-            |term: &Tiling| (term.inner * term.tile_columns) as f64 * 4f64.powi(self.ring_bits as i32 - 1);
+            |term: &Tiling| (term.inner * term.tile_columns) as f64 * 4f64.powi(term.bits as i32 - 1);
         let products = group.iter().map(|term| Noise::fresh().rounded(term.dropped).multiply(squares(term)));
         let levels = (4f64.powi(group[0].pack_log2 as i32) - 1.0) / 3.0;
         let primes = self.parameters.primes();
@@ -599,12 +729,43 @@ mod tests {
         {
             let terms = [[batch, rows, inner, columns], [batch, columns, inner, rows]];
             let layout = Layout::of_terms(&terms, 48, 40).unwrap();
-            let joined = layout.groups().len() == 1;
+            let joined = layout.groups().count() == 1;
             assert_eq!(joined, rows == 1 || columns == 1, "{layout:?}");
             let [first, second] = &layout.terms[..] else { panic!("two terms") };
             for pack in (0..first.packs()).filter(|_| joined) {
                 let others = second.results(pack).map(|(coefficient, place)| (coefficient, turned(place)));
                 assert!(first.results(pack).eq(others), "{layout:?}");
+            }
+        }
+    }
+
+    /// Rows by numbers, and by themselves too, of which each row has one result, at a first coefficient; noise is below an
+    /// eighth of a unit with the fewest bits that both take.
+    #[test]
+    fn rows_lie_so_that_both_products_take_them() {
+        for (rows, columns, ring, squared, made, own_ring) in [
+            // (It would have room in the ring of 50 bits, with twice the packs.)
+            (197, 192, 45, 49, 39, (4096, 51)),
+            (197, 192, 48, 48, 40, (4096, 53)),
+            (40, 768, 50, 58, 40, (8192, 42)),
+            (300, 64, 38, 38, 38, (4096, 51)),
+            (3, 5000, 40, 44, 36, (4096, 50)),
+        ] {
+            let layout = Layout::of_rows(rows, columns, ring, squared, made).unwrap();
+            let ([numbers, own], Some(squares)) = (&layout.terms[..], &layout.squares) else {
+                panic!("{layout:?}")
+            };
+            assert!(numbers.joins(own) && layout.groups().count() == 2, "{layout:?}");
+            assert_eq!(layout.ring(), own_ring, "{layout:?}");
+            assert!(layout.parameters.is_secure() && layout.deviation() <= 0.125, "{}", layout.deviation());
+            assert_eq!((own.dropped, own.bits, own.product_bits()), (squares.dropped, squared, ring));
+            assert_eq!((numbers.product_bits(), squares.product_bits()), (ring, squared));
+            let places = (0..squares.packs()).flat_map(|pack| squares.results(pack).map(|(_, place)| place));
+            assert!(places.eq((0..rows).map(|row| [row, 0, 0])));
+            for row in 0..rows {
+                // The same ciphertexts, block by block.
+                let blocks = squares.ciphertext(row, 0)..squares.ciphertext(row, 0) + squares.inner_blocks();
+                assert!(blocks.eq((0..own.row_blocks()).map(|block| own.ciphertext(row, block))));
             }
         }
     }
@@ -620,7 +781,8 @@ mod tests {
         assert!(all().count() > MOST_FOUND);
         for (terms, (ring, made)) in all().take(8).chain(all()) {
             let found = Layout::of_terms(&terms, ring, made);
-            assert_eq!(found, Layout::search(&terms, ring, made), "{terms:?} {ring} {made}");
+            let sought = Sought { terms: terms.clone(), ring_bits: ring, made_bits: made, squared: None };
+            assert_eq!(found, Layout::search(&sought), "{terms:?} {ring} {made}");
             assert!(found.is_some() == (made < 70));
         }
         assert!(FOUND.lock().unwrap().len() <= MOST_FOUND);

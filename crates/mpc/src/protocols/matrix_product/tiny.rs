@@ -12,15 +12,20 @@ use super::rows::{RowProductParams, Rows};
 use super::squares::SquaredRowsParams;
 use super::tiling::{DIGITS, MORE, RINGS, SECRETS, Tiling};
 use super::triple::{all, client_share, hide, products, server_share};
+use super::twice::{Products, RowsTwiceParams, Squares, State};
 use super::*;
 use crate::protocols::opening::tests::by_turns;
 
 /// All come up equally often, of so many that there may be.
 #[track_caller]
 fn assert_uniform(values: impl Iterator<Item = usize>, of: usize, what: &str) {
+    assert!(are_uniform(values, of), "{what}");
+}
+
+fn are_uniform(values: impl Iterator<Item = usize>, of: usize) -> bool {
     let mut counts = vec![0u32; of];
     values.for_each(|value| counts[value] += 1);
-    assert!(counts[0] > 0 && counts.iter().all(|&count| count == counts[0]), "{what}");
+    counts[0] > 0 && counts.iter().all(|&count| count == counts[0])
 }
 
 fn sizes([batch, rows, inner, columns]: [usize; 4]) -> Matrices {
@@ -94,7 +99,7 @@ fn with_triple(params: MatrixProductParams, party: usize, drawn: &[Vec<u64>; 3])
     let [a, b, c] = drawn.clone().map(Zeroizing::new);
     let opening = Opening { role, bits: params.ring_bits(), values: Vec::new() };
     let counts = params.matrices.counts().expect("small");
-    Run { params, counts, material: Material::Made(Triple { a, b, c }), opening }
+    Run { params, counts, material: Material::Made(Triple { a, b, c, ..Triple::default() }), opening }
 }
 
 /// Online, of a row of two by its number modulo four: all triples with all shares of them, and a constant that is added to the number.
@@ -180,7 +185,7 @@ fn online_neither_learns_anything_of_the_others_squares() {
                     let opening =
                         Opening { role: [Role::Client, Role::Server][party], bits: L, values: Vec::new() };
                     let [a, c] = drawn[party].clone().map(Zeroizing::new);
-                    let material = Material::Made(Triple { a, b: Zeroizing::default(), c });
+                    let material = Material::Made(Triple { a, c, ..Triple::default() });
                     let mut run = squares::Run { params, material, opening };
                     run.start(&inputs[party].repeat(all));
                     run
@@ -206,6 +211,109 @@ fn online_neither_learns_anything_of_the_others_squares() {
     }
 }
 
+/// Online, of rows by themselves and then by a number of each, of two values modulo four, and of one modulo eight that is
+/// multiplied modulo four: all randomness of both layers. For all rows and numbers that are tried each party's view of both
+/// comes up exactly once, and results are those of the reference. If another row were opened by the same mask, it would not
+/// be so.
+#[test]
+fn online_neither_learns_anything_of_rows_that_are_taken_twice() {
+    // M, modulo what numbers are.
+    const M: u32 = 2;
+    for (columns, ring) in [(2, 2), (1, 3)] {
+        let all = 1usize << (columns as u32 * (2 * ring + M) + 2 * M + ring);
+        let product = ProductParams { out_bits: 1, shift: M - 1, offsets: [1, 3] };
+        let product = RowProductParams { product, rows: all, columns };
+        let squares = SquaredRowsParams { out_bits: 1, shift: ring - 1, rows: all, columns };
+        let params = RowsTwiceParams { squares, product };
+        // Of each party: α, ν, γ, δ.
+        let mut drawn: [[Vec<u64>; 4]; 2] = Default::default();
+        for mut random in 0..all {
+            let mut row = |bits: u32| (0..columns).map(|_| take(&mut random, bits)).collect::<Vec<u64>>();
+            let (alpha, delta) = ([row(ring), row(ring)], row(M));
+            let number = [0, 1].map(|_| take(&mut random, M));
+            let gamma = take(&mut random, ring);
+            assert_eq!(random, 0);
+            let sum = |j: usize| alpha[0][j] + alpha[1][j];
+            for (party, drawn) in drawn.iter_mut().enumerate() {
+                drawn[0].extend(&alpha[party]);
+                drawn[1].push(number[party]);
+                let squares = (0..columns).map(|j| sum(j).pow(2)).sum::<u64>();
+                drawn[2].push(if party == 0 { gamma } else { squares.wrapping_sub(gamma) });
+                let made = |j: usize| (number[0] + number[1]) * sum(j);
+                let share = |j: usize| if party == 0 { delta[j] } else { made(j).wrapping_sub(delta[j]) };
+                drawn[3].extend((0..columns).map(share));
+            }
+        }
+        // Rows, and their number.
+        for (x, y) in [([0, 0, 0], [0, 0, 0]), ([1, 2, 3], [3, 3, 1]), ([7, 0, 2], [5, 1, 0])] {
+            let inputs = [x, y].map(|x: [u64; 3]| x.map(|x| x % (1 << ring)));
+            let runs = |party: usize| {
+                let role = [Role::Client, Role::Server][party];
+                let [alpha, a, gamma, c] = drawn[party].clone().map(Zeroizing::new);
+                let common = Arc::new(Mutex::new(State::Made { alpha, squares: gamma }));
+                let opening = |bits| Opening { role, bits, values: Vec::new() };
+                let mut first = Squares { params, opening: opening(ring), common: Arc::clone(&common) };
+                first.start(&inputs[party][..columns].repeat(all));
+                let material = Material::Made(Triple { a, c, ..Triple::default() });
+                (first, Products { params, material, opening: opening(M), common })
+            };
+            let ([mut client, mut server], [mut behind, mut behind_server]) = {
+                let [(a, b), (c, d)] = [runs(0), runs(1)];
+                ([a, c], [b, d])
+            };
+            let rows = [client.opening.values.clone(), server.opening.values.clone()];
+            by_turns(&mut client, &mut server);
+            let squares = [client.finish(), server.finish()];
+            for (party, run) in [&mut behind, &mut behind_server].into_iter().enumerate() {
+                // (Of the values nothing is read.)
+                run.start(&[9, inputs[party][2]].repeat(all * columns));
+            }
+            let numbers = [behind.opening.values.clone(), behind_server.opening.values.clone()];
+            by_turns(&mut behind, &mut behind_server);
+            let products = [behind.finish(), behind_server.finish()];
+            for party in [0, 1] {
+                let own = &drawn[party];
+                let row = |of: &[u64], e: usize, bits: u32| {
+                    let row = &of[columns * e..][..columns];
+                    row.iter().fold(0, |view, x| view << bits | (x % (1 << bits)) as usize)
+                };
+                let one = |of: &[u64], e: usize, bits: u32| (of[e] % (1 << bits)) as usize;
+                let seen = |theirs: &[u64], e: usize| {
+                    let row_bits = columns as u32;
+                    let view = row(&own[0], e, ring) << M | one(&own[1], e, M);
+                    let view = view << ring | one(&own[2], e, ring);
+                    let view = view << (row_bits * M) | row(&own[3], e, M);
+                    let view = view << (row_bits * ring) | row(theirs, e, ring);
+                    view << M | one(&numbers[1 - party], e, M)
+                };
+                let (theirs, what) =
+                    (&rows[1 - party], format!("party {party}, inputs {inputs:?}, {columns}"));
+                assert_uniform((0..all).map(|e| seen(theirs, e)), all, &what);
+                // Another row by the same mask: one opening tells the other.
+                let again = |e: usize| {
+                    let other = theirs[columns * e].wrapping_add(1) % (1 << ring);
+                    row(&own[0], e, ring) << (2 * ring) | (theirs[columns * e] << ring | other) as usize
+                };
+                let views = 1 << ((columns as u32 + 2) * ring);
+                assert!(!are_uniform((0..all).map(again), views), "{what}");
+            }
+            let sum = |j: usize| inputs[0][j] + inputs[1][j];
+            let exact = (0..columns).map(|j| sum(j).pow(2)).sum::<u64>() % (1 << ring);
+            let ups = |[c, s]: [Vec<u64>; 2], below: u64, exact: u64, low: u64| {
+                let up = c.iter().zip(&s).filter(|(c, s)| (*c + *s) % 2 != below).count() as u64;
+                assert_eq!(up << low, c.len() as u64 * exact);
+            };
+            let low = ring - 1;
+            ups(squares, (exact >> low) % 2, exact % (1 << low), u64::from(low));
+            for j in 0..columns {
+                let made = (sum(j) + 1) * (sum(2) + 3) % (1 << M);
+                let of = |shares: &[u64]| shares.iter().skip(j).step_by(columns).copied().collect();
+                ups(products.each_ref().map(|of_party| of(of_party)), made / 2, made % 2, 1);
+            }
+        }
+    }
+}
+
 /// γ is Σ α² but for less than two units of what shares are made of, of random halves and of the largest.
 #[test]
 fn squared_rows_are_ones_but_for_their_last_places() {
@@ -222,7 +330,7 @@ fn squared_rows_are_ones_but_for_their_last_places() {
                     let alone = |a: Words| {
                         let mut c = Zeroizing::new(vec![0; rows]);
                         add_products(&of, &a, &a, &mut c);
-                        Triple { a, b: Zeroizing::default(), c }
+                        Triple { a, c, ..Triple::default() }
                     };
                     if role == Role::Client {
                         let of_factors = |mut factors: Vec<Words>| alone(factors.pop().unwrap());
@@ -237,7 +345,7 @@ fn squared_rows_are_ones_but_for_their_last_places() {
                         a.iter_mut().enumerate().for_each(|(i, word)| *word = most[i % 3]);
                     }
                     let mut triple = alone(a);
-                    let factors = [squares::factor(&triple, ring)];
+                    let factors = [squares::doubled(&triple.a, ring)];
                     server(&tools, &of, &mut triple, &factors, &keys, chan, &mut prg).unwrap();
                     triple
                 };
@@ -364,7 +472,7 @@ fn a_triple_is_one_but_for_its_last_places() {
                 let above = 64 - params.ring_bits();
                 let errors = c.iter().zip(&exact).map(|(c, exact)| {
                     let error = (c.wrapping_sub(*exact) << above) as i64 >> above;
-                    let most = 2 * layout.groups().len() as i64 * unit;
+                    let most = 2 * layout.groups().count() as i64 * unit;
                     assert!(error.abs() < most, "{error} of units of {unit}, {of:?}, {layout:?}");
                     u32::from(error.abs() > unit)
                 });
@@ -391,7 +499,7 @@ fn shares_are_off_by_the_deviation_on_record() {
                 let (mut prg, keys) = (Prg::new([5 + role as u8; 32]), Mutex::default());
                 let alone = |factor: Words| {
                     let c = Zeroizing::new(vec![0; of.rows * of.columns]);
-                    Triple { a: factor, b: Zeroizing::default(), c }
+                    Triple { a: factor, c, ..Triple::default() }
                 };
                 if role == Role::Client {
                     let of_factors = |mut factors: Vec<Words>| alone(factors.pop().unwrap());

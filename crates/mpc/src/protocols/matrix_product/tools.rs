@@ -8,7 +8,7 @@ use jaguar_ring::prg::Prg;
 use jaguar_wire::Channel;
 use zeroize::Zeroizing;
 
-use super::tiling::{Layout, MORE, SEED, Tiling};
+use super::tiling::{Layout, Lent, MORE, SEED, Tiling};
 use crate::error::MpcError;
 
 /// Coefficients of the shortest polynomial that is transformed as such.
@@ -25,7 +25,7 @@ pub(super) fn words(count: usize) -> Words {
 pub(super) struct Tools {
     pub layout: Layout,
     pub ring: Ring,
-    /// Of each term, how the client's numbers modulo 2^L travel.
+    /// Of each term, how the client's numbers travel.
     pub drawn: Vec<DrawnMessages>,
     /// What leaves the ring; and the ring that it leaves.
     pub half: PlainModulus,
@@ -39,7 +39,7 @@ impl Tools {
         let ring = Ring::new(cpu, layout.parameters.clone());
         let half_bits = layout.made_bits + MORE;
         let half = PlainModulus::new(&ring, 1 << half_bits).ok()?;
-        let drawn = |term: &Tiling| DrawnMessages::new(&ring, layout.ring_bits, term.dropped).ok();
+        let drawn = |term: &Tiling| DrawnMessages::new(&ring, term.bits, term.dropped).ok();
         let drawn = layout.terms.iter().map(drawn).collect::<Option<_>>()?;
         let left = if layout.secrets > 1 { ring.smaller()? } else { ring.clone() };
         Some(Self { drawn, half, left, half_bits, ring, layout })
@@ -81,7 +81,7 @@ impl Tools {
     ) -> Result<(), MpcError> {
         chan.send(&sent.seed)?;
         chan.send_packed(&sent.offsets, self.drawn[term].offset_bits())?;
-        Ok(chan.send_packed(&sent.zeros, self.layout.ring_bits)?)
+        Ok(chan.send_packed(&sent.zeros, self.layout.terms[term].bits)?)
     }
 
     pub(super) fn receive_ciphertext(
@@ -92,7 +92,7 @@ impl Tools {
         let tiling = &self.layout.terms[term];
         let seed = self.receive_seed(chan)?;
         let offsets = chan.recv_packed(self.n(), self.drawn[term].offset_bits())?;
-        let zeros = chan.recv_packed(tiling.zeros(self.n()), self.layout.ring_bits)?;
+        let zeros = chan.recv_packed(tiling.zeros(self.n()), tiling.bits)?;
         Ok(DrawnCiphertext { seed, offsets, zeros })
     }
 
@@ -115,9 +115,9 @@ impl Tools {
         if self.layout.secrets > 1 { packed.drop_prime(&self.ring) } else { packed }
     }
 
-    /// A share of the upper bits of what is modulo 2^L, as one of all of it.
-    pub(super) fn share(&self, upper: u64) -> u64 {
-        upper << (self.layout.ring_bits - self.layout.made_bits)
+    /// A share of the upper bits of what products are modulo, as one of all of it.
+    pub(super) fn share(&self, tiling: &Tiling, upper: u64) -> u64 {
+        upper << (tiling.product_bits() - self.layout.made_bits)
     }
 
     /// A pack's b half at its results, as the client has it: of a seed that both know.
@@ -157,8 +157,8 @@ impl Tools {
         self.ring.to_values(self.ring.from_signed(&turn))
     }
 
-    /// The server's block of W, over 2^pack_log2 and times X^(K − 1): its numbers modulo 2^L of least absolute value.
-    /// No more than the first M·K coefficients are there.
+    /// The server's block of W, over 2^pack_log2 and times X^(K − 1): its numbers of least absolute value modulo what
+    /// products are. No more than the first M·K coefficients are there.
     pub(super) fn weights_into(
         &self,
         tiling: &Tiling,
@@ -169,13 +169,31 @@ impl Tools {
     ) {
         let (gap, columns) = (tiling.gap(), tiling.columns);
         let mut coefficients = Zeroizing::new(vec![0i64; tiling.support().clamp(SHORTEST, self.n())]);
+        let unused = u64::BITS - tiling.product_bits();
+        let number = |value: u64| ((value << unused) as i64 >> unused) << tiling.above;
+        if let Some(Lent { gap_log2, tile_rows }) = tiling.lent {
+            // Of a row, at the negatives of its places in the client's ciphertext.
+            let begin = block * tile_rows;
+            let row = &w[batch * tiling.inner..][..tiling.inner];
+            let first = (1usize << gap_log2) - 1;
+            for (i, &value) in row[begin..].iter().take(tile_rows).enumerate() {
+                match first.checked_sub((i << gap_log2) + batch % tiling.together) {
+                    Some(place) => coefficients[place] = number(value),
+                    None => {
+                        let back = (i << gap_log2) + batch % tiling.together - first;
+                        coefficients[self.n() - back] = -number(value);
+                    }
+                }
+            }
+            self.ring.short_values_into(&coefficients, scalar, out);
+            return;
+        }
         let first = column * tiling.tile_columns;
         let last = gap - 1 - tiling.lane(batch);
-        let above = u64::BITS - self.layout.ring_bits;
         for j in 0..gap.min(tiling.inner - block * gap) {
             let row = &w[(batch * tiling.inner + block * gap + j) * columns..][..columns];
             for (l, &value) in row[first..].iter().take(tiling.tile_columns).enumerate() {
-                coefficients[l * gap + last - j] = (value << above) as i64 >> above;
+                coefficients[l * gap + last - j] = number(value);
             }
         }
         self.ring.short_values_into(&coefficients, scalar, out);

@@ -18,10 +18,13 @@ use crate::semantics::Matrices;
 
 /// This party's shares of a triple, modulo 2^L; matrices stand as they are not transposed. (Higher bits of C are to be
 /// ignored.)
+#[derive(Default)]
 pub(super) struct Triple {
     pub a: Words,
     pub b: Words,
     pub c: Words,
+    /// Of rows that are taken by themselves too (`twice.rs`): the sums of squares of B.
+    pub squares: Words,
 }
 
 impl Triple {
@@ -37,7 +40,7 @@ impl Triple {
     pub(super) fn of(of: &Matrices, a: Words, b: Words) -> Self {
         let mut c = words(of.batch * of.rows * of.columns);
         add_products(of, &a, &b, &mut c);
-        Self { a, b, c }
+        Self { a, b, c, squares: Words::default() }
     }
 
     /// The client's, of what it encrypted: A and Bᵀ.
@@ -51,9 +54,19 @@ impl Triple {
         vec![self.b.clone(), turned(&self.a, of.rows, of.inner)]
     }
 
-    /// Adds a share of a result of cross term `term` to C.
-    fn add(&mut self, of: &Matrices, term: usize, [batch, row, column]: [usize; 3], share: u64) {
-        let (row, column) = if term == 0 { (row, column) } else { (column, row) };
+    /// Adds a share of a result of a group to C, or to sums of squares.
+    fn add(
+        &mut self,
+        of: &Matrices,
+        (group, tiling): (usize, &Tiling),
+        [batch, row, column]: [usize; 3],
+        share: u64,
+    ) {
+        if tiling.lent.is_some() {
+            self.squares[batch] = self.squares[batch].wrapping_add(share);
+            return;
+        }
+        let (row, column) = if group == 0 { (row, column) } else { (column, row) };
         let sum = &mut self.c[(batch * of.rows + row) * of.columns + column];
         *sum = sum.wrapping_add(share);
     }
@@ -120,8 +133,9 @@ pub(super) fn making_bytes(layout: &Layout, of: &Matrices, threads: usize) -> [u
     let ahead = (AHEAD * threads.max(1)) as u64;
     // Keys of all products of the query.
     let [secrets, keys] = keys_bytes();
-    // Factors as they are multiplied, both.
-    let factors = (first + second) as u64 * word;
+    // Factors as they are multiplied, both; and rows by themselves.
+    let again = if layout.squares.is_some() { second } else { 0 };
+    let factors = (first + second + again) as u64 * word;
     // A message, a ciphertext, and noise.
     let client = ahead * 4 * poly;
     // (And of one term what was sent: less than two words of each coefficient.)
@@ -196,12 +210,11 @@ impl Sent {
                 let shown = tools.shown(&seed, group, tiling, pack);
                 for ((coefficient, place), shown) in tiling.results(pack).zip(shown) {
                     let share = client_share(shown, phases[coefficient], tools.half_bits);
-                    triple.add(of, group, place, tools.share(share));
+                    triple.add(of, (group, tiling), place, tools.share(tiling, share));
                 }
             }
         }
-        let Triple { a, b, c } = triple;
-        Ok(Triple { a: std::mem::take(a), b: std::mem::take(b), c: std::mem::take(c) })
+        Ok(std::mem::take(triple))
     }
 }
 
@@ -243,11 +256,14 @@ pub(super) fn server(
     let mut shown = [0; SEED];
     prg.fill(&mut shown);
     chan.send(&shown)?;
-    let (mut inputs, mut factors) = (&inputs[..], factors);
+    let (all_inputs, mut inputs, mut factors) = (&inputs, &inputs[..], factors);
     for (group, terms) in tools.layout.groups().enumerate() {
         let fresh = seed(prg);
         let (own, weights);
-        (own, inputs) = inputs.split_at(terms.len());
+        (own, inputs) = match terms[0].lent {
+            Some(_) => (&all_inputs[all_inputs.len() - 1..], inputs),
+            None => inputs.split_at(terms.len()),
+        };
         (weights, factors) = factors.split_at(terms.len());
         let tiling = &terms[0];
         let together = tools.layout.secrets;
@@ -270,7 +286,7 @@ pub(super) fn server(
             chan.send_packed(&a, tools.half_bits)?;
             for (pack, shares) in (number * together..).zip(shares) {
                 for ((_, place), &share) in tiling.results(pack).zip(shares.iter()) {
-                    triple.add(of, group, place, share);
+                    triple.add(of, (group, tiling), place, share);
                 }
             }
             Ok(())
@@ -339,7 +355,7 @@ pub(super) fn hide(
         let mut shares = Zeroizing::new(Vec::with_capacity(shown.len()));
         tiling.results(number).for_each(|(coefficient, _)| {
             let shown = shown[shares.len()];
-            shares.push(tools.share(server_share(phases[coefficient], shown, tools.half_bits)));
+            shares.push(tools.share(tiling, server_share(phases[coefficient], shown, tools.half_bits)));
         });
         shares
     };
