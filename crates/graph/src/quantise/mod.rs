@@ -45,7 +45,7 @@ use crate::network::{
     may_guard,
 };
 use crate::ops::narrowed::narrowed;
-use crate::ops::operator::{Known, Scale, Source, Work};
+use crate::ops::operator::{Excess, Known, Local, Scale, Source, Work};
 use crate::ops::product::{most_product_shift, product_shift};
 use crate::outputs::Apart;
 
@@ -774,9 +774,11 @@ fn repeated_addend(network: &Network, id: NodeId) -> bool {
     while let Some(at) = open.pop() {
         let takes: Vec<NodeId> =
             (0..network.nodes.len()).filter(|&next| network.nodes[next].inputs.contains(&at)).collect();
+        // (Of values of one scale, place by place.)
         let sum = |next: NodeId| {
-            let op = &network.nodes[next].op;
-            op.is::<crate::network::Difference>() || matches!(op.work(), Work::Local(local) if local.adds)
+            let Node { op, inputs, shape, .. } = &network.nodes[next];
+            let together = matches!(op.work(), Work::Local(Local { excess: Excess::PassesTogether, .. }));
+            together && inputs.iter().all(|&input| network.nodes[input].shape == *shape)
         };
         let passes = |next: NodeId| moved(next) || value_by_value(network, next);
         if takes.is_empty()
@@ -792,7 +794,7 @@ fn repeated_addend(network: &Network, id: NodeId) -> bool {
 /// Whether it is a layer that makes each of its values of one.
 fn value_by_value(network: &Network, id: NodeId) -> bool {
     let node = &network.nodes[id];
-    let one_of_one = |spec: &crate::network::Linear| {
+    let one_of_one = |spec: &Linear| {
         let channels = network.nodes[node.inputs[0]].shape[0];
         spec.kernel == [1, 1] && spec.groups == channels && spec.out_channels == channels
     };
