@@ -40,14 +40,14 @@ pub struct Args {
     noise: protocol::Noise,
     #[command(flatten)]
     backends: protocol::Backends,
-    /// loopback, lan, wan, or a measured link's file.
+    /// loopback, lan, wan, or a measured link's file (default: loopback).
     ///
     /// `jaguar measure --link-to SERVER --out FILE` writes such a file.
-    #[arg(long, value_parser = str::parse::<Between>, default_value = "loopback")]
-    link: Between,
-    /// What is to be short.
-    #[arg(long, value_enum, default_value_t)]
-    prefer: protocol::Prefer,
+    #[arg(long, value_parser = str::parse::<Between>)]
+    link: Option<Between>,
+    /// What is to be short (default: query).
+    #[arg(long, value_enum)]
+    prefer: Option<protocol::Prefer>,
     /// Plan queries of so many images, a power of two.
     ///
     /// And tell by layer what that takes beside as many queries of one.
@@ -104,7 +104,12 @@ pub fn run(args: &Args) -> Result<()> {
     let (network, named) = (&bundle.model.network, args.backends.named());
     let cache = store::cache(args.cache.as_deref());
     let machine = store::machine(Cpu::detect(), &kit::kit(), args.measure, cache.as_deref(), &mut tell)?;
-    let site = machine.as_ref().map(|machine| args.link.site(machine, args.prefer.into()));
+    if machine.is_none() && (args.link.is_some() || args.prefer.is_some()) {
+        eprintln!("note: nothing is known of this machine's speed, so --link and --prefer choose nothing");
+    }
+    let (link, aim) =
+        (args.link.clone().unwrap_or(Between::Loopback), args.prefer.unwrap_or_default().into());
+    let site = machine.as_ref().map(|machine| link.site(machine, aim));
     let choices = match &site {
         None => args.memory.apply(Choices::among(network, &named)?),
         Some(site) => {

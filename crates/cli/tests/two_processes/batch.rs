@@ -140,6 +140,24 @@ fn batches_that_cannot_be_are_refused() {
     assert_fails(Process::start(command), &["none of the allowed backends takes batches of images"]);
 }
 
+/// Where nothing was measured a link chooses nothing, and that is said to who asks for one.
+#[test]
+fn a_link_that_chooses_nothing_is_noted() {
+    let it = Deployment::new("plan-link", &[]);
+    let noted = |arguments: &[&str]| {
+        let mut command = jaguar(&["plan", &it.model, "--measure", "off"]);
+        command.args(arguments);
+        let finished = Process::start(command).finish(WATCHDOG);
+        let noted = finished.stderr.contains("--link and --prefer choose nothing");
+        finished.succeeded();
+        noted
+    };
+    assert!(!noted(&[]));
+    for asked in [["--link", "wan"], ["--prefer", "online"]] {
+        assert!(noted(&asked), "{asked:?}");
+    }
+}
+
 /// What a plan says of a batch, layer by layer.
 #[test]
 fn a_plan_tells_what_a_batch_takes() {
