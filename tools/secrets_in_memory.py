@@ -60,12 +60,15 @@ GATES = "crates/graph/tests/fixtures/mobilenet_v3_14.onnx"
 CURVES = "crates/graph/tests/fixtures/named_curves_20.onnx"
 # (Its products of matrices are made by ciphertexts, those of rows by correlations.)
 ATTENTION = "crates/graph/tests/fixtures/attention_13.onnx"
+# (Its norm's rows are opened once, for their squares and for their products.)
+NORM = "crates/graph/tests/fixtures/norm_of_tokens_17.onnx"
 
 SESSIONS = [
     Session("jaguar", TINY, client=REJECTED | TERNARY),
     Session("jaguar, with products of values", GATES, client=REJECTED | TERNARY),
     Session("jaguar, with curves", CURVES, client=REJECTED | TERNARY),
     Session("jaguar, with attention", ATTENTION, client=REJECTED | TERNARY | UNIFORM, server=REJECTED),
+    Session("jaguar, with a norm", NORM, client=REJECTED | TERNARY | UNIFORM, server=REJECTED),
     Session("jaguar, the label only", TINY, ("--reveal", "label"), client=REJECTED | TERNARY),
     Session("cheetah", TINY, ("--backends", "cheetah"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
     Session("fregata-hme", TINY, ("--backends", "fregata-hme"), REJECTED | TERNARY | UNIFORM_RNS, REJECTED),
