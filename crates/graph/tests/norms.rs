@@ -341,6 +341,58 @@ fn the_largest_of_a_softmax_may_be_small() {
     assert!(!report.warnings.iter().any(small), "{:?}", report.warnings);
 }
 
+/// A small value that is repeated in a sum may be small; not where a layer makes it larger before.
+#[test]
+fn what_a_layer_makes_larger_may_not_be_small() {
+    let softmax = Norm {
+        operator: "Softmax",
+        opset: 13,
+        attributes: &[("axis", Is::Int(1))],
+        parameters: 0,
+        of: |x| x.to_vec(),
+    };
+    let small = |factor: f32| {
+        let mut model = softmax.model();
+        let graph = model.graph.as_mut().expect("a graph");
+        let node = |operator: &str, input: &[&str], output: &str, attribute: Vec<AttributeProto>| NodeProto {
+            input: input.iter().map(|&name| name.into()).collect(),
+            output: vec![output.into()],
+            name: Some(output.into()),
+            op_type: Some(operator.into()),
+            attribute,
+            ..Default::default()
+        };
+        let group = AttributeProto { name: Some("group".into()), i: Some(8), ..Default::default() };
+        graph.initializer.push(TensorProto {
+            name: Some("each".into()),
+            dims: vec![CHANNELS as i64, 1, 1, 1],
+            data_type: Some(1),
+            float_data: vec![factor; CHANNELS],
+            ..Default::default()
+        });
+        graph.node.truncate(1);
+        graph.node.push(node("GlobalMaxPool", &["h"], "largest", Vec::new()));
+        graph.node.push(node("Conv", &["largest", "each"], "factor", vec![group]));
+        graph.node.push(node("Add", &["h", "factor"], "sum", Vec::new()));
+        graph.node.push(node("Conv", &["sum", "same"], "last", Vec::new()));
+        graph.output[0].name = Some("last".into());
+        let imported = import_model(&model, "sum", &ImportOptions::new(&Operators::standard()));
+        let graph = imported.expect("imports");
+        let sample = |seed: usize| -> Vec<f32> {
+            let values = uniform(seed).take(CHANNELS * PLACES).enumerate();
+            values.map(|(i, v)| if i % PLACES == 0 { 0.01 * v.abs() as f32 } else { -60.0 }).collect()
+        };
+        let samples: Vec<Vec<f32>> = (0..4).map(sample).collect();
+        let options = Options { activation_bits: 14, ..Options::default() };
+        let (_, report) = calibrate(Cpu::detect(), &graph, &samples, &options).expect("quantises");
+        report
+            .warnings
+            .iter()
+            .any(|warning| matches!(warning, Warning::Small { node, .. } if node == "largest"))
+    };
+    assert_eq!([1.0, 100.0].map(small), [false, true]);
+}
+
 #[test]
 fn what_is_no_norm_is_refused_by_name() {
     let refused = |change: &dyn Fn(&mut GraphProto), norm: &Norm| {

@@ -472,7 +472,7 @@ pub fn quantise(
         if largest == 0.0 {
             warnings.push(Warning::Dead { node: node.name.clone() });
         } else if largest * f64::from(fewer[id] + narrow[id]).exp2() < f64::from(1u32 << (n / 2 - 2))
-            && !repeated_addend(&network, id)
+            && !repeated_addend(&graph, &network, id)
             && !apart.moves(id)
         {
             warnings.push(Warning::Small { node: node.name.clone(), bits: largest.log2() });
@@ -762,8 +762,8 @@ fn anchor_products(
 }
 
 /// Whether a value is repeated and then goes nowhere but into sums and differences, as a mean that is taken away from what it is of, or the largest of
-/// a softmax: there it may be small. (A layer of one weight a value may be on the way.)
-fn repeated_addend(network: &Network, id: NodeId) -> bool {
+/// a softmax: there it may be small. (A layer that makes each value of one, and no larger, may be on the way.)
+fn repeated_addend(graph: &Graph, network: &Network, id: NodeId) -> bool {
     let count = |id: NodeId| network.nodes[id].shape.iter().product::<usize>();
     let moved = |id: NodeId| network.nodes[id].op.value().source == Source::Moved;
     let mut origin = id;
@@ -780,7 +780,7 @@ fn repeated_addend(network: &Network, id: NodeId) -> bool {
             let together = matches!(op.work(), Work::Local(Local { excess: Excess::PassesTogether, .. }));
             together && inputs.iter().all(|&input| network.nodes[input].shape == *shape)
         };
-        let passes = |next: NodeId| moved(next) || value_by_value(network, next);
+        let passes = |next: NodeId| moved(next) || no_larger(graph, next);
         if takes.is_empty()
             || !takes.iter().all(|&next| passes(next) || sum(next) && count(next) > count(origin))
         {
@@ -791,14 +791,13 @@ fn repeated_addend(network: &Network, id: NodeId) -> bool {
     true
 }
 
-/// Whether it is a layer that makes each of its values of one.
-fn value_by_value(network: &Network, id: NodeId) -> bool {
-    let node = &network.nodes[id];
-    let one_of_one = |spec: &Linear| {
-        let channels = network.nodes[node.inputs[0]].shape[0];
-        spec.kernel == [1, 1] && spec.groups == channels && spec.out_channels == channels
-    };
-    node.op.linear().is_some_and(one_of_one)
+/// Whether it is a layer that makes each of its values of one, by a factor of one at most.
+fn no_larger(graph: &Graph, id: NodeId) -> bool {
+    let node = &graph.nodes[id];
+    node.op.linear().is_some_and(|linear| {
+        let by_value = linear.spec.kernel == [1, 1] && linear.spec.groups == node.shape[0];
+        by_value && graph.nodes[node.inputs[0]].shape == node.shape && largest_weight(linear) <= 1.0
+    })
 }
 
 fn largest_weight(linear: &float::Linear) -> f64 {
