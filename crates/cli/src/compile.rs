@@ -13,7 +13,7 @@ use jaguar::compile::{
 };
 use jaguar::import::{self, import_file};
 use jaguar::network::{DEFAULT_HIDDEN_FOR, Filter, ImageSpec, Network, Resize, Shape};
-use jaguar::quantise::{Report, Width, layers};
+use jaguar::quantise::{Coarse, Report, Width, layers};
 use jaguar::reports::compiled;
 use jaguar::reports::terminal::say;
 use jaguar::reports::terminal::table::{bytes, count, plain, trimmed};
@@ -483,16 +483,9 @@ impl Shown<'_> {
                 self.tried.push((*width, found.map(|f| f.worst_relative_error)));
                 say_width(*width, *found);
             }
-            Event::CurvesChosen(bits, found) => say!(
-                "curves of {bits} bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
-                100.0 * found.worst_relative_error
-            ),
-            Event::ExponentialsChosen(bits, found) => say!(
-                "exponentials of {bits} bits: logits off by up to {:.2} % of their spread on inputs left out of calibration",
-                100.0 * found.worst_relative_error
-            ),
-            Event::FactorsChosen(bits, found) => say!(
-                "factors of products of {bits} bits or more: logits off by up to {:.2} % of their spread on inputs left out of calibration",
+            Event::CoarseChosen(coarse, bits, found) => say!(
+                "{coarse} of {bits} bits{}: logits off by up to {:.2} % of their spread on inputs left out of calibration",
+                if *coarse == Coarse::Factors { " or more" } else { "" },
                 100.0 * found.worst_relative_error
             ),
             Event::Quantised(report, network) => {

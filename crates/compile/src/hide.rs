@@ -14,8 +14,7 @@ use jaguar_graph::network::{
     DEFAULT_HIDDEN_FOR, Hiding, LEAST_NOISE_BITS, MAX_NOISE_BITS, Model, NOISE_MARGIN, hidden_for,
 };
 use jaguar_graph::quantise::{
-    self, Chosen, MOST_COARSE, QuantiseError, Report, Samples, Trial, Width, fewest_curve_bits,
-    fewest_exponential_bits, fewest_factor_bits, narrowest,
+    self, Chosen, Coarse, MOST_COARSE, QuantiseError, Report, Samples, Trial, Width, fewest_bits, narrowest,
 };
 
 use crate::{CompileError, Event, Options, Widths};
@@ -58,7 +57,7 @@ pub(crate) fn chosen(
     let mut tried = |trial: Trial<'_>| match trial {
         Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
         Trial::Width(width, found) if searches => tell(Event::Tried(width, found)),
-        Trial::Width(..) | Trial::Curves(..) | Trial::Exponentials(..) | Trial::Factors(..) => (),
+        Trial::Width(..) | Trial::Coarse(..) => (),
     };
     let mut chosen = narrowest(calibrated, but_for_width, &widths, options.bound, &mut tried)?;
     // Answers come first: what hides less is told.
@@ -88,42 +87,29 @@ pub(crate) fn with_coarse_values(
 ) -> Result<(f64, Chosen), CompileError> {
     let mut of = but_for_width.clone();
     let (mut leverage, mut chosen) = (leverage, fine);
-    let heard = &mut |trial: Trial<'_>, tell: &mut dyn FnMut(Event<'_>)| match trial {
-        Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
-        Trial::Curves(bits, found) => tell(Event::TriedCurves(bits, found)),
-        Trial::Exponentials(bits, found) => tell(Event::TriedExponentials(bits, found)),
-        Trial::Factors(bits, found) => tell(Event::TriedFactors(bits, found)),
-        Trial::Width(..) => (),
-    };
-    let found = fewest_curve_bits(calibrated, &of, &chosen, options.bound, &mut |trial| heard(trial, tell))?;
-    if let Some((bits, coarse)) = found
-        && let Some(with_them) = hides_as_long(options, &leverage, &coarse, samples, tell)?
-    {
-        tell(Event::CurvesChosen(bits, &coarse.held_out));
-        (leverage, chosen, of.curve_bits) = (with_them, coarse, Some(bits));
-    }
-    let found =
-        fewest_exponential_bits(calibrated, &of, &chosen, options.bound, &mut |trial| heard(trial, tell))?;
-    if let Some((bits, coarse)) = found
-        && let Some(with_them) = hides_as_long(options, &leverage, &coarse, samples, tell)?
-    {
-        tell(Event::ExponentialsChosen(bits, &coarse.held_out));
-        (leverage, chosen, of.exponential_bits) = (with_them, coarse, Some(bits));
-    }
-    of.spare = spare(options, &leverage, &chosen);
-    for narrow in [true, false] {
-        of.narrow = narrow;
-        if !narrow && !narrows(&of, calibrated, chosen.width) {
-            break;
+    let tries = Coarse::ALL.map(|coarse| (coarse, true)).into_iter().chain([(Coarse::Factors, false)]);
+    for (coarse, narrow) in tries {
+        if coarse == Coarse::Factors {
+            (of.spare, of.narrow) = (spare(options, &leverage, &chosen), narrow);
+            if !narrow && !narrows(&of, calibrated, chosen.width) {
+                break;
+            }
         }
-        let mut heard = |trial: Trial<'_>| heard(trial, tell);
-        let found = fewest_factor_bits(calibrated, &of, &chosen, options.bound, &mut heard)?;
-        if let Some((bits, coarse)) = found
-            && let Some(with_them) = hides_as_long(options, &leverage, &coarse, samples, tell)?
+        let mut heard = |trial: Trial<'_>| match trial {
+            Trial::Samples(done, of) => tell(Event::TryingSamples(done, of)),
+            Trial::Coarse(coarse, bits, found) => tell(Event::TriedCoarse(coarse, bits, found)),
+            Trial::Width(..) => (),
+        };
+        let found = fewest_bits(coarse, calibrated, &of, &chosen, options.bound, &mut heard)?;
+        if let Some((bits, found)) = found
+            && let Some(with_them) = hides_as_long(options, &leverage, &found, samples, tell)?
         {
-            tell(Event::FactorsChosen(bits, &coarse.held_out));
-            (leverage, chosen) = (with_them, coarse);
-            break;
+            tell(Event::CoarseChosen(coarse, bits, &found.held_out));
+            of = of.with_coarse(coarse, bits, chosen.width);
+            (leverage, chosen) = (with_them, found);
+            if coarse == Coarse::Factors {
+                break;
+            }
         }
     }
     Ok((leverage.longest, chosen))
@@ -352,10 +338,10 @@ mod tests {
         let mut tried = Vec::new();
         let mut bits = None;
         let mut tell = |event: Event<'_>| match event {
-            Event::TriedFactors(bits, found) => {
+            Event::TriedCoarse(Coarse::Factors, bits, found) => {
                 tried.push((bits, found.worst_relative_error));
             }
-            Event::FactorsChosen(found, _) => bits = Some(found),
+            Event::CoarseChosen(Coarse::Factors, found, _) => bits = Some(found),
             _ => (),
         };
         let before = fine.1.clone();

@@ -24,7 +24,7 @@ use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, privat
 use jaguar_graph::bundle::{Bundle, BundleError};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Hiding, ImageSpec, Model, Network, Seen, Shape, hidden_for, may_guard};
-use jaguar_graph::quantise::{self, Chosen, Oddity, QuantiseError, Report, Samples, Width};
+use jaguar_graph::quantise::{self, Chosen, Coarse, Oddity, QuantiseError, Report, Samples, Width};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SearchStage, SignsError};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
@@ -232,18 +232,10 @@ pub enum Event<'a> {
     /// One of them was tried: how an imitated private run agreed on inputs left out of calibration, if it has scales at
     /// all.
     Tried(Width, Option<&'a Agreement>),
-    /// Curves of so many bits were tried: how an imitated private run agreed on inputs left out of calibration.
-    TriedCurves(u32, &'a Agreement),
-    /// Curves have so many bits, fewer than other values; and how that agreed.
-    CurvesChosen(u32, &'a Agreement),
-    /// A softmax's exponentials of so many bits were tried: how an imitated private run agreed on inputs left out of calibration.
-    TriedExponentials(u32, &'a Agreement),
-    /// A softmax's exponentials have so many bits, fewer than other curves; and how that agreed.
-    ExponentialsChosen(u32, &'a Agreement),
-    /// Factors of products of so many bits were tried: how an imitated private run agreed on inputs left out of calibration.
-    TriedFactors(u32, &'a Agreement),
-    /// Factors of products have so many bits at least, fewer than other values; and how that agreed.
-    FactorsChosen(u32, &'a Agreement),
+    /// So many bits of these were tried: how an imitated private run agreed on inputs left out of calibration.
+    TriedCoarse(Coarse, u32, &'a Agreement),
+    /// They have so many bits, fewer than other values (factors: so many at least); and how that agreed.
+    CoarseChosen(Coarse, u32, &'a Agreement),
     /// So many of so many samples were compared with the float network.
     Checking(usize, usize),
     /// The network is quantised; in the network, nodes are called as clients will call them.

@@ -162,9 +162,7 @@ fn values_stay_fine_where_classes_chose() {
         let mut bits = [None; 3];
         let options = Options { by_class, widths: Widths::Bits(20), ..Options::default() };
         let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| match event {
-            Event::CurvesChosen(found, _) => bits[0] = Some(found),
-            Event::ExponentialsChosen(found, _) => bits[1] = Some(found),
-            Event::FactorsChosen(found, _) => bits[2] = Some(found),
+            Event::CoarseChosen(coarse, found, _) => bits[coarse as usize] = Some(found),
             _ => (),
         });
         (bits, compiled.expect("it compiles").bundle.model.hidden_for().expect("measured"))
@@ -187,9 +185,7 @@ fn coarse_values_hide_for_what_was_asked() {
         let mut coarse = [false; 3];
         let options = Options { hide: Hide::For(asked), widths: Widths::Bits(20), ..Options::default() };
         let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| match event {
-            Event::CurvesChosen(..) => coarse[0] = true,
-            Event::ExponentialsChosen(..) => coarse[1] = true,
-            Event::FactorsChosen(..) => coarse[2] = true,
+            Event::CoarseChosen(chosen, ..) => coarse[chosen as usize] = true,
             _ => (),
         });
         let compiled = compiled.expect("it compiles");

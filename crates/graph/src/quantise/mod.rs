@@ -30,10 +30,7 @@ use thiserror::Error;
 
 pub use ranges::ChannelRanges;
 pub use samples::Oddity;
-pub use width::{
-    Chosen, MOST_COARSE, Samples, Trial, Width, fewest_curve_bits, fewest_exponential_bits,
-    fewest_factor_bits, narrowest,
-};
+pub use width::{Chosen, Coarse, MOST_COARSE, Samples, Trial, Width, fewest_bits, narrowest};
 
 use self::factors::Factors;
 use self::scales::{governing, scales_by_node, summed};

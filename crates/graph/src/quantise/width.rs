@@ -12,14 +12,16 @@
 //! ([`crate::outputs`]).
 //!
 //! Lines of curves may be coarser than values are, which takes fewer bytes: by how much is chosen next, by the same runs
-//! ([`fewest_curve_bits`]). And values that are factors of products and nothing else may have fewer bits ([`fewest_factor_bits`]).
+//! ([`fewest_bits`]). And values that are factors of products and nothing else may have fewer bits.
+
+use std::fmt;
 
 use jaguar_ring::cpu::Cpu;
 
 use super::samples::{Oddity, by_node, oddities};
 use super::{ChannelRanges, Options, QuantiseError, Report, quantise, widen};
 use crate::agreement::{Agreement, private_agreement_beside};
-use crate::float::Graph;
+use crate::float::{Graph, Op};
 use crate::network::{Hiding, Model};
 
 /// Sample inputs, and the ranges that the float network's values take on them.
@@ -151,9 +153,9 @@ impl Width {
     }
 }
 
-impl std::fmt::Display for Width {
+impl fmt::Display for Width {
     /// As `17 bits`, or `16 + 6 bits`, guard bits last.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.hiding.guard_bits {
             0 => write!(f, "{} bits", self.activation_bits),
             guard_bits => write!(f, "{} + {guard_bits} bits", self.activation_bits),
@@ -183,12 +185,61 @@ pub enum Trial<'a> {
     Samples(usize, usize),
     /// How this width did, if there are scales for it.
     Width(Width, Option<&'a Agreement>),
-    /// How so many bits of curves did.
-    Curves(u32, &'a Agreement),
-    /// How so many bits of a softmax's exponentials did.
-    Exponentials(u32, &'a Agreement),
-    /// How so many bits of factors did.
-    Factors(u32, &'a Agreement),
+    /// How so many bits of these did.
+    Coarse(Coarse, u32, &'a Agreement),
+}
+
+/// What may have fewer bits than other values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coarse {
+    /// Lines of curves ([`Options::curve_bits`]).
+    Curves,
+    /// Those of a softmax's exponentials ([`Options::exponential_bits`]): what a weight is off by, others make up for, so these may be coarser than
+    /// other curves'.
+    Exponentials,
+    /// Values that products take and nothing else: by no more than [`Options::spare`] says, which is as given.
+    Factors,
+}
+
+impl Coarse {
+    /// All of them, in the order in which they are looked for.
+    pub const ALL: [Self; 3] = [Self::Curves, Self::Exponentials, Self::Factors];
+
+    /// Which part of the bound is for them, beyond what answers are off by before.
+    fn part(self) -> f64 {
+        match self {
+            Self::Curves | Self::Factors => 0.5,
+            Self::Exponentials => 0.15,
+        }
+    }
+
+    /// Whether a network may have them.
+    fn is_in(self, graph: &Graph) -> bool {
+        let any = |of: fn(&Op) -> bool| graph.nodes.iter().any(|node| of(&node.op));
+        match self {
+            Self::Curves => any(|op| op.heeds_coarse()),
+            Self::Exponentials => any(|op| op.is_weight()),
+            Self::Factors => true,
+        }
+    }
+
+    /// As many bits as they have if no fewer do.
+    fn usual(self, options: &Options, width: Width) -> u32 {
+        match self {
+            Self::Curves | Self::Factors => width.activation_bits,
+            Self::Exponentials => options.curve_bits.unwrap_or(width.activation_bits),
+        }
+    }
+}
+
+impl fmt::Display for Coarse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Curves => "curves",
+            Self::Exponentials => "exponentials",
+            Self::Factors => "factors of products",
+        })
+    }
 }
 
 /// Quantises with the first of `widths`, narrow ones first, that keeps `bound`; other options are as given. `tried` hears how far the
@@ -239,107 +290,31 @@ pub fn narrowest(
 /// By how many bits curves, and factors of products, may be coarser than other values at most.
 pub const MOST_COARSE: u32 = 8;
 
-/// Which part of the bound is for curves, and which for factors.
-const OF_BOUND: f64 = 0.5;
-
-/// And which for exponentials, beyond what curves take.
-const OF_EXPONENTIALS: f64 = 0.15;
-
-/// The fewest bits of curves ([`Options::curve_bits`]) with which the network of the width that was `chosen` is off by `bound` at most, of which
-/// curves take no more than half: squares of what answers are off by add up. If it is farther off already, curves add nothing. No more
+/// The fewest bits of what may be `coarse` with which the network of the width that was `chosen` is off by `bound` at most, of which they take no more
+/// than a part (of curves and of factors a half; of exponentials 0.15): squares of what answers are off by add up. If it is farther off already, they add nothing. No more
 /// values are out of range, and no fewer inputs have the float network's class; and the network. `None` where no fewer are enough, or none
 /// would change the network. Other options are as given. `tried` hears how far the trials are.
 ///
 /// # Errors
 /// As [`super::calibrate`].
-pub fn fewest_curve_bits(
+pub fn fewest_bits(
+    coarse: Coarse,
     samples: &Samples<'_>,
     options: &Options,
     chosen: &Chosen,
     bound: f64,
     tried: &mut dyn FnMut(Trial<'_>),
 ) -> Result<Option<(u32, Chosen)>, QuantiseError> {
-    if !samples.graph.nodes.iter().any(|node| node.op.heeds_coarse()) {
-        return Ok(None);
-    }
-    let with = |bits: u32| Options { curve_bits: Some(bits), ..chosen.width.of(options) };
-    let sought = Sought { bound, part: OF_BOUND, enough: chosen.width.activation_bits };
-    fewest(samples, &with, chosen, sought, &|bits, found| Trial::Curves(bits, found), tried)
-}
-
-/// The same of a softmax's exponentials ([`Options::exponential_bits`]), which may take a little of the bound only: what a weight is off by, others make up
-/// for, so these may be coarser than other curves.
-///
-/// # Errors
-/// As [`super::calibrate`].
-pub fn fewest_exponential_bits(
-    samples: &Samples<'_>,
-    options: &Options,
-    chosen: &Chosen,
-    bound: f64,
-    tried: &mut dyn FnMut(Trial<'_>),
-) -> Result<Option<(u32, Chosen)>, QuantiseError> {
-    if !samples.graph.nodes.iter().any(|node| node.op.is_weight()) {
-        return Ok(None);
-    }
-    let with = |bits: u32| Options { exponential_bits: Some(bits), ..chosen.width.of(options) };
-    // (As many as other curves have are what there is.)
-    let enough = options.curve_bits.unwrap_or(chosen.width.activation_bits);
-    let sought = Sought { bound, part: OF_EXPONENTIALS, enough };
-    fewest(samples, &with, chosen, sought, &|bits, found| Trial::Exponentials(bits, found), tried)
-}
-
-/// The same of factors of products: by so many bits fewer than activations have they may be coarser, and by no more than [`Options::spare`]
-/// says, which is as given.
-///
-/// # Errors
-/// As [`super::calibrate`].
-pub fn fewest_factor_bits(
-    samples: &Samples<'_>,
-    options: &Options,
-    chosen: &Chosen,
-    bound: f64,
-    tried: &mut dyn FnMut(Trial<'_>),
-) -> Result<Option<(u32, Chosen)>, QuantiseError> {
-    let with = |bits: u32| options.with_factor_bits(chosen.width, bits);
-    let sought = Sought { bound, part: OF_BOUND, enough: chosen.width.activation_bits };
-    fewest(samples, &with, chosen, sought, &|bits, found| Trial::Factors(bits, found), tried)
-}
-
-impl Options {
-    /// At this width, with factors of so many bits at least.
-    pub fn with_factor_bits(&self, width: Width, bits: u32) -> Self {
-        let most = width.activation_bits.saturating_sub(bits);
-        Self { spare: self.spare.iter().map(|&spare| spare.min(most)).collect(), ..width.of(self) }
-    }
-}
-
-/// What is sought.
-struct Sought {
-    bound: f64,
-    /// Which part of the bound is for them.
-    part: f64,
-    /// Fewer bits than so many.
-    enough: u32,
-}
-
-/// The fewest bits of what `with` makes the options of, as [`fewest_curve_bits`] says. A trial of so many is `told` so.
-fn fewest(
-    samples: &Samples<'_>,
-    with: &dyn Fn(u32) -> Options,
-    chosen: &Chosen,
-    Sought { bound, part, mut enough }: Sought,
-    told: &dyn Fn(u32, &Agreement) -> Trial<'_>,
-    tried: &mut dyn FnMut(Trial<'_>),
-) -> Result<Option<(u32, Chosen)>, QuantiseError> {
+    let with = |bits: u32| options.with_coarse(coarse, bits, chosen.width);
     let bits = chosen.width.activation_bits;
-    let mut fewest = bits - MOST_COARSE.min(bits);
+    let (mut fewest, mut enough) = (bits - MOST_COARSE.min(bits), coarse.usual(options, chosen.width));
     // (What cannot be made is another one.)
-    if samples.quantise(&with(fewest)).is_ok_and(|(model, _)| model == chosen.model) {
+    let same = || samples.quantise(&with(fewest)).is_ok_and(|(model, _)| model == chosen.model);
+    if !coarse.is_in(samples.graph) || same() {
         return Ok(None);
     }
     let fine = chosen.held_out.worst_relative_error;
-    let most = fine.hypot(part * bound).min(bound).max(fine);
+    let most = fine.hypot(coarse.part() * bound).min(bound).max(fine);
     let mut best = None;
     // (The fewest first: what is off by as much as that may be is so by chance.)
     let mut first = true;
@@ -352,7 +327,7 @@ fn fewest(
             fewest = middle + 1;
             continue;
         };
-        tried(told(middle, &found));
+        tried(Trial::Coarse(coarse, middle, &found));
         // (Values that need the bit to spare might be compared or extended: none more than before.)
         let holds = found.worst_relative_error <= most
             && found.overflows <= chosen.held_out.overflows
@@ -367,6 +342,22 @@ fn fewest(
     let Some(held_out) = best else { return Ok(None) };
     let (model, report) = samples.quantise(&with(enough))?;
     Ok(Some((enough, Chosen { model, report, held_out, width: chosen.width, kept: chosen.kept })))
+}
+
+impl Options {
+    /// At this width, with what may be `coarse` in so many bits (factors: in so many at least).
+    pub fn with_coarse(&self, coarse: Coarse, bits: u32, width: Width) -> Self {
+        let mut with = width.of(self);
+        match coarse {
+            Coarse::Curves => with.curve_bits = Some(bits),
+            Coarse::Exponentials => with.exponential_bits = Some(bits),
+            Coarse::Factors => {
+                let most = width.activation_bits.saturating_sub(bits);
+                with.spare.iter_mut().for_each(|spare| *spare = most.min(*spare));
+            }
+        }
+        with
+    }
 }
 
 /// Any will do; a fixed one makes the choice reproducible.
