@@ -37,7 +37,7 @@ pub use stream::{ByteStream, Side};
 pub use unthreaded::Unthreaded;
 
 /// The version of everything that two parties must do alike: message order, packing, derivations.
-pub const PROTOCOL_VERSION: u32 = 35;
+pub const PROTOCOL_VERSION: u32 = 36;
 
 /// Moves chunks of bytes between two parties, in order and without loss.
 ///

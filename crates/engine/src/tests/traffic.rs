@@ -29,78 +29,78 @@ const PINNED: [(&str, [&str; 2]); 11] = [
     (
         "jaguar",
         [
-            "b41a90b61fe4c50074a3e7ff350c32d4fd7ebfbfb3f1870a669194de79c40a65",
-            "5577246bffd14936b492ca58b01ef3d1256ead8d9190466759153797146dcdb9",
+            "95715b4f00aa5df52de9e8389782441f2bb343d1c55236acfa9bdaf52ee8d193",
+            "18d098017c5e1c0d7064d4455148538d896b211e9be66000591b86f9b7e763fd",
         ],
     ),
     (
         "cheetah",
         [
-            "274ff156354af0afaf251ca8c925d1e0f1dd7ef7d5f91e2e6b13403460687e6a",
-            "1ab139a1affe7271ed96b28c1e4c212588fa2a452f2f25c2d23f4f11d8077da0",
+            "14c8fa82290e15df56d32a34092718689add996aa20d33fef5e4ba7585e37cfc",
+            "5817121e99245ba16f10342fb19d85e5609d3ae213ef6aea2e2cf9d912785bd3",
         ],
     ),
     (
         "fregata-jaguar",
         [
-            "e6d504411d3a2d282f37f85cf31d21071e4fbd2e9e15f73b36623da6118b5079",
-            "cde94278100227451708a5660975c8fd55e68f7dd6bfc3df68a2819ec9073b07",
+            "411745990cf4d417074e8e386b431a549117f5fb377f352bb7f4c13d4b94d7f7",
+            "7177cfe9ff25982edd2f10db21ed3ecfc4e93da0f8a51f26ebf958457a40762d",
         ],
     ),
     (
         "fregata-cheetah",
         [
-            "ca0964c034e86d0dd6e17c1b71c36f770a5e7f8c54248e44eb347bb3b73dc41c",
-            "8e0bb4cb84ff25ec9f3aefd1f56688f884e82ed04d1433b721e13350ab0eadeb",
+            "1a7d403415faa55743c671efd5ab8de9938c90e721c725babcea9c67c59bebbf",
+            "a19c029f7ecbc316f0d3f41643d59df39becddd29c3278839c1e4e501eaaef7f",
         ],
     ),
     (
         "fregata-hme",
         [
-            "076d83bcff23eb5e6136573661c01ceb0c90bd8dafa4cb704bafa64fd26ed878",
-            "04a958c7c96a3ec0afec0f81d63203019db10ebae439c67ddbf8f4e4bf6c89ed",
+            "17ce69f7a6d7d35369640e72dfb801454250065f0e88e9be99d346aad492a3e6",
+            "4e2b4fcd9a39584575b6ce3bdc3c70df7fccf53cb8021085ec5a9455e7433133",
         ],
     ),
     (
         "hyena",
         [
-            "46a4e454bd496be9070805e1f20538f06d41e541d49e6b74b6ad2946a66e6460",
-            "3084a9b2a323ad8b6cbc225e82bf473735b4979473588564aa0fcf612fcaa940",
+            "d33be615cd8aecd2f7192c01f023e1ceb50526c6415430ae2f5df563678febf9",
+            "601999a8e790d40e1d522c19bb27bc3235964daf0961926aa042513982a42f5d",
         ],
     ),
     (
         "hyena-padded",
         [
-            "1cdc5e6ff733d1fc359adcee392abda5fbb372c3c9e63b12e0cab53575c1ed33",
-            "831d3aa27a53015fb75bf52c848ffaec0bba9ae12a2eec8ebd8cd22f4181e364",
+            "8e9b3d20230f66a3b23c89c4dfc946fd720077edb7a33499847f9f736353bca4",
+            "15431e46c6fccb5d87ce11a0bde74c403dfed9afa7d30afa65d8aa2ba5496c32",
         ],
     ),
     (
         "hyena-conventional",
         [
-            "8e4a9d19127c87ff6ba36d31f1bbd600b3135996ba68a3b51b9eba05101c709d",
-            "fbc9bf394942efb4f3314d2c498277686d0c9d8655595149b21623783efe252e",
+            "4e95796ce0119ab783cd518f8d84f17a4eea3376257b8bd1e035ec658be09b79",
+            "75957c72b4ba063e8e3cb4839265a13fe3e1f974be6e6abc7af72bd34c6c2d03",
         ],
     ),
     (
         "cirencode",
         [
-            "c1a265020651badd05d65d713ca165e6693ded15f3b3cb54033ee635fd04d565",
-            "71df7d7e6e2daafdbecefb9aa10771629ed46ead4c421511f1559dc2db90fc15",
+            "e65b59e8caa06c5979932fe12736bd16f265821fafc472456ceeb272ba969050",
+            "7e9fe4b4dc64241a5061661e21f5a3175bac4c9574011e60db663a9207acf5b3",
         ],
     ),
     (
         "plaintext-insecure",
         [
-            "bde12c40cdfe4e982ff559e161c3f0bd9ea28efcae4d0f9de61e4594ebf33908",
-            "89e97ee08e108189e0f742f984967578f8f1eac41251cb6bbf80a8e50c2b5b5e",
+            "0d8e5fa36f48847bba05c1bd447c5e2bb0bf32ad6ff179cb39030371663800ab",
+            "e9f1d828473dfe99093133dfb5fb818241fc2708bec10ff184aaf1ebcf3eeb4c",
         ],
     ),
     (
         "plaintext-prime-insecure",
         [
-            "9c649a1ad944801f7a87fac11c9763dfaf155d280a049198c17230061db7dcd1",
-            "59249640f3dad3531e13fa593047e9f6ac8c12b810bdeade1cc29e2f15941d4a",
+            "2de89e4bbae761c3664a49909928dec071a6423c794d6c5fec8d8e83b8f09f00",
+            "f2ee808200fc46e1cfa67fbe6942e0ff8de7fdebce2f0cf47543b79c985e931e",
         ],
     ),
 ];
@@ -110,36 +110,36 @@ const OTHERS: [(&str, [&str; 2]); 5] = [
     (
         "logits",
         [
-            "58bcd6e6e97dc61ad83b49357ffe97669c0e12d1bbb73e2a0540e6ffc37841bb",
-            "62dbb6045caeb410d9e73d106e7dd7c31a14179600ec031aba5bfd16cb940c8a",
+            "8b1d8b09851820e722509d01b348d13c3aae8a323b8286d2ad841fdbb22ea72e",
+            "68a5ddf34f572301bf0408ae6331e69f8673bcc82fe2110e185c41a2b719a4ee",
         ],
     ),
     (
         "guard bits",
         [
-            "5ff110fa5b2ce1159903ea8d3a93296d8ba04db9ceb83453792bcdeb7e6f25c2",
-            "5d706bb0b8bf2a1ab7cfc678374f2e45ae8e9c2edcf2ca14a12f63860de38685",
+            "119945b7d60327e5e8768331ab6b70076a53284a54016227c275c76d6f400ccf",
+            "04ede16283903fc125f848f1e3f16aec27f28bd06ea78228be41fe829ad4494a",
         ],
     ),
     (
         "comparisons of a kit",
         [
-            "2d1e72221e80cd9475a9bfca3f16efa509cfad57fcd16cab1c38e2ed05b84c28",
-            "065b77cb1d44d0e4a0c25099eedb1ecdbd1a69b12818ff588ea5c237f2f6effe",
+            "5c7fa8dc1bf46853749b40e5c79e9abb3677160c742eefa0d61dd52a6ad79b28",
+            "9b2c9538932c33581d7636791a7ec11abd1116ea6595a5789b5ee284a2c3d81d",
         ],
     ),
     (
         "other LPN instances",
         [
-            "4c0ba6762cd89646b110ac0a81955252270e95cffb2697bfd6465399ab6e1ef2",
-            "6b4a738681815a169e620200f3015719f198e04df0afb18f1d91141a87f3b57b",
+            "766f49a92307d59225de87c14e84d1f768d071f35843161e9bf67b529921a4b2",
+            "690b1a86ba9c25acb685e7299d23d269b715423a212f811fc2cf9deb0a148836",
         ],
     ),
     (
         "stationary noise",
         [
-            "c5f8fc53a0922d2b5fd28b17a52dbe801d0c2920e8562fe9a4ecc7d64f1e0070",
-            "da96e4b65c47012bc22612afd85fffe1343e84c470abcd9086f32cb42299c752",
+            "a49bdd522852223663d37d73b0d14e6c21f70d43a389381cd91381edc4cdb18a",
+            "f8b31587722258b0e099bf9a111d301090a6569cafe46aa8e1830809ab2f3770",
         ],
     ),
 ];

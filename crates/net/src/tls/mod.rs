@@ -30,7 +30,7 @@ pub(crate) use stream::{Failure, TlsStream};
 /// What both sides say that they will speak (ALPN). The wire version is greeted inside.
 pub(crate) const PROTOCOL: &[u8] = b"jaguar";
 
-/// The same with the version of the protocol, `jaguar/35`. It is said before [`PROTOCOL`], in the clear: so a balancer that sees no
+/// The same with the version of the protocol, `jaguar/36`. It is said before [`PROTOCOL`], in the clear: so a balancer that sees no
 /// more than bytes sends clients of two versions to servers of two versions. A side that says another one agrees on [`PROTOCOL`], and
 /// both are told inside.
 pub(crate) fn versioned() -> Vec<u8> {

@@ -48,15 +48,12 @@ const COT: u64 = 1;
 pub(super) const MORE: u32 = 8;
 
 /// Rings that may be taken: N, how many primes, and bits of each. All are on record with 128
-/// bits. Primes of up to 50 bits are the faster ones, those of 51 nearly as fast, and those of 53 a third as fast; those of the last are
+/// bits. Primes of 51 bits are nearly as fast as smaller ones, those of 53 a third as fast; those of the last are
 /// of 42, for offsets are computed below 2^126. Few rings, for keys are shared by all products of a query in one.
-pub(super) const RINGS: [(usize, usize, u32); 4] =
-    [(4096, 2, 50), (4096, 2, 51), (4096, 2, 53), (8192, 3, 42)];
+pub(super) const RINGS: [(usize, usize, u32); 3] = [(4096, 2, 51), (4096, 2, 53), (8192, 3, 42)];
 /// The first ring that has room is taken, and where shares are made of no more than so many bits: of more bits packs have
-/// few responses, for noise of key switches. (The second may take somewhat fewer bytes below, too; the first is faster.)
-const MADE: [u32; 4] = [39, 39, 43, u64::BITS];
-/// Primes of up to so many bits are about as fast.
-const FAST: u32 = 51;
+/// few responses, for noise of key switches.
+const MADE: [u32; 3] = [39, 43, u64::BITS];
 /// A key switch takes as long as so many bytes take on a link of some 20 MB/s, modulo each prime, for each transform of 8192 words: back,
 /// and of each digit; and for two more, which is what all else takes.
 const SWITCH: u64 = 256;
@@ -316,19 +313,12 @@ impl Layout {
 
     /// The same, anew.
     fn search(sought: &Sought) -> Option<Self> {
-        let rings = RINGS.into_iter().zip(MADE).filter(|&(_, most)| sought.made_bits <= most);
-        let mut found = rings.filter_map(|((n, primes, bits), _)| {
+        let mut rings = RINGS.into_iter().zip(MADE).filter(|&(_, most)| sought.made_bits <= most);
+        rings.find_map(|(ring, _)| {
             let kinds = DIGITS.into_iter().flat_map(|digits| SECRETS.map(|secrets| (digits, secrets)));
-            let layouts = kinds.filter_map(|kind| Self::of(sought, (n, primes, bits), kind));
+            let layouts = kinds.filter_map(|kind| Self::of(sought, ring, kind));
             layouts.min_by_key(Self::price)
-        });
-        if sought.squared.is_none() {
-            return found.next();
-        }
-        // Of two products that share a ring the wider one of the fast rings may take half the packs.
-        let first = found.next()?;
-        let fast = found.take_while(|layout| layout.prime_bits <= FAST).chain([first]);
-        fast.min_by_key(Self::price)
+        })
     }
 
     /// The same in one ring, with so many digits for a prime and so many secrets.
@@ -744,12 +734,11 @@ mod tests {
     #[test]
     fn rows_lie_so_that_both_products_take_them() {
         for (rows, columns, ring, squared, made, own_ring) in [
-            // (It would have room in the ring of 50 bits, with twice the packs.)
             (197, 192, 45, 49, 39, (4096, 51)),
             (197, 192, 48, 48, 40, (4096, 53)),
             (40, 768, 50, 58, 40, (8192, 42)),
             (300, 64, 38, 38, 38, (4096, 51)),
-            (3, 5000, 40, 44, 36, (4096, 50)),
+            (3, 5000, 40, 44, 36, (4096, 51)),
         ] {
             let layout = Layout::of_rows(rows, columns, ring, squared, made).unwrap();
             let ([numbers, own], Some(squares)) = (&layout.terms[..], &layout.squares) else {
@@ -791,9 +780,9 @@ mod tests {
     /// Every set is on record with 128 bits, and its noise is below an eighth of a unit.
     #[test]
     fn all_widths_have_a_ring_on_record() {
-        // Long sums in a wide ring have noise for which primes of 50 bits have no room.
+        // Long sums in a wide ring have noise for which primes of 51 bits have no room.
         let long = Matrices { batch: 3, rows: 197, inner: 197, columns: 64, transposed: [false; 2] };
-        for (ring, bits) in [(50, 50), (54, 51), (57, 53)] {
+        for (ring, bits) in [(54, 51), (57, 53)] {
             let layout = Layout::new(&long, ring, 39).unwrap();
             assert!(layout.parameters.is_secure() && layout.deviation() <= 0.125);
             assert_eq!(layout.ring(), (4096, bits), "{layout:?}");
@@ -804,7 +793,7 @@ mod tests {
                 let (ring, made) = (out + shift, out + shift.min(super::super::SLACK));
                 let layout = Layout::new(&attention, ring, made).unwrap_or_else(|| panic!("{out} + {shift}"));
                 assert!(layout.parameters.is_secure() && layout.deviation() <= 0.125);
-                let expected = [(4096, 50), (4096, 53), (8192, 42)];
+                let expected = [(4096, 51), (4096, 53), (8192, 42)];
                 assert_eq!(
                     layout.ring(),
                     expected[usize::from(made > 39) + usize::from(made > 43)],
