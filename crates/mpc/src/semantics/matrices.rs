@@ -32,12 +32,6 @@ impl Matrices {
         sizes.iter().fold(1, |all: u64, &size| all.saturating_mul(size as u64))
     }
 
-    /// How far apart neighbouring rows and neighbouring columns of a factor stand.
-    pub fn strides(&self, factor: usize) -> [usize; 2] {
-        let [height, width] = [[self.rows, self.inner], [self.inner, self.columns]][factor];
-        if self.transposed[factor] { [1, height] } else { [width, 1] }
-    }
-
     /// Values of a factor as its matrices stand where they are not transposed.
     pub fn upright<T: Copy>(&self, factor: usize, values: &[T]) -> Vec<T> {
         let [height, width] = [[self.rows, self.inner], [self.inner, self.columns]][factor];

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use jaguar_mpc::semantics::Matrices;
 use jaguar_mpc::{MatrixProductParams, Nonlinear, SquaredRowsParams};
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+
+use float::products;
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, bounded, check};
@@ -117,7 +118,7 @@ impl Operator for MatrixProduct {
         Some(self.exact(of)?.into_iter().enumerate().map(one).collect())
     }
 
-    /// The slopes of A are S·Bᵀ, those of B are Aᵀ·S, for slopes S of the product.
+    /// The slopes of A are S·Bᵀ, those of B are Aᵀ·S, for slopes S of the product; those of a factor that comes transposed are too.
     fn pull_back(&self, of: &Operands<'_>, by: &[f32]) -> Option<Vec<Vec<f32>>> {
         let sizes = matrices(of.two()?, self.transposed)?;
         let Matrices { rows, inner, columns, .. } = sizes;
@@ -127,24 +128,17 @@ impl Operator for MatrixProduct {
         }
         let unit = 2f32.powi(-(self.shift as i32));
         let [a, b]: [Vec<f32>; 2] = [a, b].map(|x| x.iter().map(|&v| unit * v as f32).collect());
-        let (mut first, mut second) = (vec![0.0; a.len()], vec![0.0; b.len()]);
-        let [down, right] = sizes.strides(0);
-        let [below, beside] = sizes.strides(1);
-        let parts = first.par_chunks_mut(rows * inner).zip(second.par_chunks_mut(inner * columns));
-        let factors = a.par_chunks(rows * inner).zip(b.par_chunks(inner * columns));
-        parts.zip(factors).zip(by.par_chunks(rows * columns)).for_each(|(((first, second), (a, b)), by)| {
-            for (row, by) in by.chunks(columns).enumerate() {
-                for j in 0..inner {
-                    let own = row * down + j * right;
-                    for (column, by) in by.iter().enumerate() {
-                        let other = j * below + column * beside;
-                        first[own] += by * b[other];
-                        second[other] += by * a[own];
-                    }
-                }
-            }
-        });
-        Some(vec![first, second])
+        let of = |[rows, inner, columns]: [usize; 3], transposed| Matrices { rows, inner, columns, transposed, ..sizes };
+        let [first, second] = self.transposed;
+        let slopes_of_a = match first {
+            false => products(&of([rows, columns, inner], [false, !second]), by, &b),
+            true => products(&of([inner, columns, rows], [second, true]), &b, by),
+        };
+        let slopes_of_b = match second {
+            false => products(&of([inner, rows, columns], [!first, false]), &a, by),
+            true => products(&of([columns, rows, inner], [true, first]), by, &a),
+        };
+        Some(vec![slopes_of_a, slopes_of_b])
     }
 }
 
