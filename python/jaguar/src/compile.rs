@@ -172,8 +172,9 @@ fn show(task: &Task, event: &Event<'_>, given: &[Given]) {
         }
         Event::TryingSamples(done, of) => task.at("imitating private runs", *done, *of, ""),
         Event::Tried(width, _) => task.at("trying activation bits", 0, 0, &width.to_string()),
-        Event::TriedCurves(bits, _) => task.at("trying curve bits", 0, 0, &bits.to_string()),
-        Event::TriedFactors(bits, _) => task.at("trying factor bits", 0, 0, &bits.to_string()),
+        Event::TriedCoarse(coarse, bits, _) => {
+            task.at("trying fewer bits", 0, 0, &format!("{coarse} of {bits}"))
+        }
         Event::Judging(None, done, of) => {
             task.at("running the float network on labelled pictures", *done, *of, "")
         }
