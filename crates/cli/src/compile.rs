@@ -21,6 +21,7 @@ use jaguar::signs::Failure;
 
 use crate::hide::{self, parse_queries};
 use crate::kit::kit;
+use crate::memory;
 use crate::notes::collect;
 use crate::one_round::{self, Protocol};
 use crate::page;
@@ -228,6 +229,7 @@ fn named(error: PreprocessingError) -> anyhow::Error {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    memory::keep();
     // Everything that can be wrong with the request comes before the work.
     if args.protocol.is_interactive() {
         check_output(&args.output)?;

@@ -59,6 +59,24 @@ pub fn give_back() {
     }
 }
 
+/// Keeps memory that is free, for what takes and frees a network's values again and again: the system's allocator gives it back each time, and
+/// has to fetch and clear it anew.
+pub fn keep() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        use std::ffi::c_int;
+        unsafe extern "C" {
+            fn mallopt(parameter: c_int, value: c_int) -> c_int;
+        }
+        const TRIM_THRESHOLD: c_int = -1;
+        const MMAP_THRESHOLD: c_int = -3;
+        for parameter in [TRIM_THRESHOLD, MMAP_THRESHOLD] {
+            // SAFETY: it sets a number (mallopt(3)). Where that is refused, all is as it was.
+            let _ = unsafe { mallopt(parameter, 1 << 30) };
+        }
+    }
+}
+
 fn checked(at: *mut u8, size: usize) -> *mut u8 {
     if at.is_null() {
         // Nothing here allocates.

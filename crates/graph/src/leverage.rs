@@ -4,6 +4,7 @@
 //! the value's column J of the Jacobian. The longer the longest column is, the more noise it takes to hide the rounding.
 
 use jaguar_ring::cpu::Cpu;
+use rayon::prelude::*;
 
 use crate::ir::draws::Draws;
 use crate::network::{Model, Network, Node, Shape, Work};
@@ -15,6 +16,8 @@ const EXACT: usize = 16;
 /// From more, by so many random sums of them twice: by the first the longest columns are chosen, by the second they are measured. (Of
 /// many that are measured with an error, the one that is found to be the longest is not.)
 const SUMS: usize = 16;
+/// So many sums are worked out side by side: each holds a number for every value of the network.
+const AT_ONCE: usize = 4;
 /// So many columns are measured.
 const CHOSEN: usize = 8;
 /// What the squares of values that share their weights are divided by together. Their coins add up where they share a column too (there
@@ -60,17 +63,24 @@ pub fn leverage(
         let values = reference::run(cpu, model, input)?.values;
         let squares = |half: usize| -> Result<Vec<Vec<f64>>, ReferenceError> {
             let mut squares: Vec<Vec<f64>> = vec![Vec::new(); network.nodes.len()];
-            for sum in 0..sums {
+            let slopes = |sum: usize| {
                 let by: Vec<f32> = match exact {
                     true => (0..opened).map(|k| if k == sum { 1.0 } else { 0.0 }).collect(),
                     false => signs((2 * index + half) * SUMS + sum, opened),
                 };
-                for (node, slopes) in backwards(cpu, model, &values, by)?.into_iter().enumerate() {
-                    let own = &mut squares[node];
-                    own.resize(if hidden[node] { slopes.len().max(own.len()) } else { 0 }, 0.0);
-                    own.iter_mut()
-                        .zip(&slopes)
-                        .for_each(|(square, &s)| *square += weight * f64::from(s).powi(2));
+                backwards(cpu, model, &values, by)
+            };
+            for first in (0..sums).step_by(AT_ONCE) {
+                let several: Vec<_> =
+                    (first..sums.min(first + AT_ONCE)).into_par_iter().map(slopes).collect();
+                // (Added up in the order of the sums, so that the result is the same each time.)
+                for slopes in several {
+                    squares.par_iter_mut().zip(slopes?).zip(&hidden).for_each(|((own, slopes), &hidden)| {
+                        own.resize(if hidden { slopes.len().max(own.len()) } else { 0 }, 0.0);
+                        own.iter_mut()
+                            .zip(&slopes)
+                            .for_each(|(square, &s)| *square += weight * f64::from(s).powi(2));
+                    });
                 }
             }
             Ok(weights(network, &squares))
@@ -82,7 +92,9 @@ pub fn leverage(
         let first = of_nodes.concat();
         let second = if exact { first.clone() } else { squares(1)?.concat() };
         let mut order: Vec<usize> = (0..first.len()).collect();
-        order.sort_unstable_by(|&a, &b| first[b].total_cmp(&first[a]));
+        if order.len() > CHOSEN {
+            order.select_nth_unstable_by(CHOSEN, |&a, &b| first[b].total_cmp(&first[a]));
+        }
         largest = order.into_iter().take(CHOSEN).map(|i| second[i]).fold(largest, f64::max);
         done(index + 1);
     }
