@@ -68,7 +68,7 @@ pub fn leverage(
                     true => (0..opened).map(|k| if k == sum { 1.0 } else { 0.0 }).collect(),
                     false => signs((2 * index + half) * SUMS + sum, opened),
                 };
-                backwards(cpu, model, &values, by)
+                backwards(cpu, model, &values, by, &hidden)
             };
             for first in (0..sums).step_by(AT_ONCE) {
                 let several: Vec<_> =
@@ -137,12 +137,13 @@ fn signs(number: usize, count: usize) -> Vec<f32> {
 }
 
 /// By node, how a function of what is opened that grows by `by` grows with each element; empty where it does not depend on the node,
-/// and of the input.
+/// of the input, and of those that are not `wanted`.
 fn backwards(
     cpu: Cpu,
     model: &Model,
     values: &[Vec<i64>],
     by: Vec<f32>,
+    wanted: &[bool],
 ) -> Result<Vec<Vec<f32>>, ReferenceError> {
     let nodes = &model.network.nodes;
     let mut slopes: Vec<Vec<f32>> = vec![Vec::new(); nodes.len()];
@@ -158,6 +159,9 @@ fn backwards(
         let weights = model.weights.get(id).and_then(Option::as_ref);
         let operands = Operands::new(cpu, shapes, &inputs, node.shape, weights).ok_or_else(error)?;
         let own = node.op.pull_back(&operands, &slopes[id]).ok_or_else(error)?;
+        if !wanted[id] {
+            slopes[id] = Vec::new();
+        }
         for (&input, own) in node.inputs.iter().zip(own) {
             add(&mut slopes[input], own).ok_or_else(error)?;
         }
@@ -410,7 +414,8 @@ mod tests {
         let mut slopes: Vec<Vec<f64>> = squares.iter().map(|own| vec![0.0; own.len()]).collect();
         for output in 0..values[values.len() - 1].len() {
             let by = (0..values[values.len() - 1].len()).map(|k| if k == output { 1.0 } else { 0.0 });
-            let all = backwards(cpu, &model, &values, by.collect()).expect("has slopes");
+            let all =
+                backwards(cpu, &model, &values, by.collect(), &vec![true; values.len()]).expect("has slopes");
             for (own, all) in slopes.iter_mut().zip(all) {
                 own.iter_mut().zip(all).for_each(|(own, slope)| *own += f64::from(slope).powi(2));
             }
