@@ -13,7 +13,7 @@ use jaguar::compile::{
 };
 use jaguar::import::{self, import_file};
 use jaguar::network::{DEFAULT_HIDDEN_FOR, Filter, ImageSpec, Network, Resize, Shape};
-use jaguar::quantise::{Coarse, Report, Width, layers};
+use jaguar::quantise::{CoarseValues, Report, Width, layers};
 use jaguar::reports::compiled;
 use jaguar::reports::terminal::say;
 use jaguar::reports::terminal::table::{bytes, count, plain, trimmed};
@@ -487,7 +487,7 @@ impl Shown<'_> {
             }
             Event::CoarseChosen(coarse, bits, found) => say!(
                 "{coarse} of {bits} bits{}: logits off by up to {:.2} % of their spread on inputs left out of calibration",
-                if *coarse == Coarse::Factors { " or more" } else { "" },
+                if *coarse == CoarseValues::Factors { " or more" } else { "" },
                 100.0 * found.worst_relative_error
             ),
             Event::Quantised(report, network) => {

@@ -59,8 +59,8 @@ pub fn give_back() {
     }
 }
 
-/// Keeps memory that is free, for what takes and frees a network's values again and again: the system's allocator gives it back each time, and
-/// has to fetch and clear it anew.
+/// Keeps more of the memory that is free, for what takes and frees a network's values again and again: the system's allocator gives it back
+/// each time, and has to fetch and clear it anew.
 pub fn keep() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -70,9 +70,11 @@ pub fn keep() {
         }
         const TRIM_THRESHOLD: c_int = -1;
         const MMAP_THRESHOLD: c_int = -3;
-        for parameter in [TRIM_THRESHOLD, MMAP_THRESHOLD] {
-            // SAFETY: it sets a number (mallopt(3)). Where that is refused, all is as it was.
-            let _ = unsafe { mallopt(parameter, 1 << 30) };
+        // SAFETY: it sets a number, or says that it does not take it (mallopt(3)).
+        let taken = |parameter, bytes| unsafe { mallopt(parameter, bytes) } != 0;
+        // (Older ones take 32 MiB at most. The second would fix the first where it happens to be, so it goes after it.)
+        if taken(MMAP_THRESHOLD, 1 << 30) || taken(MMAP_THRESHOLD, 1 << 25) {
+            taken(TRIM_THRESHOLD, 1 << 30);
         }
     }
 }

@@ -14,7 +14,8 @@ use jaguar_graph::network::{
     DEFAULT_HIDDEN_FOR, Hiding, LEAST_NOISE_BITS, MAX_NOISE_BITS, Model, NOISE_MARGIN, hidden_for,
 };
 use jaguar_graph::quantise::{
-    self, Chosen, Coarse, MOST_COARSE, QuantiseError, Report, Samples, Trial, Width, fewest_bits, narrowest,
+    self, Chosen, CoarseValues, MOST_COARSE, QuantiseError, Report, Samples, Trial, Width, fewest_bits,
+    narrowest,
 };
 
 use crate::{CompileError, Event, Options, Widths};
@@ -87,9 +88,10 @@ pub(crate) fn with_coarse_values(
 ) -> Result<(f64, Chosen), CompileError> {
     let mut of = but_for_width.clone();
     let (mut leverage, mut chosen) = (leverage, fine);
-    let tries = Coarse::ALL.map(|coarse| (coarse, true)).into_iter().chain([(Coarse::Factors, false)]);
+    let tries =
+        CoarseValues::ALL.map(|coarse| (coarse, true)).into_iter().chain([(CoarseValues::Factors, false)]);
     for (coarse, narrow) in tries {
-        if coarse == Coarse::Factors {
+        if coarse == CoarseValues::Factors {
             (of.spare, of.narrow) = (spare(options, &leverage, &chosen), narrow);
             if !narrow && !narrows(&of, calibrated, chosen.width) {
                 break;
@@ -107,7 +109,7 @@ pub(crate) fn with_coarse_values(
             tell(Event::CoarseChosen(coarse, bits, &found.held_out));
             of = of.with_coarse(coarse, bits, chosen.width);
             (leverage, chosen) = (with_them, found);
-            if coarse == Coarse::Factors {
+            if coarse == CoarseValues::Factors {
                 break;
             }
         }
@@ -338,10 +340,10 @@ mod tests {
         let mut tried = Vec::new();
         let mut bits = None;
         let mut tell = |event: Event<'_>| match event {
-            Event::TriedCoarse(Coarse::Factors, bits, found) => {
+            Event::TriedCoarse(CoarseValues::Factors, bits, found) => {
                 tried.push((bits, found.worst_relative_error));
             }
-            Event::CoarseChosen(Coarse::Factors, found, _) => bits = Some(found),
+            Event::CoarseChosen(CoarseValues::Factors, found, _) => bits = Some(found),
             _ => (),
         };
         let before = fine.1.clone();

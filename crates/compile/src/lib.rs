@@ -24,7 +24,7 @@ use jaguar_graph::agreement::{Agreement, Beyond, agreement_heard, beyond, privat
 use jaguar_graph::bundle::{Bundle, BundleError};
 use jaguar_graph::float::Graph;
 use jaguar_graph::network::{Hiding, ImageSpec, Model, Network, Seen, Shape, hidden_for, may_guard};
-use jaguar_graph::quantise::{self, Chosen, Coarse, Oddity, QuantiseError, Report, Samples, Width};
+use jaguar_graph::quantise::{self, Chosen, CoarseValues, Oddity, QuantiseError, Report, Samples, Width};
 use jaguar_graph::reference::ReferenceError;
 use jaguar_graph::signs::{SearchStage, SignsError};
 use jaguar_plan::{Choices, Kit, Plan, PlanError};
@@ -233,9 +233,9 @@ pub enum Event<'a> {
     /// all.
     Tried(Width, Option<&'a Agreement>),
     /// So many bits of these were tried: how an imitated private run agreed on inputs left out of calibration.
-    TriedCoarse(Coarse, u32, &'a Agreement),
+    TriedCoarse(CoarseValues, u32, &'a Agreement),
     /// They have so many bits, fewer than other values (factors: so many at least); and how that agreed.
-    CoarseChosen(Coarse, u32, &'a Agreement),
+    CoarseChosen(CoarseValues, u32, &'a Agreement),
     /// So many of so many samples were compared with the float network.
     Checking(usize, usize),
     /// The network is quantised; in the network, nodes are called as clients will call them.

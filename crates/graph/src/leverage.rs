@@ -93,7 +93,7 @@ pub fn leverage(
         let second = if exact { first.clone() } else { squares(1)?.concat() };
         let mut order: Vec<usize> = (0..first.len()).collect();
         if order.len() > CHOSEN {
-            order.select_nth_unstable_by(CHOSEN, |&a, &b| first[b].total_cmp(&first[a]));
+            order.select_nth_unstable_by(CHOSEN, |&a, &b| first[b].total_cmp(&first[a]).then(a.cmp(&b)));
         }
         largest = order.into_iter().take(CHOSEN).map(|i| second[i]).fold(largest, f64::max);
         done(index + 1);
@@ -137,7 +137,7 @@ fn signs(number: usize, count: usize) -> Vec<f32> {
 }
 
 /// By node, how a function of what is opened that grows by `by` grows with each element; empty where it does not depend on the node,
-/// of the input, and of those that are not `wanted`.
+/// of the input, and of most that are not `wanted`.
 fn backwards(
     cpu: Cpu,
     model: &Model,
@@ -258,6 +258,16 @@ mod tests {
             (Op::new(Product { shift: 9, offsets: [-90_000, 5] }), vec![first, [4, 1, 1]], first),
             (Op::new(MatrixProduct { shift: 9, transposed: [false; 2] }), vec![first, [4, 6, 3]], [4, 5, 3]),
             (Op::new(MatrixProduct { shift: 9, transposed: [true; 2] }), vec![first, [4, 3, 5]], [4, 6, 3]),
+            (
+                Op::new(MatrixProduct { shift: 9, transposed: [false, true] }),
+                vec![first, [4, 3, 6]],
+                [4, 5, 3],
+            ),
+            (
+                Op::new(MatrixProduct { shift: 9, transposed: [true, false] }),
+                vec![first, [4, 5, 3]],
+                [4, 6, 3],
+            ),
             (
                 Op::new(Curve {
                     low: 18,

@@ -8,7 +8,7 @@ use jaguar_graph::float::{
 };
 use jaguar_graph::network::{self, Hiding, Rearrange, Shape, Window};
 use jaguar_graph::quantise::{
-    Coarse, Options, QuantiseError, Samples, Trial, Warning, Width, calibrate, fewest_bits, narrowest,
+    CoarseValues, Options, QuantiseError, Samples, Trial, Warning, Width, calibrate, fewest_bits, narrowest,
 };
 use jaguar_graph::reference;
 use jaguar_graph::signs::{self, choose};
@@ -503,12 +503,12 @@ fn curves_take_the_fewest_bits_that_do() {
         let fine = narrowest(&samples, &options, &[width], bound, &mut |_| ()).expect("quantises");
         let mut tried = Vec::new();
         let mut note = |trial: Trial<'_>| {
-            if let Trial::Coarse(Coarse::Curves, bits, found) = trial {
+            if let Trial::Coarse(CoarseValues::Curves, bits, found) = trial {
                 tried.push((bits, found.worst_relative_error));
             }
         };
-        let found =
-            fewest_bits(Coarse::Curves, &samples, &options, &fine, bound, &mut note).expect("quantises");
+        let found = fewest_bits(CoarseValues::Curves, &samples, &options, &fine, bound, &mut note)
+            .expect("quantises");
         (fine, found, tried)
     };
     let gelu = of(Function::gelu(false).into());
@@ -581,7 +581,8 @@ fn what_cannot_be_made_ends_no_search() {
     let fine = narrowest(&samples, &options, &[width], 0.02, &mut |_| ()).expect("quantises");
     let too_coarse = Options { curve_bits: Some(16), ..options.clone() };
     assert_eq!(samples.held_out(&too_coarse), Err(QuantiseError::Unfused("n3".into())));
-    let found = fewest_bits(Coarse::Curves, &samples, &options, &fine, 0.02, &mut |_| ()).expect("ends");
+    let found =
+        fewest_bits(CoarseValues::Curves, &samples, &options, &fine, 0.02, &mut |_| ()).expect("ends");
     assert_eq!(found.map(|(bits, _)| bits), Some(17));
 }
 
@@ -601,7 +602,7 @@ fn values_in_the_bit_to_spare_do_not_hold() {
     let but_for_that = Agreement { tight: chosen.held_out.tight, ..coarse };
     assert_eq!(but_for_that, chosen.held_out);
     let found =
-        fewest_bits(Coarse::Curves, &samples, &options, &chosen, 0.02, &mut |_| ()).expect("quantises");
+        fewest_bits(CoarseValues::Curves, &samples, &options, &chosen, 0.02, &mut |_| ()).expect("quantises");
     assert_eq!(found.map(|(bits, _)| bits), Some(15));
 }
 
@@ -652,14 +653,14 @@ fn factors_take_the_fewest_bits_that_do() {
         let fine = narrowest(&samples, &fine, &[width], bound, &mut |_| ()).expect("quantises");
         let mut tried = Vec::new();
         let mut note = |trial: Trial<'_>| {
-            if let Trial::Coarse(Coarse::Factors, bits, found) = trial {
+            if let Trial::Coarse(CoarseValues::Factors, bits, found) = trial {
                 tried.push((bits, found.worst_relative_error));
             }
         };
-        let found =
-            fewest_bits(Coarse::Factors, &samples, &options, &fine, bound, &mut note).expect("quantises");
+        let found = fewest_bits(CoarseValues::Factors, &samples, &options, &fine, bound, &mut note)
+            .expect("quantises");
         if let Some((bits, found)) = &found {
-            let with = options.with_coarse(Coarse::Factors, *bits, width);
+            let with = options.with_coarse(CoarseValues::Factors, *bits, width);
             assert_eq!(samples.quantise(&with).expect("quantises").0, found.model);
         }
         (fine, found, tried)
@@ -696,8 +697,8 @@ fn factors_take_the_fewest_bits_that_do() {
         let samples = Samples::new(Cpu::detect(), graph, &images, &mut |_| ()).expect("images that fit");
         let fine = narrowest(&samples, &Options::default(), &[width], 0.02, &mut |_| ()).expect("quantises");
         let mut nothing = |_: Trial<'_>| panic!("nothing is tried");
-        let found =
-            fewest_bits(Coarse::Factors, &samples, &options, &fine, 0.02, &mut nothing).expect("quantises");
+        let found = fewest_bits(CoarseValues::Factors, &samples, &options, &fine, 0.02, &mut nothing)
+            .expect("quantises");
         assert!(found.is_none());
     }
 }

@@ -30,7 +30,7 @@ use thiserror::Error;
 
 pub use ranges::ChannelRanges;
 pub use samples::Oddity;
-pub use width::{Chosen, Coarse, MOST_COARSE, Samples, Trial, Width, fewest_bits, narrowest};
+pub use width::{Chosen, CoarseValues, MOST_COARSE, Samples, Trial, Width, fewest_bits, narrowest};
 
 use self::factors::Factors;
 use self::scales::{governing, scales_by_node, summed};

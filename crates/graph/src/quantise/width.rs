@@ -186,12 +186,12 @@ pub enum Trial<'a> {
     /// How this width did, if there are scales for it.
     Width(Width, Option<&'a Agreement>),
     /// How so many bits of these did.
-    Coarse(Coarse, u32, &'a Agreement),
+    Coarse(CoarseValues, u32, &'a Agreement),
 }
 
 /// What may have fewer bits than other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coarse {
+pub enum CoarseValues {
     /// Lines of curves ([`Options::curve_bits`]).
     Curves,
     /// Those of a softmax's exponentials ([`Options::exponential_bits`]): what a weight is off by, others make up for, so these may be coarser than
@@ -201,7 +201,7 @@ pub enum Coarse {
     Factors,
 }
 
-impl Coarse {
+impl CoarseValues {
     /// All of them, in the order in which they are looked for.
     pub const ALL: [Self; 3] = [Self::Curves, Self::Exponentials, Self::Factors];
 
@@ -232,7 +232,7 @@ impl Coarse {
     }
 }
 
-impl fmt::Display for Coarse {
+impl fmt::Display for CoarseValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Curves => "curves",
@@ -298,7 +298,7 @@ pub const MOST_COARSE: u32 = 8;
 /// # Errors
 /// As [`super::calibrate`].
 pub fn fewest_bits(
-    coarse: Coarse,
+    coarse: CoarseValues,
     samples: &Samples<'_>,
     options: &Options,
     chosen: &Chosen,
@@ -346,12 +346,12 @@ pub fn fewest_bits(
 
 impl Options {
     /// At this width, with what may be `coarse` in so many bits (factors: in so many at least).
-    pub fn with_coarse(&self, coarse: Coarse, bits: u32, width: Width) -> Self {
+    pub fn with_coarse(&self, coarse: CoarseValues, bits: u32, width: Width) -> Self {
         let mut with = width.of(self);
         match coarse {
-            Coarse::Curves => with.curve_bits = Some(bits),
-            Coarse::Exponentials => with.exponential_bits = Some(bits),
-            Coarse::Factors => {
+            CoarseValues::Curves => with.curve_bits = Some(bits),
+            CoarseValues::Exponentials => with.exponential_bits = Some(bits),
+            CoarseValues::Factors => {
                 let most = width.activation_bits.saturating_sub(bits);
                 with.spare.iter_mut().for_each(|spare| *spare = most.min(*spare));
             }

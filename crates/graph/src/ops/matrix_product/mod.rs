@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod einsum;
 pub(crate) mod float;
 pub(crate) mod onnx;
+mod products;
 pub(crate) mod rows;
 
 use std::ops::RangeInclusive;
@@ -13,7 +14,7 @@ use jaguar_mpc::semantics::Matrices;
 use jaguar_mpc::{MatrixProductParams, Nonlinear, SquaredRowsParams};
 use serde::{Deserialize, Serialize};
 
-use float::products;
+use products::products;
 
 use crate::ir::error::NodeError;
 use crate::ir::limits::{SHIFTS, bounded, check};
@@ -128,7 +129,13 @@ impl Operator for MatrixProduct {
         }
         let unit = 2f32.powi(-(self.shift as i32));
         let [a, b]: [Vec<f32>; 2] = [a, b].map(|x| x.iter().map(|&v| unit * v as f32).collect());
-        let of = |[rows, inner, columns]: [usize; 3], transposed| Matrices { rows, inner, columns, transposed, ..sizes };
+        let of = |[rows, inner, columns]: [usize; 3], transposed| Matrices {
+            rows,
+            inner,
+            columns,
+            transposed,
+            ..sizes
+        };
         let [first, second] = self.transposed;
         let slopes_of_a = match first {
             false => products(&of([rows, columns, inner], [false, !second]), by, &b),
