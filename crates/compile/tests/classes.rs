@@ -161,9 +161,10 @@ fn values_stay_fine_where_classes_chose() {
     let chosen = |by_class: Option<ByClass>| {
         let mut bits = [None; 3];
         let options = Options { by_class, widths: Widths::Bits(20), ..Options::default() };
-        let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| match event {
-            Event::CoarseChosen(coarse, found, _) => bits[coarse as usize] = Some(found),
-            _ => (),
+        let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| {
+            if let Event::CoarseChosen(coarse, found, _) = event {
+                bits[coarse as usize] = Some(found);
+            }
         });
         (bits, compiled.expect("it compiles").bundle.model.hidden_for().expect("measured"))
     };
@@ -184,9 +185,10 @@ fn coarse_values_hide_for_what_was_asked() {
     for asked in [1e6, 1.5e6, 2.2e6, 3.3e6] {
         let mut coarse = [false; 3];
         let options = Options { hide: Hide::For(asked), widths: Widths::Bits(20), ..Options::default() };
-        let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| match event {
-            Event::CoarseChosen(chosen, ..) => coarse[chosen as usize] = true,
-            _ => (),
+        let compiled = compile(&Kit::standard(), &graph, &samples, &options, &mut |event| {
+            if let Event::CoarseChosen(chosen, ..) = event {
+                coarse[chosen as usize] = true;
+            }
         });
         let compiled = compiled.expect("it compiles");
         let hidden_for = compiled.bundle.model.hidden_for().expect("measured");
