@@ -88,6 +88,7 @@ pub(crate) fn with_coarse_values(
 ) -> Result<(f64, Chosen), CompileError> {
     let mut of = but_for_width.clone();
     let (mut leverage, mut chosen) = (leverage, fine);
+    // (With factors: whether other values may be narrow beside them.)
     let tries =
         CoarseValues::ALL.map(|coarse| (coarse, true)).into_iter().chain([(CoarseValues::Factors, false)]);
     for (coarse, narrow) in tries {

@@ -312,17 +312,19 @@ fn curves_tell_nothing_of_factors_or_epsilon() {
     assert_eq!(curves(&model), curves(&other));
 }
 
+/// No norm, but of the same form.
+const SOFTMAX: Norm = Norm {
+    operator: "Softmax",
+    opset: 13,
+    attributes: &[("axis", Is::Int(1))],
+    parameters: 0,
+    of: |x| x.to_vec(),
+};
+
 /// The largest of a softmax's values may be near zero where others are far below: it is repeated and goes into differences alone.
 #[test]
 fn the_largest_of_a_softmax_may_be_small() {
-    let softmax = Norm {
-        operator: "Softmax",
-        opset: 13,
-        attributes: &[("axis", Is::Int(1))],
-        parameters: 0,
-        of: |x| x.to_vec(),
-    };
-    let mut model = softmax.model();
+    let mut model = SOFTMAX.model();
     let graph = model.graph.as_mut().expect("a graph");
     let [input, output] = [vec!["y".into(), "same".into()], vec!["z".into()]];
     let last = NodeProto { input, output, name: Some("last".into()), ..graph.node[0].clone() };
@@ -344,15 +346,8 @@ fn the_largest_of_a_softmax_may_be_small() {
 /// A small value that is repeated in a sum may be small; not where a layer makes it larger before.
 #[test]
 fn what_a_layer_makes_larger_may_not_be_small() {
-    let softmax = Norm {
-        operator: "Softmax",
-        opset: 13,
-        attributes: &[("axis", Is::Int(1))],
-        parameters: 0,
-        of: |x| x.to_vec(),
-    };
     let small = |factor: f32| {
-        let mut model = softmax.model();
+        let mut model = SOFTMAX.model();
         let graph = model.graph.as_mut().expect("a graph");
         let node = |operator: &str, input: &[&str], output: &str, attribute: Vec<AttributeProto>| NodeProto {
             input: input.iter().map(|&name| name.into()).collect(),
