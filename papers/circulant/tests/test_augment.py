@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import OPTIONS, SMALL
+from torch.nn.functional import cross_entropy
 
 from circulant.augment import OPERATIONS, SMOOTHING, Strong, coloured, mixed, moved, strengths_of
 from circulant.data import Split
@@ -133,7 +134,7 @@ def test_a_network_that_was_trained_rounded_stands_it(
 ) -> None:
     architecture, start = load_network(trained)
     teacher = Teacher(start)
-    options = replace(OPTIONS, epochs=2, rate=0.02)
+    options = replace(OPTIONS, epochs=5, rate=0.02)
 
     def tuned(bits: int | None) -> float:
         network = load_network(trained)[1]
@@ -142,9 +143,10 @@ def test_a_network_that_was_trained_rounded_stands_it(
         )
         # In training mode norms take the batch's own statistics; so do both of these networks.
         with rounding(network.train(), 3), torch.no_grad():
-            return float((network(splits[1].images).argmax(1) == splits[1].labels).float().mean())
+            return float(cross_entropy(network(splits[1].images), splits[1].labels))
 
-    assert tuned(3) > tuned(None) + 0.05
+    # The loss, and not how many answers are right: of 200 pictures these go up and down by several percent.
+    assert tuned(3) < 0.85 * tuned(None)
 
 
 def test_a_run_has_its_bits_and_augmentation(splits: tuple[Split, Split], trained: Path, tmp_path: Path) -> None:

@@ -202,9 +202,10 @@ def test_results_of_seeds_are_merged() -> None:
             {"seed": seed, "name": name, "accuracy": value, "costs": {"hint": 10.0}}
             for name, value in (("dense, fine-tuned", 0.9), ("uniform 8", accuracy))
         ]
-        return {"machine": "x", "runs": runs, "correlation": [{"seed": seed}], "summary": []}
+        return {"machine": "x", "runs": runs, "correlation": [{"seed": seed}], "harm": [{"seed": seed}], "summary": []}
 
     found = merged([part(1, 0.8), part(0, 0.7)])
+    assert found["correlation"] == found["harm"] == [{"seed": 0}, {"seed": 1}]
     assert [run["seed"] for run in found["runs"]] == [0, 0, 1, 1]
     row = found["summary"][1]
     assert row["seeds"] == 2 and abs(row["loss_mean"] - 15) < 1e-9 and abs(row["loss_std"] - 50**0.5) < 1e-9
@@ -422,13 +423,24 @@ def test_the_command_line_from_data_to_a_front(
     run(
         f"compare --network resnet18 --width 0.125 --out {{t}}/all {short} --tuning-epochs 1 --fisher-samples 40 "
         "--rise-samples 10 --costs {t}/plan.json --blocks 4 --measures weighed hint --seeds 0 "
-        "--results {t}/results.json"
+        "--by full weights --plain --groups 2 --results {t}/results.json"
     )
     results = json.loads((tmp_path / "results.json").read_text())
     names = [row["name"] for row in results["summary"]]
-    assert names == ["dense", "dense, fine-tuned", "uniform 4", "searched as 4"]
+    searched = ["searched as 4", "searched as 4 by weights"]
+    uniform_ones = ["uniform 4", "uniform 4, Frobenius' fit", "uniform 4, norms averaged"]
+    assert names == ["dense", "dense, fine-tuned", *searched, *uniform_ones, "groups 1-16", "groups 16-1"]
     cost = {row["name"]: row["costs"]["weighed"] for row in results["summary"]}
-    assert cost["searched as 4"] <= cost["uniform 4"] < cost["dense"]
+    assert all(cost[name] <= cost["uniform 4"] < cost["dense"] for name in searched)
+    runs = {run["name"]: run for run in results["runs"]}
+    # Searched by weights, a network keeps the most that there is for the bounds.
+    assert runs["searched as 4 by weights"]["parameters"] >= runs["searched as 4"]["parameters"]
+    layers = list(runs["groups 1-16"]["sizes"])
+    for name, others in (("groups 1-16", layers[len(layers) // 2 :]), ("groups 16-1", layers[: len(layers) // 2])):
+        sizes = runs[name]["sizes"]
+        # The stem has three inputs or fewer, and the last layer stays dense.
+        assert all((sizes[layer] == 1) == (layer not in others) for layer in layers[1:-1])
+    assert results["harm"][0]["weights"].keys() == results["harm"][0]["full"].keys() == set(layers)
     run("front --results {t}/results.json --out {t}/front.svg")
     assert (tmp_path / "front.svg").read_text().lstrip().startswith("<?xml")
 

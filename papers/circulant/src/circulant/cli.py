@@ -25,6 +25,7 @@ from .linearise import NUMBER, PLANNED, Prices, Search, by_number, by_plans, lin
 from .networks import NETWORKS, MobileNetV2, ViT
 from .relus import Unit, all_kept, count, shapes, with_masks
 from .search import MEASURES, costs_of, joined, read_costs, search
+from .sensitivity import Form
 from .training import Architecture, Options, Teacher, device_named, evaluate, load_network, train, with_sizes
 
 
@@ -66,8 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--out", type=Path, required=True, help="a .json; F goes beside it, as .pt")
     one.add_argument("--samples", type=_count, default=2048, help="training pictures (default 2048)")
     one.add_argument("--batch", type=_count, default=1, help="gradients of so many at a time are squared (default 1)")
+    forms = [str(form) for form in Form]
     one.add_argument(
-        "--form", choices=("full", "diagonal"), default="full", help="of Omega; diagonal is the paper's (default full)"
+        "--form", choices=forms, default="full", help="of a block's harm; diagonal is the paper's (default full)"
     )
     one.add_argument("--rise", type=_count, metavar="N", help="measure the true rise in loss over N pictures too")
     _kind(one)
@@ -161,6 +163,19 @@ def _parser() -> argparse.ArgumentParser:
         help="what searched sizes may take no more of than uniform ones, all at once (default hint)",
     )
     one.add_argument("--blocks", type=int, nargs="+", choices=SIZES, default=[4, 8], help="uniform sizes to meet")
+    one.add_argument(
+        "--by", nargs="+", choices=forms, default=["full"], help="what sizes are searched by, once each (default full)"
+    )
+    one.add_argument(
+        "--plain", action="store_true", help="uniform sizes with Frobenius' fit, and with averaged norms, besides"
+    )
+    one.add_argument(
+        "--groups",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="besides, of N groups of layers each one dense, all others with the largest blocks",
+    )
     one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     one.add_argument("--results", type=Path, required=True, help="a .json")
 
@@ -341,21 +356,17 @@ def _sensitivity(args: argparse.Namespace) -> None:
     data = read(folder(args.data), train=True)
     samples = data.first(args.samples)
     importance = sensitivities.fisher(network, samples, args.batch)
-    forms = {
-        "full": sensitivities.full_table(network, importance, samples, kind, args.batch),
-        "diagonal": sensitivities.diagonal_table(network, importance, kind),
-    }
     result: dict[str, Any] = {
         "network": architecture.network,
         "width": architecture.width,
         "kind": args.kind,
         "samples": args.samples,
         "form": args.form,
-        "omega": forms[args.form],
-        "squared_distance": sensitivities.distance_table(network, kind),
+        "omega": sensitivities.table(Form(args.form), network, importance, samples, kind, args.batch),
     }
     if args.rise is not None:
-        rows = rises(network, importance, forms["full"], data.first(args.rise), kind)
+        full = sensitivities.full_table(network, importance, samples, kind, args.batch)
+        rows = rises(network, importance, full, data.first(args.rise), kind)
         result["rises"] = rows
         result["rank_correlation"] = found = correlations(rows)
         print(
@@ -555,6 +566,9 @@ def _compare(args: argparse.Namespace) -> None:
         fisher_samples=args.fisher_samples,
         rise_samples=args.rise_samples,
         rise_seeds=args.rise_seeds,
+        by=[Form(form) for form in args.by],
+        plain=args.plain,
+        groups=args.groups,
         watch=args.test_samples or len(test),
         device=device_named(args.device),
     )

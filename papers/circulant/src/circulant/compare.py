@@ -11,8 +11,9 @@ import copy
 import itertools
 import json
 import platform
+import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,13 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from . import sensitivity
-from .blocks import CPU, Kind
+from .blocks import CPU, SIZES, Kind
 from .convert import convert, sites, uniform
 from .data import Split
 from .linearise import NUMBER, Search, by_number, linearise
 from .relus import Unit, count
 from .search import Costs, costs_of, search
-from .sensitivity import Table
+from .sensitivity import Form, Table
 from .training import Architecture, Options, Teacher, device_of, evaluate, load_network, recorded, train, with_sizes
 
 # Gradients of so many samples at a time are squared.
@@ -71,20 +72,6 @@ def rank_correlation(rows: Sequence[dict[str, Any]], of: str, against: str) -> f
     return float(spearmanr([row[of] for row in rows], [row[against] for row in rows]).statistic)
 
 
-def sizes_for(
-    network: nn.Module, omega: Table, costs: Costs, blocks: Sequence[int], measures: Sequence[str]
-) -> dict[str, dict[str, int]]:
-    """By run: all layers of size b as far as they run as such, and searched ones that cost no more in any measure."""
-    runs: dict[str, dict[str, int]] = {"dense, fine-tuned": {name: 1 for name in omega}}
-    for b in blocks:
-        alike = costs.as_they_run(uniform(network, b))
-        limits = {measure: costs.of(measure, alike) for measure in measures}
-        # What is asked for first: a comparison that is stopped lacks the other one.
-        runs[f"searched as {b}"] = search(omega, costs, limits).sizes
-        runs[f"uniform {b}"] = alike
-    return runs
-
-
 def _machine(device: torch.device) -> dict[str, Any]:
     return {
         "processor": platform.machine(),
@@ -96,7 +83,12 @@ def _machine(device: torch.device) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, and how it is trained. `watch` test pictures are looked at after each epoch."""
+    """What is compared, and how it is trained. `watch` test pictures are looked at after each epoch.
+
+    `by`: what sizes are searched by, once each. `plain`: uniform sizes without the loss-aware fit, and without folding
+    norms, besides. `groups`: so many groups of layers that follow each other, and for each a run in which it alone is
+    dense, and all others have the largest blocks (PrivCirNet's Table 3).
+    """
 
     architecture: Architecture
     costs: Costs
@@ -108,6 +100,9 @@ class Comparison:
     fisher_samples: int = 2048
     rise_samples: int = 1000
     rise_seeds: Sequence[int] = (0,)
+    by: Sequence[Form] = (Form.FULL,)
+    plain: bool = False
+    groups: int = 0
     watch: int = 2000
     kind: Kind = Kind.SKEW
     device: torch.device = CPU
@@ -135,6 +130,44 @@ class Comparison:
         }
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a network gets its blocks: the size for each layer, and how blocks are fitted and norms folded."""
+
+    sizes: dict[str, int]
+    loss_aware: bool = True
+    average_norm: bool = False
+
+    def convert(self, network: nn.Module, kind: Kind, importance: dict[str, torch.Tensor]) -> nn.Module:
+        """A copy of `network` with them."""
+        return convert(network, self.sizes, kind, importance if self.loss_aware else None, self.average_norm)
+
+
+def ways(network: nn.Module, tables: Mapping[Form, Table], comparison: Comparison) -> dict[str, Way]:
+    """By run: dense; sizes searched by each of `tables` that cost no more in any measure than size b in all layers, as
+    far as it runs as such; that; and what else the comparison asks for."""
+    c = comparison
+    layers = [site.name for site in sites(network)]
+    runs = {"dense, fine-tuned": Way({name: 1 for name in layers})}
+    for b in c.blocks:
+        alike = c.costs.as_they_run(uniform(network, b))
+        limits = {measure: c.costs.of(measure, alike) for measure in c.measures}
+        # What is asked for first: a comparison that is stopped lacks the other ones.
+        for form, table in tables.items():
+            by = "" if form == Form.FULL else f" by {form}"
+            runs[f"searched as {b}{by}"] = Way(search(table, c.costs, limits).sizes)
+        runs[f"uniform {b}"] = Way(alike)
+        if c.plain:
+            runs[f"uniform {b}, Frobenius' fit"] = Way(alike, loss_aware=False)
+            runs[f"uniform {b}, norms averaged"] = Way(alike, average_norm=True)
+    largest = c.costs.as_they_run(uniform(network, max(SIZES)))
+    for group in range(c.groups):
+        dense = set(layers[len(layers) * group // c.groups : len(layers) * (group + 1) // c.groups])
+        name = "-".join("1" if other == group else str(max(SIZES)) for other in range(c.groups))
+        runs[f"groups {name}"] = Way({name: 1 if name in dense else b for name, b in largest.items()})
+    return runs
+
+
 def compare(
     folder: Path,
     comparison: Comparison,
@@ -147,7 +180,7 @@ def compare(
     """Does what is not done yet in `folder` and returns the results; `keep` gets them after each run."""
     layers = {site.name: site.sizes for site in sites(comparison.architecture.build())}
     c = replace(comparison, costs=comparison.costs.for_layers(layers))
-    results = {**c.described(data, test), "runs": [], "correlation": [], "summary": []}
+    results = {**c.described(data, test), "runs": [], "correlation": [], "harm": [], "summary": []}
     data, test = data.to(c.device), test.to(c.device)
     watched = test.first(c.watch)
 
@@ -159,19 +192,21 @@ def compare(
         add(seed=seed, name="dense", **_run(inside / "dense", dense, everywhere, c.costs, test, curves))
         samples = data.first(c.fisher_samples)
         importance = _importance(inside / "fisher.pt", dense, samples)
-        omega = sensitivity.full_table(dense, importance, samples, c.kind, FISHER_BATCH)
+        tables = _tables(inside / "harm.json", c.by, dense, importance, samples, c.kind)
+        results["harm"].append({"seed": seed, **{str(form): found for form, found in tables.items()}})
         if seed in c.rise_seeds:
+            omega = tables.get(Form.FULL) or sensitivity.full_table(dense, importance, samples, c.kind, FISHER_BATCH)
             rows = _rises(inside / "rises.json", dense, importance, omega, data.first(c.rise_samples), c.kind)
             results["correlation"].append({"seed": seed, **correlations(rows)})
-        teacher = Teacher(dense)
-        for name, sizes in sizes_for(dense, omega, c.costs, c.blocks, c.measures).items():
-            run = inside / name.replace(" ", "-").replace(",", "")
-            changed = convert(dense, sizes, c.kind, importance)
+        teacher = Teacher(dense, c.tuning.compiled)
+        for name, way in ways(dense, tables, c).items():
+            run = inside / re.sub("[^a-z0-9-]+", "-", name.lower())
+            changed = way.convert(dense, c.kind, importance)
             before = evaluate(changed, watched).accuracy
-            architecture, options = with_sizes(c.architecture, sizes, c.kind), replace(c.tuning, seed=seed)
+            architecture, options = with_sizes(c.architecture, way.sizes, c.kind), replace(c.tuning, seed=seed)
             samples = data.first(c.tuning_samples)
             curves = train(run, architecture, changed, samples, watched, options, teacher, progress)
-            row = _run(run, changed, sizes, c.costs, test, curves)
+            row = _run(run, changed, way.sizes, c.costs, test, curves)
             add(seed=seed, name=name, accuracy_before_tuning=before, **row)
     return results
 
@@ -245,7 +280,7 @@ def compare_fewer(
 ) -> dict[str, Any]:
     """Does what is not done yet in `folder` and returns the results; `keep` gets them after each run."""
     c = comparison
-    results = {**c.described(data, test), "runs": [], "correlation": [], "summary": []}
+    results = {**c.described(data, test), "runs": [], "correlation": [], "harm": [], "summary": []}
     data, test = data.to(c.device), test.to(c.device)
     watched = test.first(c.watch)
 
@@ -305,7 +340,7 @@ def compare_fewer(
 
 def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The results of several calls, over different seeds, as those of one. Raises ValueError if they do not belong."""
-    lists = ("runs", "correlation", "summary")
+    lists = ("runs", "correlation", "harm", "summary")
     try:
         heads = [{key: value for key, value in part.items() if key not in lists} for part in parts]
         if any(head != heads[0] for head in heads):
@@ -316,7 +351,10 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {
             **heads[0],
             "runs": runs,
-            "correlation": sorted((row for part in parts for row in part["correlation"]), key=lambda row: row["seed"]),
+            **{
+                name: sorted((row for part in parts for row in part[name]), key=lambda row: row["seed"])
+                for name in ("correlation", "harm")
+            },
             "summary": _summary(runs),
         }
     except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -365,6 +403,22 @@ def _importance(path: Path, network: nn.Module, data: Split) -> dict[str, torch.
         torch.save(sensitivity.fisher(network, data, FISHER_BATCH), path)
     kept: dict[str, torch.Tensor] = torch.load(path, map_location=device_of(network), weights_only=True)
     return kept
+
+
+def _tables(
+    path: Path,
+    by: Sequence[Form],
+    network: nn.Module,
+    importance: dict[str, torch.Tensor],
+    data: Split,
+    kind: Kind,
+) -> dict[Form, Table]:
+    """What a size harms each layer by, in each form. Measured once: a run that is continued has the same sizes."""
+    if not path.exists():
+        made = {form: sensitivity.table(form, network, importance, data, kind, FISHER_BATCH) for form in by}
+        path.write_text(json.dumps(made))
+    kept = json.loads(path.read_text())
+    return {form: {name: {int(b): v for b, v in row.items()} for name, row in kept[form].items()} for form in by}
 
 
 def _rises(

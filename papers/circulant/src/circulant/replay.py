@@ -40,7 +40,7 @@ class Replayed:
             return made
         if self._graph is None:
             self._inputs = [None if given is None else given.clone() for given in inputs]
-            graph = torch.cuda.CUDAGraph()
+            graph = torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
             with torch.cuda.graph(graph):
                 self._made = self._step(*self._inputs)
             self._graph = graph
@@ -49,6 +49,6 @@ class Replayed:
                 kept.copy_(given)
             elif kept is not None or given is not None:
                 raise ValueError("a step that is replayed takes tensors of the same shapes and types each time")
-        self._graph.replay()
+        self._graph.replay()  # type: ignore[no-untyped-call]
         assert self._made is not None
         return self._made

@@ -14,6 +14,7 @@ of one output go up and down together, and what is beside the diagonal adds up.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import Literal
 
 import torch
@@ -122,3 +123,42 @@ def distance_table(network: nn.Module, kind: Kind) -> Table:
     return {
         site.name: {b: squared_distance(site.fused_weight(), b, kind) for b in site.sizes} for site in sites(network)
     }
+
+
+def weights_table(network: nn.Module) -> Table:
+    """By layer and block size, how many weights blocks give up.
+
+    Omega is of second order: it holds for a change that leaves the network nearly as good as it was. Where all layers
+    get blocks of 8 at once, as in a vision transformer, and training begins anew behind that, what counts is what is
+    left to train.
+    """
+    return {site.name: {b: site.layer.weight.numel() * (1 - 1 / b) for b in site.sizes} for site in sites(network)}
+
+
+class Form(StrEnum):
+    """What a search takes for the harm of a block."""
+
+    FULL = "full"
+    DIAGONAL = "diagonal"
+    DISTANCE = "distance"
+    WEIGHTS = "weights"
+
+
+def table(
+    form: Form,
+    network: nn.Module,
+    importance: Mapping[str, Tensor],
+    data: Split,
+    kind: Kind,
+    batch: int = 1,
+) -> Table:
+    """The harm by layer and block size: Omega in either form, the squared distance, or the weights given up."""
+    match form:
+        case Form.FULL:
+            return full_table(network, importance, data, kind, batch)
+        case Form.DIAGONAL:
+            return diagonal_table(network, importance, kind)
+        case Form.DISTANCE:
+            return distance_table(network, kind)
+        case Form.WEIGHTS:
+            return weights_table(network)

@@ -160,9 +160,10 @@ class Teacher:
     next, 40 bytes a picture and epoch. Runs of other batches need a teacher of their own.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, compiled: bool = False) -> None:
         # Folded it is the same function with fewer passes over the maps.
-        self._network = _channels_last(fold(network))
+        folded = _channels_last(fold(network))
+        self._network: Callable[[Tensor], Tensor] = torch.compile(folded, dynamic=False) if compiled else folded
         self._batches: object = None
         self._kept: dict[int, Tensor] = {}
 
