@@ -66,7 +66,7 @@ NORM = "crates/graph/tests/fixtures/norm_of_tokens_17.onnx"
 SESSIONS = [
     Session("jaguar", TINY, client=REJECTED | TERNARY),
     Session("jaguar, with products of values", GATES, client=REJECTED | TERNARY),
-    Session("jaguar, with curves", CURVES, client=REJECTED | TERNARY),
+    Session("jaguar, with curves", CURVES, client=REJECTED | TERNARY | UNIFORM, server=REJECTED),
     Session("jaguar, with attention", ATTENTION, client=REJECTED | TERNARY | UNIFORM, server=REJECTED),
     Session("jaguar, with a norm", NORM, client=REJECTED | TERNARY | UNIFORM, server=REJECTED),
     Session("jaguar, the label only", TINY, ("--reveal", "label"), client=REJECTED | TERNARY),

@@ -416,6 +416,8 @@ def test_the_command_line_from_data_to_a_front(
     found = json.loads((tmp_path / "b.json").read_text())
     assert found["costs"]["weighed"] <= found["limits"]["weighed"]
     assert set(found["sizes"].values()) > {1}
+    run("harm --sensitivity {t}/s.json {t}/s.json --sizes {t}/b.json {t}/b.json --out {t}/harm.svg")
+    assert (tmp_path / "harm.svg").read_text().lstrip().startswith("<?xml")
     run("finetune --model {t}/dense/final.pt --sizes {t}/b.json --sensitivity {t}/s.json --out {t}/tuned " + short)
     run("export --model {t}/tuned/final.pt --out {t}/net.onnx --samples {t}/samples --count 20 --data {d}")
     assert len(list((tmp_path / "samples").glob("*/*.npy"))) == 20
@@ -454,6 +456,7 @@ def test_the_command_line_from_data_to_a_front(
         ("finetune --model {m} --sizes {t}/none.json --out {t}/run", "none.json"),
         ("search --sensitivity {t}/none.json --costs {t}/c.json --out {t}/b.json --limit hint=3", "none.json"),
         ("front --results {t}/none.json --out {t}/f.svg", "none.json"),
+        ("harm --sensitivity {t}/none.json --sizes {t}/none.json --out {t}/f.svg", "none.json"),
     ],
 )
 def test_errors_are_one_line(

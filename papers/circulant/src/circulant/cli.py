@@ -1,4 +1,4 @@
-"""The command line: `python -m circulant train|sensitivity|join|search|finetune|linearise|export|front|compare|...`."""
+"""The command line: `python -m circulant train|sensitivity|search|finetune|linearise|export|front|harm|compare|...`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .compare import Comparison, Fewer, compare, compare_fewer, correlations, me
 from .convert import convert, uniform
 from .data import Split, folder, read
 from .export import export, export_products, write_samples
-from .front import plot, points_of
+from .front import plot, plot_harm, points_of
 from .fuse import FusedMobileNetV2, fold
 from .linearise import NUMBER, PLANNED, Prices, Search, by_number, by_plans, linearise
 from .networks import NETWORKS, MobileNetV2, ViT
@@ -143,6 +143,11 @@ def _parser() -> argparse.ArgumentParser:
     one = command("front", _front, "Draw accuracy against cost, with the Pareto front.")
     one.add_argument("--results", type=Path, required=True, help="what `compare` wrote")
     one.add_argument("--measure", choices=list(MEASURES), default="weighed", help="of the cost (default weighed)")
+    one.add_argument("--out", type=Path, required=True, help="a .svg, .pdf or .png")
+
+    one = command("harm", _harm, "Draw what blocks harm by layer, and the sizes that were searched by it.")
+    one.add_argument("--sensitivity", type=Path, nargs="+", required=True, help="what `sensitivity` wrote, a form each")
+    one.add_argument("--sizes", type=Path, nargs="+", required=True, help="what `search` wrote for each of them")
     one.add_argument("--out", type=Path, required=True, help="a .svg, .pdf or .png")
 
     one = command("compare", _compare, "Dense, uniform and searched sizes over several seeds; continues where it was.")
@@ -526,6 +531,14 @@ def _front(args: argparse.Namespace) -> None:
     title = f"{network['network']}, width {network['width']}, {results['data']['name']}"
     plot(points, args.out, f"linear layers: {args.measure} ({unit})", title)
     print(f"{args.out}: {len(points)} networks")
+
+
+def _harm(args: argparse.Namespace) -> None:
+    found = [_read(path, "omega") for path in args.sensitivity]
+    harms = [(str(one.get("form")), _omega(path)) for one, path in zip(found, args.sensitivity, strict=True)]
+    title = f"{found[0].get('network')}, width {found[0].get('width')}"
+    plot_harm(harms, [_sizes(path) for path in args.sizes], args.out, title)
+    print(f"{args.out}: {len(harms)} forms")
 
 
 def _kept_in(path: Path) -> Callable[[dict[str, Any]], None]:

@@ -4,14 +4,16 @@
 //! | table | what is measured |
 //! |---|---|
 //! | `layers` | every shape of ResNet-18 and MobileNetV2 for inputs of 32×32, and of a vision transformer, by block size |
-//! | `networks` | the linear layers of the three with one block size throughout: sums over their layers |
-//! | `table 4` | the paper's counts for what it compares with, beside ours |
+//! | `networks` | the linear layers of the three with one block size throughout, and with the sizes of trained networks: sums over their layers |
+//! | `table 4`, `table 5` | the paper's counts for what it compares with, beside ours |
 //!
 //! Single layers, both parties in one process over queues in memory, random weights of 12 bits; every result is compared with
 //! the plaintext reference. The block sizes of a layer take turns. A layer is planned alone: its ring and its keys are its own.
 
 mod table4;
+mod table5;
 mod tables;
+mod trained;
 
 use std::sync::Arc;
 use std::thread;
@@ -63,11 +65,20 @@ pub struct Row {
     pub online_ms: f64,
 }
 
-/// One network with blocks of one size, wherever they can be.
+/// Which block sizes a network's layers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Sizes {
+    /// The same, wherever it can be; 1 is dense.
+    Everywhere(usize),
+    /// Those that were searched for a network that was trained with this seed (`papers/circulant/results`).
+    Searched { seed: u64 },
+}
+
+/// One network.
 #[derive(Clone, Serialize)]
 pub struct Whole {
     pub network: &'static str,
-    pub b: usize,
+    pub sizes: Sizes,
     /// Layers with blocks, and all.
     pub blocked: [usize; 2],
     pub products: usize,
@@ -267,12 +278,15 @@ fn row_of<'a>(rows: &'a [Row], conv: &Conv, b: usize) -> Option<&'a Row> {
     rows.iter().filter(|row| row.conv == *conv && row.b <= b).max_by_key(|row| row.b)
 }
 
-fn whole(network: &'static str, convs: &[Conv], b: usize, rows: &[Row]) -> Option<Whole> {
-    let layers = convs.iter().map(|conv| row_of(rows, conv, b)).collect::<Option<Vec<&Row>>>()?;
+/// A network with blocks of `b[i]` in layer i. None where a layer was not measured.
+fn whole(network: &'static str, convs: &[Conv], sizes: Sizes, b: &[usize], rows: &[Row]) -> Option<Whole> {
+    assert_eq!(convs.len(), b.len(), "a size for each layer of {network}");
+    let layers =
+        convs.iter().zip(b).map(|(conv, &b)| row_of(rows, conv, b)).collect::<Option<Vec<&Row>>>()?;
     let count = |of: fn(&Row) -> usize| layers.iter().map(|row| of(row)).sum::<usize>();
     Some(Whole {
         network,
-        b,
+        sizes,
         blocked: [layers.iter().filter(|row| row.b > 1).count(), layers.len()],
         products: count(|row| row.products),
         rotations: count(|row| row.rotations),
@@ -295,9 +309,11 @@ pub fn run(args: &Args) -> Result<()> {
         rows.extend(measure(cpu, conv, args.repeats).with_context(|| conv.name())?);
     }
     setting.done();
-    let sizes = || std::iter::once(1).chain(BLOCK_SIZES);
     let wholes = networks().into_iter().flat_map(|(network, convs)| {
-        sizes().filter_map(|b| whole(network, &convs, b, &rows)).collect::<Vec<_>>()
+        let uniform =
+            std::iter::once(1).chain(BLOCK_SIZES).map(|b| (Sizes::Everywhere(b), vec![b; convs.len()]));
+        let all = uniform.chain(trained::searched(network, &convs));
+        all.filter_map(|(sizes, b)| whole(network, &convs, sizes, &b, &rows)).collect::<Vec<_>>()
     });
     let figures = Figures { networks: wholes.collect(), rows };
     let tables = tables::all(&figures);
@@ -319,7 +335,8 @@ mod tests {
         }
         let found: Vec<usize> = rows.iter().map(|row| row.b).collect();
         assert_eq!(found, [1, 2, 4, 8, 16, 1, 2, 4, 8, 1]);
-        let [dense, eight] = [1, 8].map(|b| whole("small", &convs, b, &rows).unwrap());
+        let [dense, eight] =
+            [1, 8].map(|b| whole("small", &convs, Sizes::Everywhere(b), &[b; 3], &rows).unwrap());
         assert_eq!((dense.blocked, eight.blocked), ([0, 3], [2, 3]));
         assert!(eight.products < dense.products && eight.weight_bytes < dense.weight_bytes);
         let figures = Figures { rows, networks: vec![dense, eight] };

@@ -2,27 +2,15 @@
 
 use jaguar_report::terminal::table::bytes;
 
-use super::{Figures, Row, Whole};
+use super::{Figures, Row, Sizes, Whole, trained};
 use crate::circulant::tables::dots;
 use crate::plot::Dots;
 use crate::report::{Goal, Table, Target};
 use crate::statistics::significant;
 
-/// A network of PrivCirNet's paper.
-struct Published {
-    network: &'static str,
-    /// How many times faster than Bolt's at equal accuracy, block sizes chosen by layer (its abstract and section 4.3).
-    faster: f64,
-    /// Points of accuracy that the same network loses here with blocks of [`SIZE`] throughout, beside the dense network
-    /// that was tuned as long: "uniform 8" of `papers/circulant/results`.
-    lost: f64,
-}
-
-const PUBLISHED: [Published; 3] = [
-    Published { network: "ResNet-18", faster: 5.0, lost: 0.717 },
-    Published { network: "MobileNetV2", faster: 1.7, lost: 1.197 },
-    Published { network: "ViT", faster: 1.3, lost: 7.64 },
-];
+/// A network of PrivCirNet's paper, and how many times faster than Bolt's it is at equal accuracy, block sizes chosen by layer
+/// (its abstract and section 4.3).
+const PUBLISHED: [(&str, f64); 3] = [("ResNet-18", 5.0), ("MobileNetV2", 1.7), ("ViT", 1.3)];
 
 /// The block size that the paper counts and measures with ("b8", its Tables 4 and 5), and that networks were trained
 /// with here.
@@ -44,6 +32,7 @@ pub fn all(figures: &Figures) -> Vec<Table> {
         tables.push(Table::goals(&goals(&figures.networks)));
     }
     tables.push(super::table4::table());
+    tables.push(super::table5::table(&figures.rows));
     tables
 }
 
@@ -85,14 +74,19 @@ fn layers(rows: &[Row]) -> Table {
 }
 
 fn dense<'a>(networks: &'a [Whole], whole: &Whole) -> &'a Whole {
-    let dense = networks.iter().find(|other| other.network == whole.network && other.b == 1);
+    let dense =
+        networks.iter().find(|other| other.network == whole.network && other.sizes == Sizes::Everywhere(1));
     dense.expect("every network has its dense row")
 }
 
 fn networks(networks: &[Whole]) -> Table {
     let row = |whole: &Whole| {
         let dense = dense(networks, whole);
-        let mut cells = vec![whole.network.to_owned(), whole.b.to_string()];
+        let sizes = match whole.sizes {
+            Sizes::Everywhere(b) => b.to_string(),
+            Sizes::Searched { seed } => format!("searched, seed {seed}"),
+        };
+        let mut cells = vec![whole.network.to_owned(), sizes];
         cells.push(format!("{} of {}", whole.blocked[0], whole.blocked[1]));
         cells.extend([whole.products, whole.rotations, whole.ciphertexts].map(|count| count.to_string()));
         cells.push(bytes(whole.weight_bytes));
@@ -106,7 +100,7 @@ fn networks(networks: &[Whole]) -> Table {
     };
     Table {
         name: "networks",
-        title: "linear layers of whole networks, blocks of one size throughout: sums over layers".into(),
+        title: "linear layers of whole networks, blocks of one size throughout or as they were searched: sums over layers".into(),
         header: vec![
             "network",
             "b",
@@ -128,15 +122,18 @@ fn networks(networks: &[Whole]) -> Table {
     }
 }
 
-/// The paper's ratios at the paper's block size, and the accuracy that was measured there. A ratio is the paper's only
-/// if both goals of a network are met. What was not measured is missed.
+/// The paper's ratios, each beside the accuracy that networks lose: with blocks of the paper's size in all layers, and with
+/// searched ones, where such a network was trained. A ratio is the paper's only if both goals are met. Of several seeds the
+/// least ratio counts. What was not measured is missed.
 fn goals(networks: &[Whole]) -> Vec<Goal> {
-    let goal = |published: &Published| {
-        let Published { network, faster, lost } = *published;
-        let whole = networks.iter().find(|whole| whole.network == network && whole.b == SIZE);
-        let ratio = whole.map_or(f64::NAN, |whole| dense(networks, whole).online_ms / whole.online_ms);
+    let ratio = |network: &str, is: fn(Sizes) -> bool| {
+        let own = networks.iter().filter(|whole| whole.network == network && is(whole.sizes));
+        let ratios = own.map(|whole| dense(networks, whole).online_ms / whole.online_ms);
+        ratios.min_by(f64::total_cmp).unwrap_or(f64::NAN)
+    };
+    let pair = |network: &str, blocks: &str, faster, ratio, lost| {
         let goal = |what: &str, target, figure| Goal {
-            what: format!("{network}, blocks of {SIZE}: {what}"),
+            what: format!("{network}, {blocks}: {what}"),
             target,
             figure,
             limit: None,
@@ -146,7 +143,23 @@ fn goals(networks: &[Whole]) -> Vec<Goal> {
             goal("points of accuracy lost", Target::AtMost(EQUAL), lost),
         ]
     };
-    PUBLISHED.iter().flat_map(goal).collect()
+    let mut goals = Vec::new();
+    for (network, faster) in PUBLISHED {
+        let uniform = ratio(network, |sizes| sizes == Sizes::Everywhere(SIZE));
+        goals.extend(pair(network, "blocks of 8", faster, uniform, trained::uniform_loses(network, SIZE)));
+        // (The vision transformer that was trained has other layers than the paper's.)
+        if network != "ViT" {
+            let searched = ratio(network, |sizes| matches!(sizes, Sizes::Searched { .. }));
+            goals.extend(pair(
+                network,
+                "searched blocks",
+                faster,
+                searched,
+                trained::searched_loses(network),
+            ));
+        }
+    }
+    goals
 }
 
 pub fn plot(figures: &Figures) -> Dots {
@@ -163,52 +176,59 @@ mod tests {
     use super::*;
     use crate::report::tests::{met, missed};
 
-    fn whole(network: &'static str, b: usize, online_ms: f64) -> Whole {
+    fn whole(network: &'static str, sizes: Sizes, online_ms: f64) -> Whole {
         let counts = (1, 1, 1, 1);
         let (products, rotations, ciphertexts, weight_bytes) = counts;
-        Whole { network, b, blocked: [1, 1], products, rotations, ciphertexts, weight_bytes, online_ms }
+        Whole { network, sizes, blocked: [1, 1], products, rotations, ciphertexts, weight_bytes, online_ms }
     }
 
-    /// The two goals of a network.
-    fn goals_of(network: &str, measured: &[Whole]) -> Vec<Goal> {
+    /// The two goals of a network by such blocks.
+    fn goals_of(network: &str, blocks: &str, measured: &[Whole]) -> Vec<Goal> {
+        let begin = format!("{network}, {blocks}");
         let found: Vec<Goal> =
-            goals(measured).into_iter().filter(|goal| goal.what.starts_with(network)).collect();
-        assert_eq!(found.len(), 2, "{network}");
+            goals(measured).into_iter().filter(|goal| goal.what.starts_with(&begin)).collect();
+        assert_eq!(found.len(), 2, "{begin}");
         found
     }
 
     /// A ratio is taken where the paper has it, whatever other block sizes reach.
     #[test]
     fn a_worse_measurement_misses_the_goals() {
-        for Published { network, faster, .. } in PUBLISHED {
+        for (network, faster) in PUBLISHED {
             let of = |at_size: f64| {
                 // Blocks of 2 and 16 are as fast as one could wish.
                 [(1, 100.0), (2, 1.0), (SIZE, 100.0 / at_size), (16, 0.1)]
-                    .map(|(b, ms)| whole(network, b, ms))
+                    .map(|(b, ms)| whole(network, Sizes::Everywhere(b), ms))
             };
-            assert!(met(&goals_of(network, &of(1.01 * faster))[..1]), "{network}");
-            assert!(missed(&goals_of(network, &of(0.99 * faster))[..1]), "{network}");
-            assert!(missed(&goals_of(network, &[])[..1]), "{network}");
+            let ratio = |measured: &[Whole]| goals_of(network, "blocks of 8", measured).remove(0);
+            assert!(met(&[ratio(&of(1.01 * faster))]), "{network}");
+            assert!(missed(&[ratio(&of(0.99 * faster))]), "{network}");
+            assert!(missed(&[ratio(&[])]), "{network}");
         }
     }
 
-    /// What networks lose is what was recorded when they were trained.
+    /// Of searched sizes the slowest seed counts.
+    #[test]
+    fn one_slow_seed_misses_the_goal() {
+        for (network, faster) in &PUBLISHED[..2] {
+            let of = |slowest: f64| {
+                let dense = whole(network, Sizes::Everywhere(1), 100.0);
+                let seed = |seed, times: f64| whole(network, Sizes::Searched { seed }, 100.0 / times);
+                [dense, seed(0, 2.0 * faster), seed(1, slowest * faster)]
+            };
+            assert!(met(&goals_of(network, "searched blocks", &of(1.01))[..1]), "{network}");
+            assert!(missed(&goals_of(network, "searched blocks", &of(0.99))[..1]), "{network}");
+        }
+    }
+
+    /// What networks lose is on record: with blocks of 8 in all layers too much, with searched ones nothing.
     #[test]
     fn accuracies_are_those_on_record() {
-        let recorded = [
-            include_str!("../../../circulant/results/resnet18.json"),
-            include_str!("../../../circulant/results/mobilenetv2.json"),
-            include_str!("../../../circulant/results/vit.json"),
-        ];
-        for (published, text) in PUBLISHED.iter().zip(recorded) {
-            let results: serde_json::Value = serde_json::from_str(text).unwrap();
-            let summary = results["summary"].as_array().unwrap();
-            let row = summary.iter().find(|row| row["name"] == format!("uniform {SIZE}").as_str()).unwrap();
-            let lost = row["loss_mean"].as_f64().unwrap();
-            assert!((lost - published.lost).abs() < 6e-4, "{}: {lost}", published.network);
-            // So the goal of equal accuracy is missed by what was measured.
-            let networks = [whole(published.network, 1, 2.0), whole(published.network, SIZE, 1.0)];
-            assert!(missed(&goals_of(published.network, &networks)[1..]));
+        for (network, _) in PUBLISHED {
+            assert!(missed(&goals_of(network, "blocks of 8", &[])[1..]), "{network}");
+        }
+        for (network, _) in &PUBLISHED[..2] {
+            assert!(met(&goals_of(network, "searched blocks", &[])[1..]), "{network}");
         }
     }
 }
