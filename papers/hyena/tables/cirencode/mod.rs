@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `layers` | every shape of ResNet-18 and MobileNetV2 for inputs of 32×32, and of a vision transformer, by block size |
 //! | `networks` | the linear layers of the three with one block size throughout, and with the sizes of trained networks: sums over their layers |
-//! | `table 4`, `table 5` | the paper's counts for what it compares with, beside ours |
+//! | `table-4`, `table-5` | the paper's counts for what it compares with, beside ours |
 //!
 //! Single layers, both parties in one process over queues in memory, random weights of 12 bits; every result is compared with
 //! the plaintext reference. The block sizes of a layer take turns. A layer is planned alone: its ring and its keys are its own.

@@ -180,7 +180,7 @@ pub fn table() -> Table {
         std::iter::once(framework.name.to_owned()).chain(figures.into_iter().map(text)).collect()
     };
     Table {
-        name: "table 4",
+        name: "table-4",
         title: "the paper's Table 4: matrix product (512, 768, 3072), and convolution 16×16, 128 to 128, 3×3; N = 8192".into(),
         header: vec![
             "framework",

@@ -47,7 +47,7 @@ pub fn table(rows: &[Row]) -> Table {
         }
     }
     Table {
-        name: "table 5",
+        name: "table-5",
         title: "how many times fewer products and rotations than dense, means over the shapes that have such blocks".into(),
         header: vec!["network", "b", "shapes", "products", "rotations"],
         numbers_from: 1,
