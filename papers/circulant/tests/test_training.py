@@ -24,7 +24,7 @@ from circulant.cli import main
 from circulant.compare import merged, rank_correlation, rises
 from circulant.convert import convert, each_block_layer, uniform
 from circulant.data import CIFAR10, DataError, Split, _augmented, fashion_mnist, read, read_idx
-from circulant.front import Point, pareto
+from circulant.front import Point, pareto, plot_harm
 from circulant.layers import BlockLinear, GroupedBatchNorm2d
 from circulant.training import (
     Architecture,
@@ -209,6 +209,8 @@ def test_results_of_seeds_are_merged() -> None:
     assert [run["seed"] for run in found["runs"]] == [0, 0, 1, 1]
     row = found["summary"][1]
     assert row["seeds"] == 2 and abs(row["loss_mean"] - 15) < 1e-9 and abs(row["loss_std"] - 50**0.5) < 1e-9
+    older = {name: value for name, value in part(2, 0.8).items() if name != "harm"}
+    assert merged([part(0, 0.7), older])["harm"] == [{"seed": 0}]
     with pytest.raises(ValueError, match="same seed"):
         merged([part(1, 0.8), part(1, 0.7)])
     with pytest.raises(ValueError, match="different machines"):
@@ -418,6 +420,11 @@ def test_the_command_line_from_data_to_a_front(
     assert set(found["sizes"].values()) > {1}
     run("harm --sensitivity {t}/s.json {t}/s.json --sizes {t}/b.json {t}/b.json --out {t}/harm.svg")
     assert (tmp_path / "harm.svg").read_text().lstrip().startswith("<?xml")
+    table = {"a": {1: 0.0, 2: 1.0}, "b": {1: 0.0}}
+    with pytest.raises(ValueError, match="1 tables of harm and 2 of sizes"):
+        plot_harm([("full", table)], [{"a": 2}, {"a": 1}], tmp_path / "no.svg", "")
+    with pytest.raises(ValueError, match="no size for layer a"):
+        plot_harm([("full", table)], [{"b": 1}], tmp_path / "no.svg", "")
     run("finetune --model {t}/dense/final.pt --sizes {t}/b.json --sensitivity {t}/s.json --out {t}/tuned " + short)
     run("export --model {t}/tuned/final.pt --out {t}/net.onnx --samples {t}/samples --count 20 --data {d}")
     assert len(list((tmp_path / "samples").glob("*/*.npy"))) == 20
@@ -435,14 +442,26 @@ def test_the_command_line_from_data_to_a_front(
     cost = {row["name"]: row["costs"]["weighed"] for row in results["summary"]}
     assert all(cost[name] <= cost["uniform 4"] < cost["dense"] for name in searched)
     runs = {run["name"]: run for run in results["runs"]}
-    # Searched by weights, a network keeps the most that there is for the bounds.
-    assert runs["searched as 4 by weights"]["parameters"] >= runs["searched as 4"]["parameters"]
+    # Each is the best by what it was searched by, and they are not the same.
+    harm, sizes_of = results["harm"][0], [runs[name]["sizes"] for name in searched]
+    assert sizes_of[0] != sizes_of[1]
+    for form, (best, other) in (("full", sizes_of), ("weights", sizes_of[::-1])):
+        best_sum, other_sum = (sum(harm[form][layer][str(b)] for layer, b in own.items()) for own in (best, other))
+        assert best_sum < other_sum, form
     layers = list(runs["groups 1-16"]["sizes"])
     for name, others in (("groups 1-16", layers[len(layers) // 2 :]), ("groups 16-1", layers[: len(layers) // 2])):
         sizes = runs[name]["sizes"]
         # The stem has three inputs or fewer, and the last layer stays dense.
         assert all((sizes[layer] == 1) == (layer not in others) for layer in layers[1:-1])
     assert results["harm"][0]["weights"].keys() == results["harm"][0]["full"].keys() == set(layers)
+    # The same folder with one form more.
+    run(
+        f"compare --network resnet18 --width 0.125 --out {{t}}/all {short} --tuning-epochs 1 --fisher-samples 40 "
+        "--rise-samples 10 --costs {t}/plan.json --blocks 4 --measures weighed hint --seeds 0 "
+        "--by full distance --results {t}/more.json"
+    )
+    more = json.loads((tmp_path / "more.json").read_text())
+    assert more["harm"][0]["full"] == harm["full"] and more["harm"][0].keys() == {"seed", "full", "distance"}
     run("front --results {t}/results.json --out {t}/front.svg")
     assert (tmp_path / "front.svg").read_text().lstrip().startswith("<?xml")
 

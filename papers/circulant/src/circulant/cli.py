@@ -370,7 +370,9 @@ def _sensitivity(args: argparse.Namespace) -> None:
         "omega": sensitivities.table(Form(args.form), network, importance, samples, kind, args.batch),
     }
     if args.rise is not None:
-        full = sensitivities.full_table(network, importance, samples, kind, args.batch)
+        full = result["omega"]
+        if args.form != Form.FULL:
+            full = sensitivities.full_table(network, importance, samples, kind, args.batch)
         rows = rises(network, importance, full, data.first(args.rise), kind)
         result["rises"] = rows
         result["rank_correlation"] = found = correlations(rows)
@@ -443,7 +445,9 @@ def _finetune(args: argparse.Namespace) -> None:
     if not (args.out / "checkpoint.pt").exists():
         print(f"just converted: accuracy {100 * evaluate(network, watched).accuracy:.2f} %")
     changed = with_sizes(architecture, sizes, kind)
-    curves = train(args.out, changed, network, data, watched, _options(args), Teacher(teacher), not args.quiet)
+    curves = train(
+        args.out, changed, network, data, watched, _options(args), Teacher(teacher, args.compile), not args.quiet
+    )
     _report(args.out, curves)
 
 
@@ -460,7 +464,7 @@ def _linearise(args: argparse.Namespace) -> None:
         args.out,
         architecture,
         start.to(device),
-        Teacher(teacher.to(device)),
+        Teacher(teacher.to(device), args.compile),
         data,
         test.first(args.test_samples),
         Search(Unit(args.unit), *_bound(args, start, architecture.inputs), args.pace),
@@ -534,9 +538,9 @@ def _front(args: argparse.Namespace) -> None:
 
 
 def _harm(args: argparse.Namespace) -> None:
-    found = [_read(path, "omega") for path in args.sensitivity]
-    harms = [(str(one.get("form")), _omega(path)) for one, path in zip(found, args.sensitivity, strict=True)]
-    title = f"{found[0].get('network')}, width {found[0].get('width')}"
+    harms = [(str(_read(path, "omega").get("form")), _omega(path)) for path in args.sensitivity]
+    first = _read(args.sensitivity[0], "omega")
+    title = f"{first.get('network')}, width {first.get('width')}"
     plot_harm(harms, [_sizes(path) for path in args.sizes], args.out, title)
     print(f"{args.out}: {len(harms)} forms")
 

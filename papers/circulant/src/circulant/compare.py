@@ -30,7 +30,18 @@ from .linearise import NUMBER, Search, by_number, linearise
 from .relus import Unit, count
 from .search import Costs, costs_of, search
 from .sensitivity import Form, Table
-from .training import Architecture, Options, Teacher, device_of, evaluate, load_network, recorded, train, with_sizes
+from .training import (
+    Architecture,
+    Options,
+    Teacher,
+    device_of,
+    evaluate,
+    load_network,
+    recorded,
+    train,
+    with_sizes,
+    write,
+)
 
 # Gradients of so many samples at a time are squared.
 FISHER_BATCH = 4
@@ -85,9 +96,9 @@ def _machine(device: torch.device) -> dict[str, Any]:
 class Comparison:
     """What is compared, and how it is trained. `watch` test pictures are looked at after each epoch.
 
-    `by`: what sizes are searched by, once each. `plain`: uniform sizes without the loss-aware fit, and without folding
-    norms, besides. `groups`: so many groups of layers that follow each other, and for each a run in which it alone is
-    dense, and all others have the largest blocks (PrivCirNet's Table 3).
+    `by`: what sizes are searched by, once each. `plain`: besides, uniform sizes without the loss-aware fit, and (where
+    there are batch norms) without folding norms. `groups`: so many groups of layers that follow each other, and for each
+    a run in which it alone is dense, and all others have the largest blocks (PrivCirNet's Table 3).
     """
 
     architecture: Architecture
@@ -144,8 +155,10 @@ class Way:
 
 
 def ways(network: nn.Module, tables: Mapping[Form, Table], comparison: Comparison) -> dict[str, Way]:
-    """By run: dense; sizes searched by each of `tables` that cost no more in any measure than size b in all layers, as
-    far as it runs as such; that; and what else the comparison asks for."""
+    """By run: dense; sizes searched by each of `tables` that cost no more than size b in all layers; that; and the rest.
+
+    A size is what a layer runs as, which may be less than what a run is called by. Raises SearchError.
+    """
     c = comparison
     layers = [site.name for site in sites(network)]
     runs = {"dense, fine-tuned": Way({name: 1 for name in layers})}
@@ -159,12 +172,13 @@ def ways(network: nn.Module, tables: Mapping[Form, Table], comparison: Compariso
         runs[f"uniform {b}"] = Way(alike)
         if c.plain:
             runs[f"uniform {b}, Frobenius' fit"] = Way(alike, loss_aware=False)
-            runs[f"uniform {b}, norms averaged"] = Way(alike, average_norm=True)
+            if any(site.norm is not None for site in sites(network)):
+                runs[f"uniform {b}, norms averaged"] = Way(alike, average_norm=True)
     largest = c.costs.as_they_run(uniform(network, max(SIZES)))
     for group in range(c.groups):
         dense = set(layers[len(layers) * group // c.groups : len(layers) * (group + 1) // c.groups])
-        name = "-".join("1" if other == group else str(max(SIZES)) for other in range(c.groups))
-        runs[f"groups {name}"] = Way({name: 1 if name in dense else b for name, b in largest.items()})
+        sizes = "-".join("1" if other == group else str(max(SIZES)) for other in range(c.groups))
+        runs[f"groups {sizes}"] = Way({name: 1 if name in dense else b for name, b in largest.items()})
     return runs
 
 
@@ -280,7 +294,7 @@ def compare_fewer(
 ) -> dict[str, Any]:
     """Does what is not done yet in `folder` and returns the results; `keep` gets them after each run."""
     c = comparison
-    results = {**c.described(data, test), "runs": [], "correlation": [], "harm": [], "summary": []}
+    results = {**c.described(data, test), "runs": [], "correlation": [], "summary": []}
     data, test = data.to(c.device), test.to(c.device)
     watched = test.first(c.watch)
 
@@ -306,7 +320,7 @@ def compare_fewer(
         inside = folder / f"seed{seed}"
         dense, curves = _dense(inside / "dense", c, seed, data, watched, progress)
         add(seed, "dense", inside / "dense", dense, curves["epochs"], curves["cpu_seconds"])
-        teacher = Teacher(dense)
+        teacher = Teacher(dense, c.tuning.compiled)
         seeking, tuning = replace(c.seeking, seed=seed), replace(c.tuning, seed=seed)
         prices = by_number(dense, c.architecture.inputs)
         total = sum(count(dense, c.architecture.inputs).values())
@@ -351,8 +365,9 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {
             **heads[0],
             "runs": runs,
+            # (Older results have no harm.)
             **{
-                name: sorted((row for part in parts for row in part[name]), key=lambda row: row["seed"])
+                name: sorted((row for part in parts for row in part.get(name, [])), key=lambda row: row["seed"])
                 for name in ("correlation", "harm")
             },
             "summary": _summary(runs),
@@ -414,10 +429,11 @@ def _tables(
     kind: Kind,
 ) -> dict[Form, Table]:
     """What a size harms each layer by, in each form. Measured once: a run that is continued has the same sizes."""
-    if not path.exists():
-        made = {form: sensitivity.table(form, network, importance, data, kind, FISHER_BATCH) for form in by}
-        path.write_text(json.dumps(made))
-    kept = json.loads(path.read_text())
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    missing = [form for form in by if form not in kept]
+    if missing:
+        kept |= {str(form): sensitivity.table(form, network, importance, data, kind, FISHER_BATCH) for form in missing}
+        write(path, lambda beside: beside.write_text(json.dumps(kept)))
     return {form: {name: {int(b): v for b, v in row.items()} for name, row in kept[form].items()} for form in by}
 
 

@@ -93,7 +93,7 @@ def plot_harm(
     """Draws what blocks harm, one column a form: above by layer, a line for each size; below the sizes searched by it.
 
     `harms` are the forms' names and tables, `sizes` what was searched by each. Layers without a choice are left out.
-    PrivCirNet's Figure 5.
+    PrivCirNet's Figure 5. Raises ValueError where there are not as many of both, or a layer has no size.
     """
     if len(harms) != len(sizes):
         raise ValueError(f"{len(harms)} tables of harm and {len(sizes)} of sizes")

@@ -126,12 +126,7 @@ def distance_table(network: nn.Module, kind: Kind) -> Table:
 
 
 def weights_table(network: nn.Module) -> Table:
-    """By layer and block size, how many weights blocks give up.
-
-    Omega is of second order: it holds for a change that leaves the network nearly as good as it was. Where all layers
-    get blocks of 8 at once, as in a vision transformer, and training begins anew behind that, what counts is what is
-    left to train.
-    """
+    """By layer and block size, how many weights blocks give up: n·(1 − 1/b) of n."""
     return {site.name: {b: site.layer.weight.numel() * (1 - 1 / b) for b in site.sizes} for site in sites(network)}
 
 
@@ -152,7 +147,10 @@ def table(
     kind: Kind,
     batch: int = 1,
 ) -> Table:
-    """The harm by layer and block size: Omega in either form, the squared distance, or the weights given up."""
+    """The harm by layer and block size: Omega in either form, the squared distance, or the weights given up.
+
+    Raises ValueError where `data` does not fill one batch.
+    """
     match form:
         case Form.FULL:
             return full_table(network, importance, data, kind, batch)

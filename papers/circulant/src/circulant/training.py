@@ -157,7 +157,8 @@ class Teacher:
     """A dense network's logits for the batches of a run.
 
     Runs with the same seed, samples and batch see the same pictures, moved alike: what was asked in one is kept for the
-    next, 40 bytes a picture and epoch. Runs of other batches need a teacher of their own.
+    next, 40 bytes a picture and epoch. Runs of other batches need a teacher of their own. `compiled`: through
+    torch.compile.
     """
 
     def __init__(self, network: nn.Module, compiled: bool = False) -> None:
@@ -186,7 +187,7 @@ def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     return F.kl_div(found, goal, reduction="batchmean", log_target=True) * temperature**2
 
 
-def _write(path: Path, save: Callable[[Path], Any]) -> None:
+def write(path: Path, save: Callable[[Path], Any]) -> None:
     """Beside it first, then renamed: a killed run leaves the old file or the new one."""
     beside = path.with_name(path.name + ".part")
     save(beside)
@@ -196,7 +197,7 @@ def _write(path: Path, save: Callable[[Path], Any]) -> None:
 def save_network(path: Path, architecture: Architecture, network: nn.Module, **more: Any) -> None:
     """Weights with what builds their network, for `load_network`."""
     kept = {"architecture": _plain(architecture), "weights": network.state_dict(), **more}
-    _write(path, lambda beside: torch.save(kept, beside))
+    write(path, lambda beside: torch.save(kept, beside))
 
 
 def recorded(options: Options) -> dict[str, Any]:
@@ -269,6 +270,9 @@ def train(
     data, test = data.to(device), test.to(device)
     if device.type == "cuda":
         _channels_last(network)
+    if options.compiled:
+        # After some networks of one process torch would compile no more of them, and say nothing.
+        torch.compiler.reset()
     called: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if options.compiled else network
     torch.manual_seed(options.seed)
     optimiser = optimiser_of(network, options)
@@ -368,7 +372,7 @@ def train(
                 keep()
                 due = False
             curves = _curves(architecture, run, state)
-            _write(folder / "curves.json", lambda beside: beside.write_text(json.dumps(curves, indent=1) + "\n"))  # noqa: B023
+            write(folder / "curves.json", lambda beside: beside.write_text(json.dumps(curves, indent=1) + "\n"))  # noqa: B023
     network.eval()
     save_network(folder / "final.pt", architecture, network)
     return _curves(architecture, run, state)

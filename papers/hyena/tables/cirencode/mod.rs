@@ -4,7 +4,7 @@
 //! | table | what is measured |
 //! |---|---|
 //! | `layers` | every shape of ResNet-18 and MobileNetV2 for inputs of 32×32, and of a vision transformer, by block size |
-//! | `networks` | the linear layers of the three with one block size throughout, and with the sizes of trained networks: sums over their layers |
+//! | `networks` | the linear layers of the three with one block size throughout, and with the sizes of trained networks: sums |
 //! | `table-4`, `table-5` | the paper's counts for what it compares with, beside ours |
 //!
 //! Single layers, both parties in one process over queues in memory, random weights of 12 bits; every result is compared with
@@ -70,8 +70,17 @@ pub struct Row {
 pub enum Sizes {
     /// The same, wherever it can be; 1 is dense.
     Everywhere(usize),
-    /// Those that were searched for a network that was trained with this seed (`papers/circulant/results`).
-    Searched { seed: u64 },
+    /// Those of a network that was trained with this seed (`papers/circulant/results`).
+    Trained { run: Trained, seed: u64 },
+}
+
+/// Which of the trained networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Trained {
+    /// Blocks of 8 in all layers that gain by them, the last one dense.
+    Uniform,
+    /// Sizes that were searched to take no more time than those.
+    Searched,
 }
 
 /// One network.
@@ -113,12 +122,14 @@ fn networks() -> [(&'static str, Vec<Conv>); 3] {
     resnet.push(Conv::new(1, 512, 100, 1, 1));
     // The same, of which the first two strides are left out.
     let mut mobile = small(mobilenet_v2().split_off(1), 56);
-    mobile.iter_mut().for_each(|conv| conv.size = conv.size.min(32));
+    for conv in mobile.iter_mut().filter(|conv| conv.size > 32) {
+        (conv.size, conv.stride) = (32, 1);
+    }
     mobile.insert(0, Conv::new(32, 3, 32, 3, 1));
     mobile.push(Conv::new(1, 1280, 100, 1, 1));
-    // (256, 192, 576) and its like: 256 tokens, seven blocks with queries, keys and values, the projection, and two products.
-    let block = [(192, 576), (192, 192), (192, 384), (384, 192)].map(|(i, o)| Conv::new(16, i, o, 1, 1));
-    [("ResNet-18", resnet), ("MobileNetV2", mobile), ("ViT", block.repeat(7))]
+    // 256 tokens, nine blocks with queries, keys and values, the projection, and two products.
+    let block = [(192, 576), (192, 192), (192, 768), (768, 192)].map(|(i, o)| Conv::new(16, i, o, 1, 1));
+    [("ResNet-18", resnet), ("MobileNetV2", mobile), ("ViT", block.repeat(9))]
 }
 
 /// One layer, planned, with its model and both parties' keys.
@@ -312,7 +323,7 @@ pub fn run(args: &Args) -> Result<()> {
     let wholes = networks().into_iter().flat_map(|(network, convs)| {
         let uniform =
             std::iter::once(1).chain(BLOCK_SIZES).map(|b| (Sizes::Everywhere(b), vec![b; convs.len()]));
-        let all = uniform.chain(trained::searched(network, &convs));
+        let all = uniform.chain(trained::all_sizes(network, &convs));
         all.filter_map(|(sizes, b)| whole(network, &convs, sizes, &b, &rows)).collect::<Vec<_>>()
     });
     let figures = Figures { networks: wholes.collect(), rows };
@@ -349,10 +360,12 @@ mod tests {
     #[test]
     fn the_networks_are_those_for_small_inputs() {
         let [resnet, mobile, vit] = networks().map(|(_, convs)| convs);
-        assert_eq!((resnet.len(), mobile.len(), vit.len()), (21, 53, 28));
+        assert_eq!((resnet.len(), mobile.len(), vit.len()), (21, 53, 36));
         assert_eq!(resnet[1], Conv::new(32, 64, 64, 3, 1));
         assert_eq!(resnet[19], Conv::new(4, 512, 512, 3, 1));
         assert_eq!(mobile[51], Conv::new(4, 320, 1280, 1, 1));
+        // Of the depthwise layers three have strides, not five: 32, 16, 8, 4.
+        assert_eq!(mobile.iter().filter(|conv| conv.stride == 2).count(), 3);
         assert_eq!(vit[0], Conv::new(16, 192, 576, 1, 1));
     }
 }

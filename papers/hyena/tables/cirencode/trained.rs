@@ -1,8 +1,9 @@
-//! What training with blocks came to, on CIFAR-10: `papers/circulant/results`.
+//! What training with blocks came to, on CIFAR-10: `papers/circulant/results`. Functions panic where a record lacks what they
+//! look for: records and names are both this project's.
 
 use serde_json::Value;
 
-use super::Sizes;
+use super::{Sizes, Trained};
 use crate::conv::shapes::Conv;
 use crate::paper::ConvolutionKind;
 
@@ -13,88 +14,79 @@ const RESULTS: [(&str, &str); 3] = [
     ("ViT", include_str!("../../../circulant/results/vit-cifar10.json")),
 ];
 
-/// The run whose sizes were searched to take no more planned time than blocks of 8 in all layers.
-const SEARCHED: &str = "searched as 8";
+impl Trained {
+    pub const ALL: [Self; 2] = [Self::Uniform, Self::Searched];
+
+    /// What the results call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform 8",
+            Self::Searched => "searched as 8",
+        }
+    }
+}
 
 fn results(network: &str) -> Value {
     let (_, text) = RESULTS.iter().find(|(name, _)| *name == network).expect("a network of the paper");
     serde_json::from_str(text).expect("results of training are JSON")
 }
 
-/// Points of accuracy that runs of this name lose, beside the dense network that was tuned as long: the mean over seeds.
-fn lost(network: &str, run: &str) -> f64 {
+/// Points of accuracy that networks lose, beside the dense network that was tuned as long: the mean over seeds.
+pub fn lost(network: &str, run: Trained) -> f64 {
     let results = results(network);
     let rows = results["summary"].as_array().expect("a summary");
-    let row =
-        rows.iter().find(|row| row["name"] == run).unwrap_or_else(|| panic!("{network} has a run {run}"));
+    let row = rows.iter().find(|row| row["name"] == run.name()).expect("both runs are on record");
     row["loss_mean"].as_f64().expect("its loss")
 }
 
-/// What blocks of `b` in all layers lose.
-pub fn uniform_loses(network: &str, b: usize) -> f64 {
-    lost(network, &format!("uniform {b}"))
-}
-
-/// What searched sizes lose.
-pub fn searched_loses(network: &str) -> f64 {
-    lost(network, SEARCHED)
-}
-
-/// The searched sizes of a network's layers by seed, in the order of `convs`. None of the vision transformer, which was
-/// trained with other numbers of layers and channels than the paper's.
-pub fn searched(network: &str, convs: &[Conv]) -> Vec<(Sizes, Vec<usize>)> {
-    if network == "ViT" {
-        return Vec::new();
-    }
+/// The sizes of a trained network's layers, in the order of `convs`, by run and seed.
+pub fn all_sizes(network: &str, convs: &[Conv]) -> Vec<(Sizes, Vec<usize>)> {
     let results = results(network);
-    let runs = results["runs"].as_array().expect("runs").iter().filter(|run| run["name"] == SEARCHED);
-    let sizes = |run: &Value| {
-        let of = run["sizes"].as_object().expect("sizes by layer");
-        let b = |name: &str| {
-            of.get(name).and_then(Value::as_u64).unwrap_or_else(|| panic!("{name} has a size")) as usize
-        };
-        let names = names(network, convs);
-        assert_eq!(names.iter().flatten().count(), of.len(), "{network}: layers that may have blocks");
+    let runs = results["runs"].as_array().expect("runs");
+    let names = names(network, convs);
+    let sizes = |run: Trained, found: &Value| {
+        let of = found["sizes"].as_object().expect("sizes by layer");
+        let b = |name: &str| of[name].as_u64().expect("a size") as usize;
+        // What is not measured here is dense: the patches and the head of a vision transformer.
+        let left_out = |name: &String| !names.iter().flatten().any(|other| other == name);
+        assert!(
+            of.keys().filter(|name| left_out(name)).all(|name| network == "ViT" && b(name) == 1),
+            "{network}"
+        );
         let sizes = names.iter().map(|name| name.as_deref().map_or(1, b)).collect();
-        (Sizes::Searched { seed: run["seed"].as_u64().expect("a seed") }, sizes)
+        (Sizes::Trained { run, seed: found["seed"].as_u64().expect("a seed") }, sizes)
     };
-    runs.map(sizes).collect()
+    let of = |run: Trained| {
+        runs.iter().filter(move |found| found["name"] == run.name()).map(move |found| (run, found))
+    };
+    Trained::ALL.into_iter().flat_map(of).map(|(run, found)| sizes(run, found)).collect()
 }
 
 /// What training calls each of `convs`; None for layers in groups, which have no blocks.
 fn names(network: &str, convs: &[Conv]) -> Vec<Option<String>> {
-    let (first, last) = (0, convs.len() - 1);
+    // Of a residual block: its number, and which of its two layers comes next.
     let (mut block, mut part) = (0, 0);
-    let mut name = |i: usize, conv: &Conv| {
-        if i == first {
-            return Some("stem.conv".to_owned());
+    let parts = if network == "MobileNetV2" { ["expand", "project"] } else { ["first", "second"] };
+    let mut name = |i: usize, conv: &Conv| match convs.len() - 1 - i {
+        _ if network == "ViT" => {
+            Some(format!("layers.{}.{}", i / 4, ["attention.qkv", "attention.out", "up", "down"][i % 4]))
         }
-        if i == last {
-            return Some("head".to_owned());
+        _ if i == 0 => Some("stem.conv".into()),
+        0 => Some("head".into()),
+        1 if network == "MobileNetV2" => Some("last.conv".into()),
+        _ if conv.kind == ConvolutionKind::Depthwise => {
+            // The first block has no expansion.
+            part = 1;
+            None
         }
-        if network == "MobileNetV2" {
-            if i + 1 == last {
-                return Some("last.conv".to_owned());
-            }
-            if conv.kind == ConvolutionKind::Depthwise {
-                part = 1;
-                return None;
-            }
-            // An expansion, but in the first block; a depthwise layer; a projection.
-            let name = format!("blocks.{block}.{}.conv", ["expand", "project"][part]);
-            block += part;
-            part = 0;
-            return Some(name);
-        }
-        // The first layer, the shortcut of 1×1 where there is one, the second.
-        let shortcut = conv.kernel == 1;
-        let name =
-            format!("blocks.{block}.{}.conv", if shortcut { "shortcut" } else { ["first", "second"][part] });
-        if !shortcut {
+        // ResNet's shortcut stands between the two.
+        _ if network == "ResNet-18" && conv.kernel == 1 => Some(format!("blocks.{block}.shortcut.conv")),
+        _ => {
+            let name = format!("blocks.{block}.{}.conv", parts[part]);
             block += part;
             part = 1 - part;
+            Some(name)
         }
-        Some(name)
     };
     convs.iter().enumerate().map(|(i, conv)| name(i, conv)).collect()
 }
@@ -109,36 +101,38 @@ mod tests {
     fn sizes_are_those_of_trained_networks() {
         for (network, convs) in super::super::networks() {
             let results = results(network);
-            let all = searched(network, &convs);
-            assert_eq!(all.len(), if network == "ViT" { 0 } else { 3 }, "{network}");
+            let all = all_sizes(network, &convs);
+            assert_eq!(all.len(), 6, "{network}");
             for (sizes, b) in all {
-                let Sizes::Searched { seed } = sizes else { panic!("{network}: searched") };
+                let Sizes::Trained { run, seed } = sizes else { panic!("{network}: trained") };
                 let runs = results["runs"].as_array().unwrap();
                 let of = |name: &str| {
                     let run = runs.iter().find(|run| run["name"] == name && run["seed"] == seed).unwrap();
                     run["parameters"].as_i64().unwrap()
                 };
-                // Fewer than the dense network by the weights that blocks give up, and by scales of norms in groups.
-                let given_up = |(conv, &b): (&Conv, &usize)| {
-                    assert!(
-                        conv.channels_in % b == 0 && conv.channels_out % b == 0,
-                        "{network}: {}",
-                        conv.name()
-                    );
-                    let channels = conv.channels_out - conv.channels_out / b;
-                    let weights = conv.channels_out * conv.channels_in * conv.kernel * conv.kernel;
-                    (weights - weights / b + channels) as i64
+                // Fewer than the dense network by the weights that blocks give up, and by scales of norms in groups: of
+                // outputs, or of the inputs that a vision transformer's norms make.
+                let given_up = |(i, (conv, &b)): (usize, (&Conv, &usize))| {
+                    let (inputs, outputs) = (conv.channels_in, conv.channels_out);
+                    assert!(inputs % b == 0 && outputs % b == 0, "{network}: {}", conv.name());
+                    let weights = inputs * outputs * conv.kernel * conv.kernel;
+                    let scaled = match network {
+                        "ViT" if i % 2 == 0 => inputs,
+                        "ViT" => 0,
+                        _ => outputs,
+                    };
+                    (weights - weights / b + scaled - scaled / b) as i64
                 };
-                let fewer: i64 = convs.iter().zip(&b).map(given_up).sum();
-                assert_eq!(of("dense, fine-tuned") - of(SEARCHED), fewer, "{network}, seed {seed}");
+                let fewer: i64 = convs.iter().zip(&b).enumerate().map(given_up).sum();
+                assert_eq!(of("dense, fine-tuned") - of(run.name()), fewer, "{network}, {sizes:?}");
             }
         }
     }
 
     #[test]
     fn losses_are_those_on_record() {
-        assert!((uniform_loses("ResNet-18", 8) - 1.48).abs() < 0.005);
-        assert!((searched_loses("MobileNetV2") + 0.01).abs() < 0.01);
-        assert!(uniform_loses("ViT", 8) > searched_loses("ViT"));
+        assert!((lost("ResNet-18", Trained::Uniform) - 1.48).abs() < 0.005);
+        assert!((lost("MobileNetV2", Trained::Searched) + 0.01).abs() < 0.01);
+        assert!(lost("ViT", Trained::Uniform) > lost("ViT", Trained::Searched));
     }
 }
