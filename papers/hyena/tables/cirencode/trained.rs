@@ -39,7 +39,8 @@ pub fn lost(network: &str, run: Trained) -> f64 {
     row["loss_mean"].as_f64().expect("its loss")
 }
 
-/// The sizes of a trained network's layers, in the order of `convs`, by run and seed.
+/// The sizes of a trained network's layers, in the order of `convs`, by run and seed. Uniform ones are the same for all seeds,
+/// and stand here once.
 pub fn all_sizes(network: &str, convs: &[Conv]) -> Vec<(Sizes, Vec<usize>)> {
     let results = results(network);
     let runs = results["runs"].as_array().expect("runs");
@@ -57,7 +58,11 @@ pub fn all_sizes(network: &str, convs: &[Conv]) -> Vec<(Sizes, Vec<usize>)> {
         (Sizes::Trained { run, seed: found["seed"].as_u64().expect("a seed") }, sizes)
     };
     let of = |run: Trained| {
-        runs.iter().filter(move |found| found["name"] == run.name()).map(move |found| (run, found))
+        let seeds = if run == Trained::Uniform { 1 } else { runs.len() };
+        runs.iter()
+            .filter(move |found| found["name"] == run.name())
+            .map(move |found| (run, found))
+            .take(seeds)
     };
     Trained::ALL.into_iter().flat_map(of).map(|(run, found)| sizes(run, found)).collect()
 }
@@ -102,7 +107,7 @@ mod tests {
         for (network, convs) in super::super::networks() {
             let results = results(network);
             let all = all_sizes(network, &convs);
-            assert_eq!(all.len(), 6, "{network}");
+            assert_eq!(all.len(), 4, "{network}");
             for (sizes, b) in all {
                 let Sizes::Trained { run, seed } = sizes else { panic!("{network}: trained") };
                 let runs = results["runs"].as_array().unwrap();
