@@ -97,8 +97,8 @@ class Comparison:
     """What is compared, and how it is trained. `watch` test pictures are looked at after each epoch.
 
     `by`: what sizes are searched by, once each. `plain`: besides, uniform sizes without the loss-aware fit, and (where
-    there are batch norms) without folding norms. `groups`: so many groups of layers that follow each other, and for each
-    a run in which it alone is dense, and all others have the largest blocks (PrivCirNet's Table 3).
+    there are batch norms) without folding norms. `groups`: so many groups of layers that follow each other, and for
+    each a run in which it alone is dense, and all others have the largest blocks (PrivCirNet's Table 3).
     """
 
     architecture: Architecture
@@ -155,7 +155,7 @@ class Way:
 
 
 def ways(network: nn.Module, tables: Mapping[Form, Table], comparison: Comparison) -> dict[str, Way]:
-    """By run: dense; sizes searched by each of `tables` that cost no more than size b in all layers; that; and the rest.
+    """By run: dense; sizes searched by each of `tables` that cost no more than size b in all layers; that; the rest.
 
     A size is what a layer runs as, which may be less than what a run is called by. Raises SearchError.
     """
