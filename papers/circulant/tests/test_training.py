@@ -442,12 +442,13 @@ def test_the_command_line_from_data_to_a_front(
     cost = {row["name"]: row["costs"]["weighed"] for row in results["summary"]}
     assert all(cost[name] <= cost["uniform 4"] < cost["dense"] for name in searched)
     runs = {run["name"]: run for run in results["runs"]}
-    # Each is the best by what it was searched by, and they are not the same.
+    # Each is the best by what it was searched by, and they are not the same: no two have one Omega, but layers of one
+    # shape may change places for the same number of weights.
     harm, sizes_of = results["harm"][0], [runs[name]["sizes"] for name in searched]
     assert sizes_of[0] != sizes_of[1]
     for form, (best, other) in (("full", sizes_of), ("weights", sizes_of[::-1])):
         best_sum, other_sum = (sum(harm[form][layer][str(b)] for layer, b in own.items()) for own in (best, other))
-        assert best_sum < other_sum, form
+        assert best_sum < other_sum or (form == "weights" and best_sum == other_sum), form
     layers = list(runs["groups 1-16"]["sizes"])
     for name, others in (("groups 1-16", layers[len(layers) // 2 :]), ("groups 16-1", layers[: len(layers) // 2])):
         sizes = runs[name]["sizes"]

@@ -108,6 +108,10 @@ mod tests {
             let results = results(network);
             let all = all_sizes(network, &convs);
             assert_eq!(all.len(), 4, "{network}");
+            // All seeds of uniform blocks have the sizes of the one that stands for them.
+            let runs = results["runs"].as_array().unwrap().iter();
+            let uniform: Vec<&Value> = runs.filter(|run| run["name"] == Trained::Uniform.name()).collect();
+            assert!(uniform.iter().all(|run| run["sizes"] == uniform[0]["sizes"]), "{network}");
             for (sizes, b) in all {
                 let Sizes::Trained { run, seed } = sizes else { panic!("{network}: trained") };
                 let runs = results["runs"].as_array().unwrap();
