@@ -33,6 +33,7 @@ pub mod memory;
 mod opened_once;
 pub mod planner;
 pub mod predict;
+mod rounds;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ pub use choices::{Allowed, Choices, DIGIT, MOST_IMAGES, NamedChoices, WEIGHT_MEM
 pub use comparison::{Comparison, ComparisonsId};
 pub use exchange::{Exchange, IN_FLIGHT, Schedule};
 pub use kit::{Kit, UnknownName};
+use rounds::Rounds;
 
 /// Why a network has no plan.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +147,7 @@ pub struct Step {
     pub guard_bits: u32,
     /// How many values the operation makes, of all images of a query.
     pub values: usize,
-    /// COTs, bytes and rounds of the nonlinear part and of what follows, without keys that steps before it have sent.
+    /// COTs, bytes and rounds of the nonlinear part and of what follows, by itself; without keys that steps before it have sent.
     pub cost: Cost,
     /// Whether the client sends something else between its draws when it is prepared ([`Nonlinear::promise`]).
     pub sends: bool,
@@ -220,6 +222,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The linear layers by backend.
     pub backends: Vec<Arc<dyn Layers>>,
+    rounds: Rounds,
     digest: [u8; 32],
     hint_digest: [u8; 32],
 }
@@ -264,7 +267,8 @@ impl Plan {
         }
         let hint_digest = hint_digest(network, &choices, &steps);
         let digest = digest(&hint_digest, &choices, &steps);
-        Ok(Self { choices, steps, backends: layers, digest, hint_digest })
+        let rounds = rounds::count(network, &steps);
+        Ok(Self { choices, steps, backends: layers, rounds, digest, hint_digest })
     }
 
     /// What two parties must have in common before they talk about secrets.
@@ -288,7 +292,7 @@ impl Plan {
         self.steps.iter().filter_map(|s| s.layer.as_ref())
     }
 
-    /// COTs, bytes and rounds of all nonlinear layers and extensions.
+    /// COTs, bytes and rounds of all nonlinear layers and extensions, one after the other.
     pub fn nonlinear_cost(&self) -> Cost {
         self.steps.iter().fold(Cost::default(), |sum, step| sum + step.cost)
     }

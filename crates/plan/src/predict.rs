@@ -5,6 +5,7 @@
 //! Every length follows from the plan, so the bytes of a query are exact: ciphertexts, corrections and tables by node, what the
 //! extension of correlated OTs sends for as many as are drawn (that depends on how many the connection has drawn before), the
 //! request, the query's key and the seed of its masks, and the result. The server's report of its own times is no part of it.
+//! So are the rounds online, of which branches beside each other share theirs (`rounds.rs`).
 //!
 //! # Seconds
 //!
@@ -42,7 +43,7 @@ pub struct NodeStage {
     pub bytes_up: u64,
     /// Bytes from the server to the client.
     pub bytes_down: u64,
-    /// How often the client waits for an answer.
+    /// How often the client waits for an answer: not at all in what goes alongside another node.
     pub rounds: u64,
     /// Each party's time; `None` where the machine's constants do not cover the ring.
     pub seconds: Option<Seconds>,
@@ -171,15 +172,16 @@ fn result_cost(plan: &Plan, label: bool) -> Cost {
 
 /// What `plan` will cost one query; seconds if `site` says where.
 pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Prediction {
+    let steps = plan.steps.iter().zip(&plan.rounds.by_node);
     let nodes: Vec<NodeCost> =
-        plan.steps.iter().map(|step| node_cost(step, plan.choices.instances, site)).collect();
+        steps.map(|(step, &rounds)| node_cost(step, rounds, plan.choices.instances, site)).collect();
+    let waits: u64 = plan.rounds.by_node.iter().sum();
     let result = result_cost(plan, session.label);
     let all = plan.nonlinear_cost() + result;
     let (from_server, from_client) = correlations(plan, session);
     let instances = plan.choices.instances;
     let (uploads, responses) = plan.linear_bytes();
     let (uploads, responses) = (uploads as u64, responses as u64);
-    let linear_rounds: u64 = plan.layers().map(|l| l.traffic().rounds).sum();
     let logits = match plan.steps.last() {
         Some(last) if !session.label => packed_len(last.values, last.domain.modulus.bits()),
         _ => 0,
@@ -203,7 +205,7 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
     let mut online = Total {
         bytes_up: uploads + all.up,
         bytes_down: responses + all.down + logits,
-        rounds: linear_rounds + all.client_rounds + u64::from(logits > 0 && !ends_with_server(plan)),
+        rounds: waits + result.client_rounds + u64::from(logits > 0 && plan.rounds.sent),
         ..Total::default()
     };
     let sum = |f: &dyn Fn(&NodeCost) -> Option<f64>| nodes.iter().map(f).sum::<Option<f64>>();
@@ -248,16 +250,6 @@ pub fn predict(plan: &Plan, session: &Session, site: Option<&Site<'_>>) -> Predi
         });
     }
     Prediction { nodes, hint_bytes, a_half_seconds, hint_seconds, key_bytes, key_seconds, offline, online }
-}
-
-/// Whether the server sends the last message before the result, which then comes along with it.
-fn ends_with_server(plan: &Plan) -> bool {
-    let last = plan.steps.iter().rev().find(|s| s.layer.is_some() || s.cost != Cost::default());
-    last.is_some_and(|step| {
-        // Flights alternate and the client sends the first.
-        let alone = step.layer.is_none() && step.extension.is_none() && step.truncation.is_none();
-        alone && step.cost.client_rounds == step.cost.server_rounds
-    })
 }
 
 fn packed_len(count: usize, bits: u32) -> u64 {
@@ -370,7 +362,8 @@ pub fn mean_extension_bytes(instances: Instances, drawn: Drawn) -> u64 {
     (of(Width::Bit, drawn.bits) + of(Width::Vector, drawn.vectors)) as u64
 }
 
-fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> NodeCost {
+/// What a step costs in which the client waits so many `rounds` online.
+fn node_cost(step: &Step, rounds: u64, instances: Instances, site: Option<&Site<'_>>) -> NodeCost {
     let cost = step.cost;
     let linear = step.layer.as_ref().map_or_else(Traffic::default, |layer| layer.traffic());
     let mut node = NodeCost {
@@ -387,7 +380,7 @@ fn node_cost(step: &Step, instances: Instances, site: Option<&Site<'_>>) -> Node
         online: NodeStage {
             bytes_up: cost.up + linear.online.0 as u64,
             bytes_down: cost.down + linear.online.1 as u64,
-            rounds: cost.client_rounds + linear.rounds,
+            rounds,
             seconds: None,
         },
         ..NodeCost::default()

@@ -191,10 +191,6 @@ fn bytes_and_rounds_are_the_formulas() {
         assert_eq!(report.online.bytes_up, sum(|r| r.online.bytes_up));
         assert_eq!(report.online.bytes_down - sum(|r| r.online.bytes_down), packed(10, l));
         assert_eq!(report.online.rounds, sum(|r| r.online.rounds) + 1);
-        let predicted = jaguar_plan::predict::predict(plan, &report.session, None);
-        for (p, measured) in [(&predicted.offline, &report.offline), (&predicted.online, &report.online)] {
-            assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down));
-        }
     }
     // The key is the session's.
     assert_eq!(reports[1].client.bytes_up + reports[1].client.bytes_down, 0);
