@@ -81,6 +81,8 @@ pub enum Trained {
     Uniform,
     /// Sizes that were searched to take no more time than those.
     Searched,
+    /// Blocks of 2 in all layers, the last one dense.
+    Twos,
 }
 
 /// One network.

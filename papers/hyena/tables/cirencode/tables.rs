@@ -82,6 +82,7 @@ fn networks(networks: &[Whole]) -> Table {
             Sizes::Everywhere(b) => b.to_string(),
             Sizes::Trained { run: Trained::Uniform, .. } => "trained 8".into(),
             Sizes::Trained { run: Trained::Searched, seed } => format!("searched, seed {seed}"),
+            Sizes::Trained { run: Trained::Twos, .. } => "trained 2".into(),
         };
         let mut cells = vec![whole.network.to_owned(), sizes];
         cells.push(format!("{} of {}", whole.blocked[0], whole.blocked[1]));
@@ -120,10 +121,11 @@ fn networks(networks: &[Whole]) -> Table {
 }
 
 /// The paper's ratios with the sizes of trained networks, each beside what these networks lose, the mean over seeds: with blocks of
-/// 8 (the paper's "b8") where they gain, and with searched ones. A ratio is the paper's only if both goals are met. Of several
-/// seeds the least ratio counts. What was not measured is missed.
+/// 8 (the paper's "b8") where they gain, with searched ones, and with blocks of 2 where such a network was trained. A ratio is
+/// the paper's only if both goals are met. Of several seeds the least ratio counts. What was not measured is missed.
 fn goals(networks: &[Whole]) -> Vec<Goal> {
     let pair = |network: &str, faster, run: Trained| {
+        let lost = trained::lost(network, run)?;
         let is_own = |whole: &&Whole| {
             whole.network == network
                 && matches!(whole.sizes, Sizes::Trained { run: other, .. } if other == run)
@@ -134,6 +136,7 @@ fn goals(networks: &[Whole]) -> Vec<Goal> {
         let blocks = match run {
             Trained::Uniform => "blocks of 8",
             Trained::Searched => "searched blocks",
+            Trained::Twos => "blocks of 2",
         };
         let goal = |what: &str, target, figure| Goal {
             what: format!("{network}, {blocks}: {what}"),
@@ -141,13 +144,13 @@ fn goals(networks: &[Whole]) -> Vec<Goal> {
             figure,
             limit: None,
         };
-        [
+        Some([
             goal("times faster than dense", Target::AtLeast(faster), ratio),
-            goal("points of accuracy lost", Target::AtMost(EQUAL), trained::lost(network, run)),
-        ]
+            goal("points of accuracy lost", Target::AtMost(EQUAL), lost),
+        ])
     };
-    let of = |(network, faster)| Trained::ALL.into_iter().flat_map(move |run| pair(network, faster, run));
-    PUBLISHED.into_iter().flat_map(of).collect()
+    let of = |(network, faster)| Trained::ALL.into_iter().filter_map(move |run| pair(network, faster, run));
+    PUBLISHED.into_iter().flat_map(of).flatten().collect()
 }
 
 pub fn plot(figures: &Figures) -> Dots {
@@ -184,7 +187,9 @@ mod tests {
     #[test]
     fn one_slow_seed_misses_the_goal() {
         for (network, faster) in PUBLISHED {
-            for (run, blocks) in [(Trained::Uniform, "blocks of 8"), (Trained::Searched, "searched blocks")] {
+            let twos = (network == "ViT").then_some((Trained::Twos, "blocks of 2"));
+            let runs = [(Trained::Uniform, "blocks of 8"), (Trained::Searched, "searched blocks")];
+            for (run, blocks) in runs.into_iter().chain(twos) {
                 let of = |slowest: f64| {
                     let all = |b, ms| whole(network, Sizes::Everywhere(b), ms);
                     let seed = |seed, times: f64| whole(network, Sizes::Trained { run, seed }, 100.0 / times);
@@ -198,7 +203,8 @@ mod tests {
         }
     }
 
-    /// What networks lose is on record: with blocks of 8 too much, with searched ones nothing but for the transformer.
+    /// What networks lose is on record: with blocks of 8 too much, with searched ones nothing but for the transformer, which
+    /// loses a bit too much with blocks of 2 too.
     #[test]
     fn accuracies_are_those_on_record() {
         for (network, _) in PUBLISHED {
@@ -206,5 +212,6 @@ mod tests {
             let searched = goals_of(network, "searched blocks", &[]).remove(1);
             assert_eq!(missed(&[searched]), network == "ViT", "{network}");
         }
+        assert!(missed(&goals_of("ViT", "blocks of 2", &[])[1..]));
     }
 }
