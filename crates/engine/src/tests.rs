@@ -367,6 +367,7 @@ fn passed_as_predicted(plan: &Plan, report: &Report) {
     let (online, found) = (&said.online, &report.online);
     let online = (online.bytes_up, online.bytes_down, online.rounds);
     assert_eq!(online, (found.bytes_up, found.bytes_down, found.rounds), "online");
+    assert_eq!(report.rows.len(), said.nodes.len());
     for (row, said) in report.rows.iter().zip(&said.nodes) {
         let (said, found) = (&said.online, &row.online);
         let said = (said.bytes_up, said.bytes_down, said.rounds);
@@ -420,6 +421,37 @@ fn corrections_go_early_and_branches_share_their_rounds() {
     let beside = steps[12].cost.client_rounds.min(steps[17].cost.client_rounds);
     let want = service.plan().nonlinear_cost().client_rounds - beside + 1;
     assert!(reports.iter().all(|report| report.online.rounds == want), "{want}");
+}
+
+/// A branch that is through while a longer one beside it goes on sends its linear layer's input meanwhile. Its rounds count where
+/// that layer begins, whoever was faster.
+#[test]
+fn a_layer_that_sent_while_others_waited_counts_where_it_begins() {
+    let bundle = || {
+        let mut b = Builder::new([3, 8, 8]);
+        let stem = b.conv(0, 4, 3, 1, 1, 1);
+        let window = Window { kernel: [2; 2], stride: [2; 2], pads: [0; 4] };
+        let pooled = b.add(Op::new(MaxPool { window, ignored: 0 }), &[stem], [4, 4, 4]);
+        let relu = b.add(Op::new(Relu { ignored: 0 }), &[stem], [4, 8, 8]);
+        let conv = b.conv(relu, 4, 3, 2, 1, 1);
+        let relu2 = b.add(Op::new(Relu { ignored: 0 }), &[conv], [4, 4, 4]);
+        let both = b.add(Op::new(Concat), &[pooled, relu2], [8, 4, 4]);
+        let flat = b.add(Op::new(Rearrange::Reshape), &[both], [128, 1, 1]);
+        b.conv(flat, 10, 1, 1, 0, 1);
+        b.bundle()
+    };
+    let mut ends_with_server = false;
+    for digit in [2, 3, 4] {
+        let choices = standard(&bundle());
+        let digits = vec![digit; choices.digits.len()];
+        let service = Service::new(bundle(), Choices { digits, ..choices }, Reveal::Logits).unwrap();
+        let steps = &service.plan().steps;
+        let [pool, relu] = [2, 3].map(|id| steps[id].cost);
+        assert!(pool.client_rounds > relu.client_rounds);
+        ends_with_server |= pool.client_rounds == pool.server_rounds;
+        queries(&service, &Scratch::new("stream-rounds"), &input(5, 3 * 8 * 8), 2);
+    }
+    assert!(ends_with_server, "else what is sent behind the pool's last message counts anyway");
 }
 
 /// Secrets, masks and correlations serve one query: of four queries with one input, on two connections, nothing that either party sends

@@ -350,7 +350,7 @@ pub(crate) fn step_figures(step: &Step, site: Option<&Site<'_>>) -> Figures {
         weighed: site.and_then(|s| layer_weighed(step, s).or_else(|| step_weighed(step, s))),
         bytes: cost.prepare_up + cost.prepare_down + both(traffic.offline) + online_bytes,
         online_bytes,
-        rounds: cost.client_rounds,
+        rounds: cost.client_rounds + traffic.rounds,
         hint_bytes: layer.map_or(0, |l| l.traffic().hint as u64),
         key_bytes: 0,
         ciphertexts: layer.map_or(0, |l| l.geometry().ciphertexts),

@@ -2,8 +2,9 @@
 //!
 //! A query is walked as both parties run it: in waves, each of all nonlinear layers and extensions whose operands are there. A wave
 //! waits as often as the one of its conversations that has the most flights; the others go alongside it. Linear layers and
-//! truncations come one after the other. And the client waits only if it has sent something since it last did: what the server says
-//! right behind its last message arrives with that.
+//! truncations come one after the other, and what the client sends of a linear layer counts where that begins, though it may have
+//! been sent as it came. And the client waits only if it has sent something since it last did: what the server says right behind its
+//! last message arrives with that.
 
 use jaguar_graph::network::{Network, NodeId};
 use jaguar_mpc::{Cost, Elementwise, Nonlinear};
@@ -83,7 +84,9 @@ fn own_job(node: NodeId, step: &Step) -> Option<Job> {
     let job = |begins, cost| Some(Job { node, begins, cost, is_extension: false });
     match (&step.conversion, &step.nonlinear) {
         (Some(conversion), _) => job(Begins::Server, conversion.cost()),
-        (None, Some(layer)) if step.early => job(Begins::Early, layer.cost_corrected_early()),
+        (None, Some(layer)) if step.early && layer.correction_bytes() > 0 => {
+            job(Begins::Early, layer.cost_corrected_early())
+        }
         (None, Some(layer)) => job(Begins::Client, layer.cost()),
         (None, None) => None,
     }

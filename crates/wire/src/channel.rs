@@ -222,6 +222,12 @@ impl Channel {
         result
     }
 
+    /// From here on this party counts as having sent something that it waits for an answer to (what it sent
+    /// [`alongside`](Self::alongside) another conversation, say), or as having sent nothing.
+    pub fn set_turn(&mut self, sent: bool) {
+        self.turn = sent;
+    }
+
     /// Hands everything buffered to the transport.
     ///
     /// # Errors

@@ -1,6 +1,5 @@
 //! The offline stage: all that a query needs and that does not depend on its input.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use jaguar_graph::network::NodeId;
@@ -50,12 +49,6 @@ pub(crate) struct PreparedStep {
     pub(super) truncation: Option<Truncate>,
     pub(super) extension: Option<Extend>,
 }
-
-/// Bytes of answers that the client leaves in the transport while it sends on: a part of what every transport takes.
-const UNDER_WAY: u64 = 32 << 20;
-
-/// A step of what completes a block.
-type Completing = fn(&mut Block, &mut Channel) -> Result<(), MpcError>;
 
 /// What was prepared for a node's operation.
 pub(super) enum PreparedOp {
@@ -244,8 +237,7 @@ impl Offline<'_> {
         Ok(prepared)
     }
 
-    /// Sends what is left to be said of the preparation of nonlinear layers, and takes the answers: some layers later,
-    /// so that the server works while the client does.
+    /// Sends what is left to be said of the preparation of nonlinear layers, and takes the answers.
     fn complete(
         &mut self,
         planned: PlannedNetwork<'_>,
@@ -253,29 +245,20 @@ impl Offline<'_> {
     ) -> Result<(), EngineError> {
         let Self { channel, times, .. } = self;
         let PlannedNetwork { network, plan } = planned;
-        let mut each = |steps: &mut [PreparedStep], id: NodeId, what: Completing| {
-            let PreparedOp::Nonlinear(blocks) = &mut steps[id].op else { return Ok(()) };
+        for completion in plan.completions() {
+            let (id, what): (_, fn(&mut Block, &mut Channel) -> Result<(), MpcError>) = match completion {
+                Exchange::Send(id) => (id, Block::complete),
+                Exchange::Collect(id) => (id, Block::settle),
+            };
+            let PreparedOp::Nonlinear(blocks) = &mut steps[id].op else { continue };
             let name = &network.nodes[id].name;
             channel.enter(Stage::Offline, &label(id, name));
             let began = times.begin(channel);
             let done = blocks.iter_mut().try_for_each(|block| what(block, channel));
             done.map_err(|e| EngineError::from(e).in_layer(name, "offline"))?;
             times.add(Stage::Offline, id, began, channel);
-            Ok::<_, EngineError>(())
-        };
-        let mut under_way: VecDeque<(NodeId, u64)> = VecDeque::new();
-        for (id, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.cost.prepare_up > 0) {
-            each(steps, id, Block::complete)?;
-            let answered = step.nonlinear.as_ref().map_or(0, |layer| layer.answered());
-            if answered > 0 {
-                under_way.push_back((id, answered));
-            }
-            while under_way.iter().map(|(_, bytes)| bytes).sum::<u64>() > UNDER_WAY {
-                let Some((first, _)) = under_way.pop_front() else { break };
-                each(steps, first, Block::settle)?;
-            }
         }
-        under_way.into_iter().try_for_each(|(id, _)| each(steps, id, Block::settle))
+        Ok(())
     }
 
     /// Sends what the client can send of nonlinear layers before the input is known: where it knows its share of their operand

@@ -12,6 +12,7 @@ use jaguar_graph::network::{Joined, NodeId, Work};
 use jaguar_linear::backend::Online;
 use jaguar_mpc::{Block, Extend, Surroundings, Truncate, drive};
 use jaguar_ot::Role;
+use jaguar_plan::Step;
 use jaguar_wire::{Channel, Stage};
 use zeroize::Zeroizing;
 
@@ -56,6 +57,7 @@ pub(crate) fn run(
         input: Some(input),
         wave: Vec::new(),
     };
+    walk.account.channel.set_turn(false);
     let mut todo: Vec<NodeId> = (0..nodes.len()).collect();
     loop {
         walk.begin_ready(&mut todo)?;
@@ -161,13 +163,13 @@ impl Walk<'_> {
 
     /// A linear layer or a local operation, on inputs that are complete.
     fn compute(&mut self, id: NodeId, op: PreparedOp) -> Result<Value, EngineError> {
-        let Self { planned, account, values, input, .. } = self;
+        let Self { planned, role, account, values, input, .. } = self;
         let PlannedNetwork { network, plan } = *planned;
         account.timed(id, |channel| match op {
             PreparedOp::Linear(online) => {
                 let layer = plan.steps[id].layer.as_ref().expect("planned");
                 let x = reduce(values.input(id, 0), layer.input().modulus);
-                linear(plan.steps[id].values, online, channel, &x)
+                linear(&plan.steps[id], *role, online, channel, &x)
             }
             PreparedOp::Nonlinear(_) => unreachable!("part of a wave"),
             PreparedOp::Local => {
@@ -230,8 +232,9 @@ impl Walk<'_> {
             }
             let output = match job.linear {
                 Some(online) => {
-                    let values = self.planned.plan.steps[job.node].values;
-                    self.account.timed(job.node, |channel| linear(values, online, channel, &job.output))?
+                    let (step, role) = (&self.planned.plan.steps[job.node], self.role);
+                    self.account
+                        .timed(job.node, |channel| linear(step, role, online, channel, &job.output))?
                 }
                 None => Value::Complete(job.output),
             };
@@ -275,7 +278,9 @@ impl Walk<'_> {
             let Some(PreparedStep { op: PreparedOp::Linear(linear), .. }) = &mut self.steps[id] else {
                 continue;
             };
-            self.account.timed(id, |channel| Ok(linear.feed(channel, output)?))?;
+            // The layer's own beginning counts, whenever that is: no round hangs on how far others have come.
+            self.account
+                .timed(id, |channel| Ok(channel.alongside(|channel| linear.feed(channel, output))?))?;
         }
         Ok(())
     }
@@ -349,15 +354,20 @@ fn room(blocks: &[Block]) -> Share {
     Zeroizing::new(Vec::with_capacity(blocks.last().map_or(0, |block| block.outputs().end)))
 }
 
-/// A linear layer with `values` outputs, on all of this party's share of its input, in the layer's domain.
+/// The linear layer of `step`, on all of this party's share of its input, in the layer's domain.
 fn linear(
-    values: usize,
+    step: &Step,
+    role: Role,
     mut online: Box<dyn Online>,
     channel: &mut Channel,
     x: &[u64],
 ) -> Result<Value, EngineError> {
+    if role == Role::Client && step.layer.as_ref().is_some_and(|layer| layer.traffic().online.0 > 0) {
+        // Also where all has been sent, as it came.
+        channel.set_turn(true);
+    }
     online.feed_all(channel, x)?;
     let output = online.finish(channel, x)?;
-    let all = output.values().len() == values;
+    let all = output.values().len() == step.values;
     Ok(if all { Value::Complete(Zeroizing::new(output.into_values())) } else { Value::Partial(output) })
 }

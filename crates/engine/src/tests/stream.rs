@@ -344,12 +344,7 @@ pub(super) fn alternate(
         assert_eq!(layer.wrong, 0, "{name}, {first}: {layer:?}");
     }
     let service = Service::allowing_insecure_backends(bundle(), choices(), Reveal::Logits).unwrap();
-    let reports = queries(&service, &cache, &x, 2);
-    let predicted = jaguar_plan::predict::predict(service.plan(), &reports[1].session, None);
-    for (p, measured) in [(&predicted.offline, &reports[1].offline), (&predicted.online, &reports[1].online)]
-    {
-        assert_eq!((p.bytes_up, p.bytes_down), (measured.bytes_up, measured.bytes_down), "{name}, {first}");
-    }
+    queries(&service, &cache, &x, 2);
     service.plan().steps.iter().map(|step| step.domain.modulus).collect()
 }
 
