@@ -81,7 +81,7 @@ pub enum Trained {
     Uniform,
     /// Sizes that were searched to take no more time than those.
     Searched,
-    /// Blocks of 2 in all layers, the last one dense.
+    /// Blocks of 2 in all layers but the first and the last: a vision transformer alone.
     Twos,
 }
 

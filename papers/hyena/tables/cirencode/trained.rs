@@ -32,13 +32,14 @@ fn results(network: &str) -> Value {
     serde_json::from_str(text).expect("results of training are JSON")
 }
 
-/// Points of accuracy that networks lose, beside the dense network that was tuned as long: the mean over seeds. None where no such
-/// network was trained.
+/// Points of accuracy that networks lose, beside the dense network that was tuned as long: the mean over seeds. None where none was
+/// trained with blocks of 2.
 pub fn lost(network: &str, run: Trained) -> Option<f64> {
     let results = results(network);
     let rows = results["summary"].as_array().expect("a summary");
-    let row = rows.iter().find(|row| row["name"] == run.name())?;
-    Some(row["loss_mean"].as_f64().expect("its loss"))
+    let row = rows.iter().find(|row| row["name"] == run.name());
+    assert!(row.is_some() || run == Trained::Twos, "{network}, {}: not on record", run.name());
+    Some(row?["loss_mean"].as_f64().expect("its loss"))
 }
 
 /// The sizes of a trained network's layers, in the order of `convs`, by run and seed. Uniform ones are the same for all seeds,
@@ -149,7 +150,8 @@ mod tests {
         let lost = |network, run| lost(network, run).unwrap_or(f64::NAN);
         assert!((lost("ResNet-18", Trained::Uniform) - 1.48).abs() < 0.005);
         assert!((lost("MobileNetV2", Trained::Searched) + 0.01).abs() < 0.01);
-        assert!(lost("ViT", Trained::Uniform) > lost("ViT", Trained::Searched));
+        assert!((lost("ViT", Trained::Uniform) - 2.255).abs() < 0.005);
+        assert!((lost("ViT", Trained::Searched) - 1.775).abs() < 0.005);
         assert!((lost("ViT", Trained::Twos) - 0.56).abs() < 0.005);
         assert!(lost("ResNet-18", Trained::Twos).is_nan(), "not trained");
     }
