@@ -41,6 +41,9 @@ pub(crate) trait LayerHints {
     fn read(&mut self, node: NodeId) -> Result<Arc<Vec<u8>>, EngineError>;
 }
 
+/// A step of what completes a block.
+type Completing = fn(&mut Block, &mut Channel) -> Result<(), MpcError>;
+
 /// What was prepared for one node.
 pub(crate) struct PreparedStep {
     /// Of a linear layer's input, into the layer's domain.
@@ -246,7 +249,7 @@ impl Offline<'_> {
         let Self { channel, times, .. } = self;
         let PlannedNetwork { network, plan } = planned;
         for completion in plan.completions() {
-            let (id, what): (_, fn(&mut Block, &mut Channel) -> Result<(), MpcError>) = match completion {
+            let (id, what): (_, Completing) = match completion {
                 Exchange::Send(id) => (id, Block::complete),
                 Exchange::Collect(id) => (id, Block::settle),
             };
