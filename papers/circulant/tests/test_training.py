@@ -455,13 +455,18 @@ def test_the_command_line_from_data_to_a_front(
         # The stem has three inputs or fewer, and the last layer stays dense.
         assert all((sizes[layer] == 1) == (layer not in others) for layer in layers[1:-1])
     assert results["harm"][0]["weights"].keys() == results["harm"][0]["full"].keys() == set(layers)
-    # The same folder with one form more.
+    # The same folder with one form more, and with how much faster it must be instead of a size.
     run(
         f"compare --network resnet18 --width 0.125 --out {{t}}/all {short} --tuning-epochs 1 --fisher-samples 40 "
-        "--rise-samples 10 --costs {t}/plan.json --blocks 4 --measures weighed hint --seeds 0 "
+        "--rise-samples 10 --costs {t}/plan.json --blocks --faster 1.5 --measures weighed hint --seeds 0 "
         "--by full distance --results {t}/more.json"
     )
     more = json.loads((tmp_path / "more.json").read_text())
+    costs = {row["name"]: row["costs"] for row in more["summary"]}
+    quick = "searched, 1.5 times faster"
+    assert list(costs) == ["dense", "dense, fine-tuned", quick, f"{quick} by distance"]
+    for own, dense_cost in ((costs[quick][m], costs["dense"][m]) for m in ("weighed", "hint")):
+        assert dense_cost / 8 < own <= dense_cost / 1.5
     assert more["harm"][0]["full"] == harm["full"] and more["harm"][0].keys() == {"seed", "full", "distance"}
     run("front --results {t}/results.json --out {t}/front.svg")
     assert (tmp_path / "front.svg").read_text().lstrip().startswith("<?xml")

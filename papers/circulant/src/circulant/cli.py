@@ -167,7 +167,15 @@ def _parser() -> argparse.ArgumentParser:
         default=["hint"],
         help="what searched sizes may take no more of than uniform ones, all at once (default hint)",
     )
-    one.add_argument("--blocks", type=int, nargs="+", choices=SIZES, default=[4, 8], help="uniform sizes to meet")
+    one.add_argument("--blocks", type=int, nargs="*", choices=SIZES, default=[4, 8], help="uniform sizes to meet")
+    one.add_argument(
+        "--faster",
+        type=_times,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="besides, sizes searched such that layers cost so many times less than dense ones",
+    )
     one.add_argument(
         "--by", nargs="+", choices=forms, default=["full"], help="what sizes are searched by, once each (default full)"
     )
@@ -577,6 +585,7 @@ def _compare(args: argparse.Namespace) -> None:
         costs=read_costs(args.costs),
         measures=args.measures,
         blocks=args.blocks,
+        faster=args.faster,
         dense=dense,
         tuning=tuning,
         tuning_samples=args.tuning_samples,

@@ -96,9 +96,11 @@ def _machine(device: torch.device) -> dict[str, Any]:
 class Comparison:
     """What is compared, and how it is trained. `watch` test pictures are looked at after each epoch.
 
-    `by`: what sizes are searched by, once each. `plain`: besides, uniform sizes without the loss-aware fit, and (where
-    there are batch norms) without folding norms. `groups`: so many groups of layers that follow each other, and for
-    each a run in which it alone is dense, and all others have the largest blocks (PrivCirNet's Table 3).
+    `blocks`: uniform sizes, and sizes searched that cost no more. `faster`: sizes searched that cost so many times less
+    than the dense network. `by`: what sizes are searched by, once each. `plain`: besides, uniform sizes without the
+    loss-aware fit, and (where there are batch norms) without folding norms. `groups`: so many groups of layers that
+    follow each other, and for each a run in which it alone is dense, and all others have the largest blocks
+    (PrivCirNet's Table 3).
     """
 
     architecture: Architecture
@@ -111,6 +113,7 @@ class Comparison:
     fisher_samples: int = 2048
     rise_samples: int = 1000
     rise_seeds: Sequence[int] = (0,)
+    faster: Sequence[float] = ()
     by: Sequence[Form] = (Form.FULL,)
     plain: bool = False
     groups: int = 0
@@ -156,19 +159,26 @@ class Way:
 
 def ways(network: nn.Module, tables: Mapping[Form, Table], comparison: Comparison) -> dict[str, Way]:
     """By run: dense; sizes searched by each of `tables` that cost no more than size b in all layers; that; the rest.
+    Before these, sizes searched that cost so many times less than the dense network.
 
     A size is what a layer runs as, which may be less than what a run is called by. Raises SearchError.
     """
     c = comparison
     layers = [site.name for site in sites(network)]
     runs = {"dense, fine-tuned": Way({name: 1 for name in layers})}
+
+    def searched(name: str, limits: dict[str, float]) -> None:
+        for form, table in tables.items():
+            runs[name if form == Form.FULL else f"{name} by {form}"] = Way(search(table, c.costs, limits).sizes)
+
+    for times in c.faster:
+        limits = {measure: c.costs.of(measure, {}) / times for measure in c.measures}
+        searched(f"searched, {times:g} times faster", limits)
     for b in c.blocks:
         alike = c.costs.as_they_run(uniform(network, b))
         limits = {measure: c.costs.of(measure, alike) for measure in c.measures}
         # What is asked for first: a comparison that is stopped lacks the other ones.
-        for form, table in tables.items():
-            by = "" if form == Form.FULL else f" by {form}"
-            runs[f"searched as {b}{by}"] = Way(search(table, c.costs, limits).sizes)
+        searched(f"searched as {b}", limits)
         runs[f"uniform {b}"] = Way(alike)
         if c.plain:
             runs[f"uniform {b}, Frobenius' fit"] = Way(alike, loss_aware=False)
